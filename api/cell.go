@@ -9,42 +9,42 @@ import (
 type Cell struct {
 	ID          string       `json:"cell"`
 	Name        string       `json:"name"`      // the id when it has none
-	Anonymous   bool         `json:"anonymous"` // made by a run without --cell; it goes with its run
+	Anonymous   bool         `json:"anonymous"` // made by a run without --cell, and removed with it
 	State       string       `json:"state"`
-	Cause       string       `json:"cause,omitempty"` // of state failed, or of the last end of its processes
+	Cause       string       `json:"cause,omitempty"` // cause of state failed, or of the latest end of its processes
 	Source      string       `json:"source,omitempty"`
 	Backend     string       `json:"backend"`
 	Isolation   string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
 	Image       string       `json:"image"`                  // "host", "dir:PATH", "oci:REF"
-	ImageID     string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
+	ImageID     string       `json:"image_digest,omitempty"` // of an OCI image: the digest of its manifest
 	Created     time.Time    `json:"created"`
 	Expires     time.Time    `json:"expires,omitzero"`
-	Head        int          `json:"head"`                 // number of the checkpoint its workspace started from or is at
-	Checkpoints int          `json:"checkpoints"`          // how many it has
-	Runs        int          `json:"runs"`                 // how many it had
-	Detached    string       `json:"detached,omitempty"`   // the run whose command goes on at a terminal that no client is attached to
+	Head        int          `json:"head"`                 // number of the checkpoint that its workspace is at or started from
+	Checkpoints int          `json:"checkpoints"`          // number of its checkpoints
+	Runs        int          `json:"runs"`                 // number of its runs
+	Detached    string       `json:"detached,omitempty"`   // the run with a command at a terminal that no client is attached to
 	LatestRun   string       `json:"latest_run,omitempty"` // id of its latest run
 	Verdict     string       `json:"verdict,omitempty"`    // of the latest run
-	Pending     []string     `json:"pending,omitempty"`    // ids of the runs whose results wait for a verdict, newest first
-	Parent      *Parent      `json:"parent,omitempty"`     // where it was forked from
+	Pending     []string     `json:"pending,omitempty"`    // ids of the runs with pending results, newest first
+	Parent      *Parent      `json:"parent,omitempty"`     // the cell that it was forked from
 	Provider    Provider     `json:"workspace"`
 	Assurance   *Assurance   `json:"assurance,omitempty"` // while it has processes
 	Downgrades  []string     `json:"downgrades"`
-	Processes   int          `json:"processes"`      // how many run in it now
+	Processes   int          `json:"processes"`      // number of its processes now
 	Disk        int64        `json:"disk,omitempty"` // bytes of its own layers
 	Policy      string       `json:"policy_digest,omitempty"`
 	LeftOut     []LeftOut    `json:"left_out"`
-	Interpreter *Interpreter `json:"interpreter,omitempty"` // of a cell that has, or had, one
-	// Certificate is what was measured of the hazards of a cell that was forked with
-	// its memory (type Certificate).
+	Interpreter *Interpreter `json:"interpreter,omitempty"` // of a cell that has, or had, an interpreter
+	// Certificate is the measurement of the hazards of a cell that was forked with its memory
+	// (type Certificate).
 	Certificate json.RawMessage `json:"certificate,omitempty"`
-	Template    string          `json:"template,omitempty"` // the template that it is the cell of; such a cell is only forked
-	// Labels are words of its maker's own.
+	Template    string          `json:"template,omitempty"` // name of the template that this is the cell of; such a cell is only forked
+	// Labels are names and values that callers choose.
 	Labels map[string]string `json:"labels,omitempty"`
-	Lease  *Lease            `json:"lease,omitempty"` // how long it lives; absent: until somebody removes it
+	Lease  *Lease            `json:"lease,omitempty"` // its lifetime; absent: until it is removed
 }
 
-// Parent is where a forked cell comes from.
+// Parent says where a forked cell comes from.
 type Parent struct {
 	Cell       string `json:"cell"`
 	Name       string `json:"name"`
@@ -61,146 +61,146 @@ type Checkpoint struct {
 	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
 	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork", "branch", "template"
 	Run           string    `json:"run,omitempty"`
-	Message       string    `json:"message,omitempty"` // what the person said who made it
+	Message       string    `json:"message,omitempty"` // the message given when it was made
 	Created       time.Time `json:"created"`
 	Expires       time.Time `json:"expires,omitzero"`
 	TreeDigest    string    `json:"tree_digest,omitempty"` // empty while it is being computed
 	ContentDigest string    `json:"content_digest,omitempty"`
-	Layers        int       `json:"layers"` // how deep its stack of layers is
-	Head          bool      `json:"head"`   // the workspace started from it or is at it
+	Layers        int       `json:"layers"` // number of layers in its stack
+	Head          bool      `json:"head"`   // the workspace is at it or started from it
 	TookMS        float64   `json:"took_ms,omitempty"`
 	Under         string    `json:"under,omitempty"`        // "living processes": the top layer was copied
-	Memory        bool      `json:"memory,omitempty"`       // it has what ran in the cell, too
-	PauseMS       float64   `json:"pause_ms,omitempty"`     // for which the cell stood still for it
-	MemoryTaken   string    `json:"memory_taken,omitempty"` // how its memory was, as of a branch
+	Memory        bool      `json:"memory,omitempty"`       // it has the memory of the cell's processes, too
+	PauseMS       float64   `json:"pause_ms,omitempty"`     // how long the cell was paused for it
+	MemoryTaken   string    `json:"memory_taken,omitempty"` // how its memory was captured, as in a branch
 }
 
 // CheckpointRequest asks for a checkpoint.
 type CheckpointRequest struct {
-	Message string `json:"message,omitempty"` // a note to find it by
+	Message string `json:"message,omitempty"` // a note that describes it
 }
 
-// RestoreRequest asks for a cell to go back to a checkpoint.
+// RestoreRequest restores a cell to a checkpoint.
 type RestoreRequest struct {
 	Number int    `json:"number"`
 	Digest string `json:"digest,omitempty"` // instead of Number: a prefix of the checkpoint's id or tree digest
 	// Lose confirms that the results of later runs leave the cell's workspace.
 	Lose   bool `json:"lose,omitempty"`
-	Verify bool `json:"verify,omitempty"` // prove by walking everything
+	Verify bool `json:"verify,omitempty"` // prove by reading everything
 	Files  bool `json:"files,omitempty"`  // of a checkpoint with memory, its files alone
 	DryRun bool `json:"dry_run,omitempty"`
-	// Certify "strict": it is an error if what goes on inherits a generator of random
-	// numbers, and the cell stays as it was. Of a checkpoint with memory it is tried first
-	// in a copy that is thrown away.
+	// Certify "strict" fails if the restored processes inherit a random number generator, and
+	// the cell stays as it was. A restore with memory is then first tried in a copy, which is
+	// discarded.
 	Certify string `json:"certify,omitempty"`
-	// AtFork is a command that a shell runs in the cell, of a checkpoint with memory, before
-	// anything else of it goes on. When it fails, nothing runs. With Certify it runs in the
-	// copy, too; when it fails there, the cell stays as it was.
+	// AtFork is a command that a shell runs in the cell before any restored process continues,
+	// for a checkpoint with memory. When it fails, nothing runs. With Certify it also runs in
+	// the copy; when it fails there, the cell stays as it was.
 	AtFork string `json:"at_fork,omitempty"`
 }
 
-// RestoreResult says what a restore did.
+// RestoreResult is the outcome of a restore.
 type RestoreResult struct {
-	Cell       Cell     `json:"cell"` // the cell, as it is now
+	Cell       Cell     `json:"cell"` // the cell after it
 	Number     int      `json:"number"`
-	Lost       []string `json:"lost"`               // runs whose results are no longer in the workspace
-	Applied    []string `json:"applied,omitempty"`  // of Lost: those whose changes are in the source, and stay there
-	Reverted   []string `json:"reverted,omitempty"` // paths that undo took back from the source
-	Ended      int      `json:"ended"`              // processes; in a dry run, those that would end
+	Lost       []string `json:"lost"`               // runs with results that are no longer in the workspace
+	Applied    []string `json:"applied,omitempty"`  // the runs of Lost with changes that are, and stay, in the source
+	Reverted   []string `json:"reverted,omitempty"` // paths that undo restored in the source
+	Ended      int      `json:"ended"`              // number of ended processes; in a dry run, of those that would end
 	Proof      string   `json:"proof"`              // "layer identity", "full walk"
 	TreeDigest string   `json:"tree_digest"`
 	TookMS     float64  `json:"took_ms"`
 	Receipt    string   `json:"receipt,omitempty"`
 	Reopened   []string `json:"reopened,omitempty"` // runs that are pending again
-	Memory     string   `json:"memory,omitempty"`   // of a checkpoint with memory: "restored", or why it was not and nothing runs
-	Resumed    int      `json:"resumed,omitempty"`  // processes that go on
-	// Inherited names the generators of random numbers in user space that the copies have in
-	// common with their source: they may draw the same numbers.
+	Memory     string   `json:"memory,omitempty"`   // for a checkpoint with memory: "restored", or the reason why it was not and nothing runs
+	Resumed    int      `json:"resumed,omitempty"`  // number of processes that continue
+	// Inherited names the random number generators in user space that the copies share with
+	// their source: they may draw the same numbers.
 	Inherited []string `json:"inherited,omitempty"`
-	// Renewed names the generators of random numbers in user space that the copies would have
-	// in common with their source, and that seed themselves anew in each copy instead.
+	// Renewed names the random number generators in user space that seed themselves anew in each
+	// copy, and would otherwise be shared with the source.
 	Renewed []string `json:"renewed,omitempty"`
-	Notes   []string `json:"notes,omitempty"` // what is not as it was, such as hard links that come apart
+	Notes   []string `json:"notes,omitempty"` // differences from the former state, such as hard links that are split
 }
 
-// MemoryRestored is RestoreResult.Memory when it was.
+// MemoryRestored is RestoreResult.Memory when the memory was restored.
 const MemoryRestored = "restored"
 
-// UndoRequest asks to go back before the latest run, or to step To.
+// UndoRequest restores a cell to before its latest run, or to checkpoint To.
 type UndoRequest struct {
 	To     int  `json:"to,omitempty"` // number of the checkpoint to go back to; 0: before the latest change
 	DryRun bool `json:"dry_run,omitempty"`
 	Lose   bool `json:"lose,omitempty"`
-	// KeepSource leaves in the source what was applied there of what is undone. Without it
-	// that is taken back; if a file is not what was written there, nothing is changed.
+	// KeepSource keeps the undone changes that were applied to the source. Without it they are
+	// undone in the source, too; if a file there has changed since, nothing is changed.
 	KeepSource bool `json:"keep_source,omitempty"`
 }
 
-// ForkRequest asks for new cells from a checkpoint.
+// ForkRequest makes new cells from a checkpoint.
 type ForkRequest struct {
 	Number  int    `json:"number,omitempty"`  // 0: the cell's present state
-	Name    string `json:"name,omitempty"`    // of one cell, or the stem of several: NAME-1, NAME-2; default one made of the cell's
+	Name    string `json:"name,omitempty"`    // of one cell, or the prefix of several: NAME-1, NAME-2; default derived from the cell's name
 	Count   int    `json:"count,omitempty"`   // default 1
-	Files   bool   `json:"files,omitempty"`   // of a checkpoint with memory, its files alone
-	Certify string `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
-	// AtFork is a command that a shell runs in each copy, before anything else of it goes
-	// on. A copy in which it fails is not made.
+	Files   bool   `json:"files,omitempty"`   // for a checkpoint with memory: its files alone
+	Certify string `json:"certify,omitempty"` // "strict": fail if a copy inherits a random number generator
+	// AtFork is a command that a shell runs in each copy before any of its processes continues.
+	// A copy in which it fails is not made.
 	AtFork string `json:"at_fork,omitempty"`
 }
 
 // ForkResult lists the new cells.
 type ForkResult struct {
 	Cells   []Cell `json:"cells"`   // the new cells
-	Took    string `json:"took"`    // what the children have: "files"
-	Dropped string `json:"dropped"` // what they have not
-	// Inherited names the generators of random numbers in user space that the copies have in
-	// common with their source: they may draw the same numbers.
+	Took    string `json:"took"`    // what the forks have: "files"
+	Dropped string `json:"dropped"` // what the forks lack
+	// Inherited names the random number generators in user space that the copies share with
+	// their source: they may draw the same numbers.
 	Inherited []string `json:"inherited,omitempty"`
-	// Renewed names the generators of random numbers in user space that the copies would have
-	// in common with their source, and that seed themselves anew in each copy instead.
+	// Renewed names the random number generators in user space that seed themselves anew in each
+	// copy, and would otherwise be shared with the source.
 	Renewed []string `json:"renewed,omitempty"`
-	Notes   []string `json:"notes,omitempty"` // what is not as in the source, such as hard links that come apart
+	Notes   []string `json:"notes,omitempty"` // differences from the source, such as hard links that are split
 	TookMS  float64  `json:"took_ms"`
 	Receipt string   `json:"receipt,omitempty"`
 }
 
-// AcceptRequest accepts what a cell is now, or what a run changed.
+// AcceptRequest accepts the present state of a cell, or the changes of a run.
 type AcceptRequest struct {
-	// Expect is the digest of the changes that were looked at, as Diff has it, or at least
-	// 16 digits of it: others are refused.
+	// Expect is the digest of the reviewed changes, as in Diff, or at least 16 digits of it:
+	// other changes are refused.
 	Expect  string   `json:"expect,omitempty"`
 	Apply   bool     `json:"apply,omitempty"`   // write the changes to the source
 	Include []string `json:"include,omitempty"` // held paths to apply nevertheless
-	Strict  bool     `json:"strict,omitempty"`  // hold back all that is to be looked at first
-	Ignored bool     `json:"ignored,omitempty"` // apply files that git ignores, too
-	Force   bool     `json:"force,omitempty"`   // accept although a run failed, or a credential's value is in it
-	// OtherBranch applies the changes although the source is on another branch, with another
-	// commit, than the one that they are known to go with.
+	Strict  bool     `json:"strict,omitempty"`  // hold back all changes to look at first
+	Ignored bool     `json:"ignored,omitempty"` // also apply files that git ignores
+	Force   bool     `json:"force,omitempty"`   // accept although a run failed, or the value of a credential was found
+	// OtherBranch applies the changes although the source is on another branch and commit than
+	// the one that they belong to.
 	OtherBranch bool   `json:"other_branch,omitempty"`
-	Reason      string `json:"reason,omitempty"` // why force is right; it goes into the receipt
+	Reason      string `json:"reason,omitempty"` // the reason for force, which the receipt keeps
 	DryRun      bool   `json:"dry_run,omitempty"`
 }
 
-// AcceptResult says what was accepted and applied.
+// AcceptResult is the outcome of an accept.
 type AcceptResult struct {
 	Cell      string   `json:"cell"`
 	CellName  string   `json:"cell_name"`         // the cell's name, or its id
 	Isolation string   `json:"isolation"`         // "isolated" or "not isolated" (backend none), as its cell
-	Source    string   `json:"source"`            // the directory that was, or could be, written to
-	Runs      []Run    `json:"runs"`              // that have a verdict by it
-	Digest    string   `json:"digest"`            // of the changes, as Diff has it
-	Receipt   string   `json:"receipt,omitempty"` // with DryRun none
+	Source    string   `json:"source"`            // the directory that the changes were, or could be, applied to
+	Runs      []Run    `json:"runs"`              // runs that got a verdict
+	Digest    string   `json:"digest"`            // of the changes, as in Diff
+	Receipt   string   `json:"receipt,omitempty"` // absent with DryRun
 	Applied   []string `json:"applied"`           // paths written to the source
 	Held      []Held   `json:"held"`              // not applied: needs --include
-	First     []Look   `json:"first"`             // of the changes: what to look at before the rest
-	Ignored   int      `json:"ignored"`           // not applied: git ignores them
-	Kept      []string `json:"kept"`              // what git can't represent, and was not applied
-	Patch     string   `json:"patch,omitempty"`   // the file with a patch of what was applied; none of files that hold more than 256 MiB
+	First     []Look   `json:"first"`             // the changes to look at before the rest
+	Ignored   int      `json:"ignored"`           // number of files not applied because git ignores them
+	Kept      []string `json:"kept"`              // changes that git can't represent, and that were not applied
+	Patch     string   `json:"patch,omitempty"`   // path of the patch of the applied changes; absent above 256 MiB
 	DryRun    bool     `json:"dry_run,omitempty"`
-	// Head says that the source is on another branch than the one that the changes are known
-	// to go with; null otherwise, and without apply.
+	// Head says that the source is on another branch than the one that the changes belong to;
+	// null otherwise, and without apply.
 	Head    *HeadMoved   `json:"head,omitempty"`
-	Commits *CellCommits `json:"commits,omitempty"` // that stay in the cell; null when there are none
+	Commits *CellCommits `json:"commits,omitempty"` // commits that stay in the cell; null when there are none
 }
 
 // Held is a change to a file that controls what runs on the host.
@@ -209,54 +209,54 @@ type Held struct {
 	Why  string `json:"why"`
 }
 
-// Look is a change to look at before all others: a file that controls what runs
-// on the host, that is executable, or hidden.
+// Look is a change to look at before all others: a file that controls what runs on the host, or
+// that is executable or hidden.
 type Look struct {
-	Path  string `json:"path"` // with a slash at the end: of all that lies there
+	Path  string `json:"path"` // with a final slash: all files below it
 	Why   string `json:"why"`
-	Files int    `json:"files"` // how many changed files it stands for
+	Files int    `json:"files"` // number of changed files
 }
 
-// DiscardRequest throws away what waits in a cell, or a run's result.
+// DiscardRequest discards the pending changes of a cell, or a run's result.
 type DiscardRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
-	Lose   bool `json:"lose,omitempty"` // confirms that the results of several runs are thrown away, or for good what is kept of one
+	Lose   bool `json:"lose,omitempty"` // confirms discarding the results of several runs, or deleting a kept one
 	// Reason goes into the receipt.
 	Reason string `json:"reason,omitempty"`
 }
 
-// DiscardResult says what was thrown away.
+// DiscardResult is the outcome of a discard.
 type DiscardResult struct {
-	Cell     Cell   `json:"cell"`            // the cell, as it is now
+	Cell     Cell   `json:"cell"`            // the cell after it
 	CellName string `json:"cell_name"`       // the name of the cell, or its id
-	Runs     []Run  `json:"runs"`            // that are discarded now
-	Number   int    `json:"number"`          // of the checkpoint that the cell is at
-	Kept     int    `json:"kept,omitempty"`  // of the checkpoint that has what was thrown away, for 7 days
-	Ended    int    `json:"ended,omitempty"` // processes; in a dry run, those that would end
-	Freed    int64  `json:"freed,omitempty"` // bytes that held what was kept of a run that was restored or discarded before
+	Runs     []Run  `json:"runs"`            // the discarded runs
+	Number   int    `json:"number"`          // number of the checkpoint that the cell is at
+	Kept     int    `json:"kept,omitempty"`  // number of the checkpoint that keeps the discarded result, for 7 days
+	Ended    int    `json:"ended,omitempty"` // number of ended processes; in a dry run, of those that would end
+	Freed    int64  `json:"freed,omitempty"` // bytes freed by deleting the kept result of a run restored or discarded before
 	Receipt  string `json:"receipt,omitempty"`
 	DryRun   bool   `json:"dry_run,omitempty"`
 }
 
-// RevertRequest takes back from the source what an accept applied.
+// RevertRequest undoes the changes that an accept applied to the source.
 type RevertRequest struct {
-	Reason string `json:"reason,omitempty"` // it goes into the receipt
+	Reason string `json:"reason,omitempty"` // the reason, which the receipt keeps
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// RevertResult says what was taken back.
+// RevertResult is the outcome of a revert.
 type RevertResult struct {
 	Cell     Cell     `json:"cell"`      // the cell itself
 	CellName string   `json:"cell_name"` // the name of the cell, or its id
 	Source   string   `json:"source"`    // the directory that was, or could be, written to
-	Runs     []Run    `json:"runs"`      // whose results are no longer in the source
+	Runs     []Run    `json:"runs"`      // runs with results that are no longer in the source
 	Reverted []string `json:"reverted"`  // paths written to the source
-	Already  []string `json:"already"`   // paths that were in the source as before the accept, so that nothing was to be written
+	Already  []string `json:"already"`   // paths that were already as before the accept
 	Receipt  string   `json:"receipt,omitempty"`
 	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
-// ExecRequest runs a command in a living or idle cell, outside any run.
+// ExecRequest runs a command in a running or idle cell, outside any run.
 type ExecRequest struct {
 	Command []string `json:"command"`
 	Env     []string `json:"env,omitempty"`
@@ -266,8 +266,8 @@ type ExecRequest struct {
 	Rows    uint16   `json:"rows,omitempty"`
 	Cols    uint16   `json:"cols,omitempty"`
 	Attach  bool     `json:"attach,omitempty"` // the command starts when a client attaches, and ends with it
-	// Wait: the answer comes when the command has ended, and has what it wrote.
-	// Its input is empty; it is ended when the client goes away.
+	// Wait delays the answer until the command has ended; the answer has its output. The input
+	// is empty, and the command ends when the client disconnects.
 	Wait      bool     `json:"wait,omitempty"`
 	CallerEnv []string `json:"caller_env,omitempty"`
 }
@@ -277,45 +277,43 @@ type Exec struct {
 	ID        string    `json:"exec"` // id of the exec
 	Cell      string    `json:"cell"`
 	Isolation string    `json:"isolation"`         // "isolated" or "not isolated" (backend none), as its cell
-	Command   []string  `json:"command,omitempty"` // what it is, redacted; where execs are listed or shown
-	Began     time.Time `json:"began,omitzero"`    // when it was started; the same
+	Command   []string  `json:"command,omitempty"` // redacted; where execs are listed or shown
+	Began     time.Time `json:"began,omitzero"`    // when it started; where execs are listed or shown
 	Running   bool      `json:"running"`           // it has not ended
-	PID       int       `json:"pid,omitempty"`     // its number in the cell, where that is known
+	PID       int       `json:"pid,omitempty"`     // its process id in the cell, if known
 	ExitCode  *int      `json:"exit_code"`         // null while it runs
 	Signal    string    `json:"signal,omitempty"`
-	Cause     string    `json:"cause,omitempty"` // why it ended, when it was not its own doing
-	Output    Outputs   `json:"output"`          // what it wrote
-	WallMS    float64   `json:"wall_ms"`         // how long it ran, in milliseconds
-	// Notes are said once: by the answer that starts it, and by the one that says how it
-	// ended.
+	Cause     string    `json:"cause,omitempty"` // the cause of its end, if not its own
+	Output    Outputs   `json:"output"`          // sizes and digests of its output
+	WallMS    float64   `json:"wall_ms"`         // its duration in milliseconds
+	// Notes come once: in the answer that starts it, and in the one that reports its end.
 	Notes []string `json:"notes,omitempty"`
-	// Stdout and Stderr are what it wrote, up to a mebibyte each, when the
-	// answer was waited for; base64.
+	// Stdout and Stderr are its output, up to a mebibyte each, in an answer with Wait; base64.
 	Stdout []byte `json:"stdout,omitempty"`
-	Stderr []byte `json:"stderr,omitempty"` // the same of standard error
+	Stderr []byte `json:"stderr,omitempty"` // standard error, likewise
 }
 
 // Process is one process of a cell.
 type Process struct {
 	PID     int       `json:"pid"`
 	PPID    int       `json:"ppid"`   // its parent's process id; 0 outside the cell
-	State   string    `json:"state"`  // as the kernel has it: R, S, D, T, Z, …
+	State   string    `json:"state"`  // as the kernel names it: R, S, D, T, Z, …
 	RSS     int64     `json:"rss"`    // bytes
 	CPU     int64     `json:"cpu_ms"` // milliseconds
 	Started time.Time `json:"started"`
 	Command string    `json:"command"`
 }
 
-// Stats is what a cell uses now.
+// Stats is the present resource usage of a cell.
 type Stats struct {
 	Cell       string   `json:"cell"`
 	Name       string   `json:"name"`
 	Isolation  string   `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	State      string   `json:"state"`
-	Processes  int      `json:"processes"`              // how many run
+	Processes  int      `json:"processes"`              // number of processes
 	Memory     int64    `json:"memory"`                 // bytes
 	PeakMemory int64    `json:"peak_memory"`            // bytes
-	MemoryMax  int64    `json:"memory_limit,omitempty"` // bytes it may use
+	MemoryMax  int64    `json:"memory_limit,omitempty"` // limit of its memory, in bytes
 	CPU        int64    `json:"cpu_us"`                 // microseconds of CPU time
 	Written    int64    `json:"written"`                // bytes written to disks
 	Disk       int64    `json:"disk"`                   // bytes of the writable layer, home and /tmp
@@ -326,10 +324,10 @@ type Stats struct {
 // FileChange is one changed file.
 type FileChange struct {
 	Path      string `json:"path"`
-	OldPath   string `json:"old_path,omitempty"` // where it was, when it was renamed
+	OldPath   string `json:"old_path,omitempty"` // its former path, when it was renamed
 	Status    string `json:"status"`             // added, modified, deleted, renamed, type-changed, mode-changed
-	OldMode   string `json:"old_mode,omitempty"` // octal, as git has it
-	NewMode   string `json:"new_mode,omitempty"` // octal, as git has it
+	OldMode   string `json:"old_mode,omitempty"` // octal, as in git
+	NewMode   string `json:"new_mode,omitempty"` // octal, as in git
 	Binary    bool   `json:"binary,omitempty"`
 	Added     int    `json:"added"`                // lines
 	Deleted   int    `json:"deleted"`              // lines
@@ -337,34 +335,34 @@ type FileChange struct {
 	NewDigest string `json:"new_digest,omitempty"` // SHA-256 of the content after
 }
 
-// Diff is what differs between two states.
+// Diff lists the differences between two states.
 type Diff struct {
 	Cell      string       `json:"cell"`
 	Isolation string       `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	From      string       `json:"from"`      // "web@1", or "the source"
 	To        string       `json:"to"`
-	Runs      []string     `json:"runs"`             // ids of runs that wait for a verdict and changed something, whose results are in it
-	Digest    string       `json:"digest,omitempty"` // of the changes; of two checkpoints there is none
-	Held      []Held       `json:"held"`             // changes that accept would hold back; a patch is without them
-	Files     []FileChange `json:"files"`            // what differs, in order of path
-	Ignored   int          `json:"ignored"`          // how many files more differ that git ignores
-	First     []Look       `json:"first"`            // what to look at before the rest
-	Notes     []string     `json:"notes"`            // what git can't represent
+	Runs      []string     `json:"runs"`             // ids of the pending runs with changes in it
+	Digest    string       `json:"digest,omitempty"` // of the changes; absent between two checkpoints
+	Held      []Held       `json:"held"`             // changes that accept would hold back; they are not in a patch
+	Files     []FileChange `json:"files"`            // the changed files, by path
+	Ignored   int          `json:"ignored"`          // number of further changed files that git ignores
+	First     []Look       `json:"first"`            // changes to look at before the rest
+	Notes     []string     `json:"notes"`            // changes that git can't represent
 	Text      string       `json:"text,omitempty"`
-	// Head says that the source is on another branch than the one that the changes are known
-	// to go with; null otherwise, and of two checkpoints.
+	// Head says that the source is on another branch than the one that the changes belong to;
+	// null otherwise, and between two checkpoints.
 	Head    *HeadMoved   `json:"head,omitempty"`
-	Commits *CellCommits `json:"commits,omitempty"` // that were made from one state to the other; null when there are none
+	Commits *CellCommits `json:"commits,omitempty"` // commits made between the two states; null when there are none
 }
 
-// TreeNode is one cell in the picture of a family.
+// TreeNode is one cell in the tree of a family.
 type TreeNode struct {
 	Cell        Cell         `json:"cell"`        // the cell itself
 	Checkpoints []Checkpoint `json:"checkpoints"` // its checkpoints, oldest first
 	Children    []TreeNode   `json:"children"`    // cells that were forked from it
 }
 
-// GCRequest asks to free disk space.
+// GCRequest frees disk space.
 type GCRequest struct {
 	DryRun bool `json:"dry_run"`
 }
@@ -372,11 +370,11 @@ type GCRequest struct {
 // GCResult lists what was, or would be, freed.
 type GCResult struct {
 	DryRun bool     `json:"dry_run"`
-	Items  []GCItem `json:"items"` // what nothing needs
+	Items  []GCItem `json:"items"` // the unneeded objects
 	Bytes  int64    `json:"bytes"`
 }
 
-// GCItem is one thing that nothing needs any more.
+// GCItem is one unneeded object.
 type GCItem struct {
 	What  string `json:"what"` // "layer", "cell", "checkpoint", "cgroup", …
 	Name  string `json:"name"`
@@ -384,57 +382,57 @@ type GCItem struct {
 	Why   string `json:"why"`
 }
 
-// Disk is what pando holds on disk, in blocks that are allocated.
+// Disk is the disk usage of pando, in allocated blocks.
 type Disk struct {
-	State    string       `json:"state"`             // directory
-	Held     int64        `json:"held"`              // bytes, of all that follows
-	Budget   int64        `json:"budget"`            // bytes it may hold before the oldest of what is no longer needed is removed
+	State    string       `json:"state"`             // the state directory
+	Held     int64        `json:"held"`              // bytes in all
+	Budget   int64        `json:"budget"`            // bytes of state above which the oldest unneeded objects are removed
 	Free     int64        `json:"free"`              // bytes free in the file system of the state directory
 	Freeable int64        `json:"freeable"`          // bytes that gc would free
-	Kinds    []DiskKind   `json:"kinds"`             // what it is
-	Objects  []DiskObject `json:"objects,omitempty"` // each thing, if that was asked for
-	Next     []DiskObject `json:"next"`              // removed next if the state grows beyond its budget; none while it is not near
+	Kinds    []DiskKind   `json:"kinds"`             // usage by kind
+	Objects  []DiskObject `json:"objects,omitempty"` // each object, if requested
+	Next     []DiskObject `json:"next"`              // removed next if the state grows beyond its budget; empty far below the budget
 	Removed  []DiskObject `json:"removed"`           // removed for the budget by this daemon, latest first; the last 20
-	Warning  string       `json:"warning,omitempty"` // the state is near its budget
+	Warning  string       `json:"warning,omitempty"` // set when the state is near its budget
 }
 
-// DiskKind is the sum of what is of one kind.
+// DiskKind is the usage of one kind of objects.
 type DiskKind struct {
 	Kind     string `json:"kind"`  // cell, result, checkpoint, template, memory, source, image, run, receipts, trees, log, cache, unneeded, shared, other
-	Count    int    `json:"count"` // of things
+	Count    int    `json:"count"` // number of objects
 	Bytes    int64  `json:"bytes"`
-	Freeable int64  `json:"freeable"` // of that, bytes which the budget or gc may remove
+	Freeable int64  `json:"freeable"` // bytes of it that the budget or gc may remove
 }
 
-// DiskObject is one thing on disk.
+// DiskObject is one object on disk.
 type DiskObject struct {
-	Kind    string    `json:"kind"` // as DiskKind has it
+	Kind    string    `json:"kind"` // as in DiskKind
 	Name    string    `json:"name"`
-	Bytes   int64     `json:"bytes"`             // of it alone: what its removal frees
-	Shared  int64     `json:"shared"`            // bytes that it has in common with others, which the kind shared counts
+	Bytes   int64     `json:"bytes"`             // bytes that its removal frees
+	Shared  int64     `json:"shared"`            // bytes shared with others, which the kind shared counts
 	State   string    `json:"state"`             // "in use", "pending", "kept", "kept for a while", …
-	Expires time.Time `json:"expires,omitzero"`  // until when it is kept
-	Used    time.Time `json:"used,omitzero"`     // when it was made, or used last
-	Command string    `json:"command,omitempty"` // that frees it
+	Expires time.Time `json:"expires,omitzero"`  // when its retention ends
+	Used    time.Time `json:"used,omitzero"`     // when it was made or last used
+	Command string    `json:"command,omitempty"` // the command that frees it
 }
 
-// Daemon says who answers.
+// Daemon describes the daemon that answers.
 type Daemon struct {
-	Version  string    `json:"version"` // of the program that answers
+	Version  string    `json:"version"` // of the daemon's program
 	PID      int       `json:"pid"`
 	Started  time.Time `json:"started"`
-	Home     string    `json:"home"`               // directory of its state
+	Home     string    `json:"home"`               // the directory of its state
 	Socket   string    `json:"socket"`             // path of its unix socket
-	Listen   []string  `json:"listen,omitempty"`   // URLs at which it answers besides, to who has a token
-	Cells    int       `json:"cells"`              // how many there are
-	Alive    int       `json:"alive"`              // with processes
-	Working  int       `json:"working,omitempty"`  // runs, commands, evaluations and other work under way; not told to tokens with labels
-	Draining bool      `json:"draining,omitempty"` // it takes no new work
-	Space    string    `json:"space,omitempty"`    // a warning: the state is near its budget, and this is removed next
-	Ending   bool      `json:"ending,omitempty"`   // it was told to end, or pando serve that it belongs to is gone
+	Listen   []string  `json:"listen,omitempty"`   // further URLs of it, for callers with a token
+	Cells    int       `json:"cells"`              // number of cells
+	Alive    int       `json:"alive"`              // number of cells with processes
+	Working  int       `json:"working,omitempty"`  // runs, commands, evaluations and other work in progress; hidden from tokens with labels
+	Draining bool      `json:"draining,omitempty"` // it refuses new work
+	Space    string    `json:"space,omitempty"`    // a warning that the state is near its budget, with what is removed next
+	Ending   bool      `json:"ending,omitempty"`   // it was told to end, or the pando serve that it belongs to has ended
 }
 
-// DrainRequest has a daemon take no new work.
+// DrainRequest makes a daemon refuse new work.
 type DrainRequest struct {
-	Undo bool `json:"undo,omitempty"` // take work again
+	Undo bool `json:"undo,omitempty"` // accept new work again
 }

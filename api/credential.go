@@ -2,24 +2,24 @@ package api
 
 import "time"
 
-// Credential is a secret that can be lent to cells. The value is never told.
+// Credential is a secret that can be lent to cells. No answer has its value.
 type Credential struct {
 	Name    string           `json:"credential"`        // its name, which is its handle
 	Kind    string           `json:"kind"`              // "token", or "ssh" for a key of the caller's SSH agent
-	For     []string         `json:"for"`               // where it may go, as https://HOST/PATH; hosts for SSH
-	As      string           `json:"as,omitempty"`      // the header that it is put in, with {secret} or {basic:USER}
-	Also    []CredentialPut  `json:"also,omitempty"`    // places where it is put in another way
+	For     []string         `json:"for"`               // where it may be sent, as https://HOST/PATH; hosts for SSH
+	As      string           `json:"as,omitempty"`      // the header that carries it, with {secret} or {basic:USER}
+	Also    []CredentialPut  `json:"also,omitempty"`    // further headers for other places
 	Env     []string         `json:"env,omitempty"`     // variables that hold the placeholder in a cell
 	Key     string           `json:"key,omitempty"`     // SSH: the key's fingerprint
-	Comment string           `json:"comment,omitempty"` // what the person said who stored it
+	Comment string           `json:"comment,omitempty"` // the comment given when it was stored
 	Created time.Time        `json:"created,omitzero"`
 	Lent    []CredentialLent `json:"lent"`              // cells that have a placeholder for it
-	Problem string           `json:"problem,omitempty"` // why it can't be used
+	Problem string           `json:"problem,omitempty"` // the reason why it can't be used
 }
 
 // CredentialPut is one way in which a credential is put into requests.
 type CredentialPut struct {
-	For []string `json:"for"` // where it may go
+	For []string `json:"for"` // where it may be sent
 	As  string   `json:"as"`  // the header
 }
 
@@ -31,49 +31,48 @@ type CredentialLent struct {
 	Revoked  time.Time `json:"revoked,omitzero"`    // when it was taken back
 }
 
-// CredentialRequest stores a credential. What is left out of one for a
-// well-known service is filled in.
+// CredentialRequest stores a credential. For a well-known service missing fields are filled in.
 type CredentialRequest struct {
-	Name    string   `json:"credential"`        // how it will be called
+	Name    string   `json:"credential"`        // its name
 	Kind    string   `json:"kind,omitempty"`    // "token" (default) or "ssh"
 	Secret  string   `json:"secret,omitempty"`  // the value; none for SSH
-	For     []string `json:"for,omitempty"`     // where it may go
-	As      string   `json:"as,omitempty"`      // the header that it is put in
+	For     []string `json:"for,omitempty"`     // where it may be sent
+	As      string   `json:"as,omitempty"`      // the header that carries it
 	Env     []string `json:"env,omitempty"`     // variables that hold the placeholder in a cell
 	Key     string   `json:"key,omitempty"`     // SSH: the key's fingerprint
 	Comment string   `json:"comment,omitempty"` // for people
-	Replace bool     `json:"replace,omitempty"` // one of that name is replaced, in running cells too
+	Replace bool     `json:"replace,omitempty"` // replace a credential of this name, also in running cells
 }
 
-// CredentialCheck is what was found when a credential was looked at.
+// CredentialCheck is the outcome of checking a credential.
 type CredentialCheck struct {
-	Credential Credential `json:"of"`       // what was looked at
-	OK         bool       `json:"ok"`       // nothing is wrong
-	Problems   []string   `json:"problems"` // what is wrong
+	Credential Credential `json:"of"`       // the checked credential
+	OK         bool       `json:"ok"`       // no problem was found
+	Problems   []string   `json:"problems"` // the problems found
 }
 
 // RevokeRequest takes a credential back from cells. Exactly one of Cell,
 // Subtree and All is given.
 type RevokeRequest struct {
 	Cell    string `json:"cell,omitempty"`    // one cell
-	Subtree string `json:"subtree,omitempty"` // a cell and all that were forked from it
+	Subtree string `json:"subtree,omitempty"` // a cell and all its forks
 	All     bool   `json:"all,omitempty"`     // every cell
-	Undo    bool   `json:"undo,omitempty"`    // let them have it again
+	Undo    bool   `json:"undo,omitempty"`    // lend it to them again
 }
 
-// RevokeResult says from which cells a credential was taken.
+// RevokeResult lists the cells from which a credential was taken back.
 type RevokeResult struct {
 	Credential string   `json:"credential"` // its name
 	Cells      []string `json:"cells"`      // ids
 }
 
-// Secrets is what a run had to do with credentials: what was lent to its cell,
-// and where the values were looked for afterwards.
+// Secrets reports on the credentials of a run: those lent to its cell, and where their values
+// were searched for afterwards.
 type Secrets struct {
-	Lent       []SecretLent  `json:"lent"`        // what the cell has had
+	Lent       []SecretLent  `json:"lent"`        // credentials that the cell has had
 	Scanned    []string      `json:"scanned"`     // what was searched
-	Found      []SecretFound `json:"found"`       // where a value is; none is as it should be
-	More       int           `json:"more"`        // how many were found beyond those listed
+	Found      []SecretFound `json:"found"`       // places of a value; normally empty
+	More       int           `json:"more"`        // number of places beyond those listed
 	NotScanned []string      `json:"not_scanned"` // what was not searched, with the reason
 	TookMS     float64       `json:"took_ms"`
 }
@@ -82,15 +81,15 @@ type Secrets struct {
 type SecretLent struct {
 	Credential string   `json:"credential"` // its name
 	Kind       string   `json:"kind"`       // "token", "ssh"
-	For        []string `json:"for"`        // where it may go
-	Uses       int64    `json:"uses"`       // requests that it was put into during the run, or signatures
+	For        []string `json:"for"`        // where it may be sent
+	Uses       int64    `json:"uses"`       // number of requests that it was put into during the run, or of signatures
 	Revoked    bool     `json:"revoked"`    // it was taken back before the run's end
 }
 
-// SecretFound says that a value of a credential is where it should not be.
+// SecretFound is a place where the value of a credential should not be.
 type SecretFound struct {
 	In         string `json:"in"`             // "workspace", or the record of the run: "stdout", "patch", …
-	Path       string `json:"path,omitempty"` // of the file in the workspace
+	Path       string `json:"path,omitempty"` // path of the file in the workspace
 	Credential string `json:"credential"`     // its name
 	Encoding   string `json:"encoding"`       // "plain", "base64", …
 }

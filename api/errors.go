@@ -7,14 +7,14 @@ type Kind string
 
 // Error is the body of every answer that is not a success.
 type Error struct {
-	Kind    Kind   `json:"kind"`           // one word that a program decides on
+	Kind    Kind   `json:"kind"`           // one word for programs to decide on
 	Message string `json:"message"`        // one sentence for people
 	Hint    string `json:"hint,omitempty"` // what to do about it
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Reason says what a kind means to each kind of caller.
+// Reason says how each kind of caller sees a kind.
 type Reason struct {
 	Kind   Kind
 	Status int // HTTP status
@@ -22,7 +22,7 @@ type Reason struct {
 	Says   string
 }
 
-// Exit codes that run and exec add to a command's own, as Docker has them.
+// Exit codes that run and exec add to those of a command, as in Docker.
 const (
 	ExitPandoFailed   = 125 // pando itself failed
 	ExitNotRunnable   = 126 // the program can't be executed
@@ -32,31 +32,31 @@ const (
 	ExitVerifyFailure = 7
 )
 
-// Reasons is the one table of error kinds. The list only grows.
+// Reasons is the table of error kinds. The list only grows.
 var Reasons = []Reason{
 	{"invalid", http.StatusBadRequest, 2, "wrong usage: a flag, a name or a value"},
 	{"not-found", http.StatusNotFound, 3, "no such cell, run, checkpoint or file"},
-	{"exists", http.StatusConflict, 4, "something of that name exists"},
-	{"conflict", http.StatusConflict, 4, "the state does not allow it now"},
-	{"denied", http.StatusForbidden, 5, "policy or permission says no"},
-	{"unsupported", http.StatusNotImplemented, 6, "this host or this backend can't"},
+	{"exists", http.StatusConflict, 4, "the name exists already"},
+	{"conflict", http.StatusConflict, 4, "not possible in the present state"},
+	{"denied", http.StatusForbidden, 5, "denied by a policy or a permission"},
+	{"unsupported", http.StatusNotImplemented, 6, "this host or this backend cannot do it"},
 	{"corrupt", http.StatusUnprocessableEntity, ExitVerifyFailure, "verification failed"},
-	{"unavailable", http.StatusServiceUnavailable, 1, "a part is not there or full; may work later"},
-	{"timeout", http.StatusGatewayTimeout, ExitTimeout, "a limit on time was reached"},
-	{"interrupted", 499, ExitInterrupted, "somebody stopped it"},
+	{"unavailable", http.StatusServiceUnavailable, 1, "a part is missing or full; may work later"},
+	{"timeout", http.StatusGatewayTimeout, ExitTimeout, "a time limit was reached"},
+	{"interrupted", 499, ExitInterrupted, "interrupted"},
 	{"not-runnable", http.StatusUnprocessableEntity, ExitNotRunnable, "the program exists but can't be executed"},
 	{"no-such-binary", http.StatusUnprocessableEntity, ExitNotFound, "the program was not found"},
-	{"unauthenticated", http.StatusUnauthorized, 5, "no token, or one that is wrong, expired or removed"},
+	{"unauthenticated", http.StatusUnauthorized, 5, "no token, or a wrong, expired or revoked one"},
 	{"limited", http.StatusTooManyRequests, 1, "too many requests in a short time"},
-	{"stale", http.StatusPreconditionFailed, 4, "what you saw is not what is there any more: look again"},
-	{"too-large", http.StatusRequestEntityTooLarge, 1, "more was sent than is taken"},
-	{"wrong-method", http.StatusMethodNotAllowed, 2, "there is such a path, and that is not done to it"},
-	{"wrong-type", http.StatusUnsupportedMediaType, 2, "what was sent is not of the type it has to be"},
-	{"internal", http.StatusInternalServerError, 1, "a defect of pando"},
+	{"stale", http.StatusPreconditionFailed, 4, "changed since you read it; read it again"},
+	{"too-large", http.StatusRequestEntityTooLarge, 1, "the request is too large"},
+	{"wrong-method", http.StatusMethodNotAllowed, 2, "method not allowed on this path"},
+	{"wrong-type", http.StatusUnsupportedMediaType, 2, "unsupported content type"},
+	{"internal", http.StatusInternalServerError, 1, "a bug in pando"},
 }
 
-// ReasonOf returns the row of kind; an unknown kind, from a newer daemon, has
-// the row of "internal".
+// ReasonOf returns the row of kind. An unknown kind, from a newer daemon, has the row of
+// "internal".
 func ReasonOf(kind Kind) Reason {
 	for _, r := range Reasons {
 		if r.Kind == kind {

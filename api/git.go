@@ -1,40 +1,39 @@
 package api
 
-// GitHead is what a work tree of git has checked out.
+// GitHead is the checked out branch and commit of a git work tree.
 type GitHead struct {
-	Branch string `json:"branch,omitempty"` // without refs/heads/; none when a commit is checked out (a detached HEAD)
-	Commit string `json:"commit,omitempty"` // its object id in hex; none on a branch without commits
+	Branch string `json:"branch,omitempty"` // without refs/heads/; absent for a detached HEAD
+	Commit string `json:"commit,omitempty"` // object id in hex; absent on a branch without commits
 }
 
-// HeadMoved says that the source has something else checked out than at the import, or, if
-// something was applied to it since, than at that time. A branch that only has new commits
-// did not move.
+// HeadMoved says that the source has another branch or commit checked out than at the import or,
+// after an apply, at the latest apply. New commits on the same branch do not count.
 type HeadMoved struct {
-	Was GitHead `json:"was"` // what the changes are known to go with
-	Now GitHead `json:"now"` // what is checked out
-	// OtherFiles: it is another branch with another commit, so that files which the changes
-	// go with may be others. To apply them there, accept wants other_branch.
+	Was GitHead `json:"was"` // the head that the changes belong to
+	Now GitHead `json:"now"` // the checked out head
+	// OtherFiles says that branch and commit both differ, so files that the changes rely on may
+	// differ. Applying them there requires other_branch.
 	OtherFiles bool `json:"other_files"`
 }
 
-// CellCommits are commits that were made in a cell. Accept brings their files into the
-// source, and not the commits.
+// CellCommits are commits that were made in a cell. Accept brings their files into the source,
+// but not the commits.
 type CellCommits struct {
-	Commits  int      `json:"commits"`         // how many
-	More     bool     `json:"more,omitempty"`  // there are others that are not counted: in packs that git made in the cell, or more than 10000
-	Branches []string `json:"branches"`        // that have them; "HEAD" for a detached one
-	Since    string   `json:"since,omitempty"` // the commit that the cell had checked out before; none when there was none
-	// Submodules are those in which commits were made, which are in no bundle of the
-	// repository's branches. Commits does not count those.
+	Commits  int      `json:"commits"`         // number of commits
+	More     bool     `json:"more,omitempty"`  // there are more that are not counted: in packs that git made in the cell, or above 10000
+	Branches []string `json:"branches"`        // branches with the commits; "HEAD" for a detached one
+	Since    string   `json:"since,omitempty"` // the commit that the cell had checked out before; absent without one
+	// Submodules are those in which commits were made. Commits does not count these, and no
+	// bundle of the repository's branches has them.
 	Submodules []SubmoduleCommits `json:"submodules,omitempty"`
 }
 
-// SubmoduleCommits are commits that were made in a submodule of a cell's repository, as
+// SubmoduleCommits are commits that were made in a submodule of a cell's repository; see
 // CellCommits.
 type SubmoduleCommits struct {
 	Path     string   `json:"path"`            // of its folder, relative to the repository
-	Commits  int      `json:"commits"`         // how many
-	More     bool     `json:"more,omitempty"`  // as of CellCommits
-	Branches []string `json:"branches"`        // that have them; "HEAD" for a detached one
-	Since    string   `json:"since,omitempty"` // the commit that the submodule had checked out before; none when there was none
+	Commits  int      `json:"commits"`         // number of commits
+	More     bool     `json:"more,omitempty"`  // as in CellCommits
+	Branches []string `json:"branches"`        // branches with the commits; "HEAD" for a detached one
+	Since    string   `json:"since,omitempty"` // the commit that the submodule had checked out before; absent without one
 }

@@ -2,14 +2,14 @@ package api
 
 import "time"
 
-// CreateRequest asks for a cell in which nothing has run yet.
+// CreateRequest makes a cell without a run.
 type CreateRequest struct {
-	Name string `json:"name,omitempty"` // default: one is made up
+	Name string `json:"name,omitempty"` // default: a generated one
 	From string `json:"from,omitempty"` // source directory, absolute; "": an empty workspace
-	// Upload is the id of a source that was sent to the daemon (Upload.ID), in the place
-	// of From. The cell ends the upload.
+	// Upload is the id of an uploaded source (Upload.ID), instead of From. The cell consumes the
+	// upload.
 	Upload string `json:"upload,omitempty"`
-	// Place is where an empty workspace, or what was uploaded, is seen in the cell; default /workspace.
+	// Place is the path of an empty or uploaded workspace in the cell; default /workspace.
 	Place       string            `json:"place,omitempty"`
 	Backend     string            `json:"backend,omitempty"`     // default auto
 	Image       string            `json:"image,omitempty"`       // default host
@@ -17,44 +17,44 @@ type CreateRequest struct {
 	Policy      string            `json:"policy,omitempty"`      // text of a policy file
 	Mounts      []string          `json:"mounts,omitempty"`      // SRC:DST[:rw]
 	Env         []string          `json:"env,omitempty"`         // of every command in it
-	Allow       []string          `json:"allow,omitempty"`       // whom it may reach
+	Allow       []string          `json:"allow,omitempty"`       // hosts that it may reach
 	Credentials []string          `json:"credentials,omitempty"` // names of credentials to lend to it
 	WithSecret  []string          `json:"with_secret,omitempty"` // paths to import although they look like secrets
 	Limits      Limits            `json:"limits,omitzero"`
-	Labels      map[string]string `json:"labels,omitempty"` // words of your own
-	Lease       LeaseRequest      `json:"lease,omitzero"`   // how long it lives
+	Labels      map[string]string `json:"labels,omitempty"` // names and values that callers choose
+	Lease       LeaseRequest      `json:"lease,omitzero"`   // its lifetime
 	CallerEnv   []string          `json:"caller_env,omitempty"`
 	CallerDir   string            `json:"caller_dir,omitempty"`
 }
 
-// What becomes of a cell when its lease is over.
+// What happens to a cell when its lease ends.
 const (
-	LeasePause  = "pause"  // its processes stand still; resume lets them go on
+	LeasePause  = "pause"  // its processes are paused; resume continues them
 	LeaseStop   = "stop"   // its processes end, its files stay
 	LeaseRemove = "remove" // it is removed
 )
 
-// LeaseRequest asks for a cell to live a while, from now on.
+// LeaseRequest sets the lifetime of a cell, counted from now on.
 type LeaseRequest struct {
-	For    string `json:"for,omitempty"`    // how long: "5m"; "": for ever, or as before
+	For    string `json:"for,omitempty"`    // duration: "5m"; "": unlimited, or as before
 	Then   string `json:"then,omitempty"`   // pause (default), stop, remove
-	Extend bool   `json:"extend,omitempty"` // never make it shorter
-	// Labels replace those that the cell has; null: they stay.
+	Extend bool   `json:"extend,omitempty"` // never shorten it
+	// Labels replace those of the cell; null keeps them.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Env replaces the variables that every command in the cell finds; null: they stay.
+	// Env replaces the variables of every command in the cell; null keeps them.
 	Env []string `json:"env,omitempty"`
 }
 
-// Lease is how long a cell lives.
+// Lease is the lifetime of a cell.
 type Lease struct {
 	Since  time.Time `json:"since"`            // when it began
-	Until  time.Time `json:"until,omitzero"`   // absent: for ever
-	Then   string    `json:"then"`             // what becomes of the cell then: pause, stop, remove
-	Paused bool      `json:"paused,omitempty"` // the cell is paused, also when nothing runs in it
-	// Kept is until when the cell is kept as it is paused, by the daemon's ceilings; absent:
-	// for ever, or it is not paused. It is removed then.
+	Until  time.Time `json:"until,omitzero"`   // absent: unlimited
+	Then   string    `json:"then"`             // what happens to the cell then: pause, stop, remove
+	Paused bool      `json:"paused,omitempty"` // the cell is paused, also when it has no processes
+	// Kept is when the daemon's ceilings remove the paused cell; absent: never, or the cell is
+	// not paused.
 	Kept time.Time `json:"kept_until,omitzero"`
-	// Unkept are variables of the cell whose values look like secrets: no record
-	// holds them, and a new daemon does not know them.
+	// Unkept are variables of the cell with values that look like secrets: no record has them,
+	// and they are lost when the daemon restarts.
 	Unkept []string `json:"unkept,omitempty"`
 }

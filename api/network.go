@@ -5,62 +5,62 @@ import (
 	"time"
 )
 
-// Network is what a run said to the outside, and what it was refused.
+// Network is the network traffic of a run, and its denials.
 type Network struct {
 	Link      string `json:"link,omitempty"` // how the cell reached its gateway: "tun", "veth", "socket"
-	Decisions int    `json:"decisions"`      // how many were made
-	Denied    int    `json:"denied"`         // how many of them said no
-	Approved  int    `json:"approved"`       // how many a person allowed
+	Decisions int    `json:"decisions"`      // number of decisions
+	Denied    int    `json:"denied"`         // how many of them denied
+	Approved  int    `json:"approved"`       // how many of them a person allowed
 	Requests  int    `json:"requests"`       // HTTP requests that were let through
 	Sent      int64  `json:"sent"`           // bytes out of the cell
 	Received  int64  `json:"received"`       // bytes into it
-	// Tried is how many packets of a cell without a network found nobody to go to.
+	// Tried is the number of packets that a cell without a network sent in vain.
 	Tried int64 `json:"tried,omitempty"`
-	// Unchecked is how many connections and requests went through the host's proxy to names
-	// that the host itself could not look up: which addresses they led to was not checked.
+	// Unchecked is the number of connections and requests through the host's proxy to names that
+	// the host itself could not look up: their addresses were not checked.
 	Unchecked int `json:"unchecked,omitempty"`
-	// Unresolved are names that are allowed, and that the host could not look up: which is no
-	// refusal. The first error of each, at most 100.
+	// Unresolved are names that are allowed, and that the host could not look up, which is no
+	// denial. The first error of each, at most 100.
 	Unresolved []Unresolved `json:"unresolved,omitempty"`
-	// Peers are those it talked to, the most first; Denials what it was refused,
-	// in the order of their first time. Both are cut at 100; More counts the rest.
+	// Peers are the hosts of its connections, the most used first. Denials are its denied
+	// requests, in the order of their first time. Both are cut at 100; More counts the rest.
 	Peers   []Peer   `json:"peers,omitempty"`
-	Denials []Denial `json:"denials,omitempty"` // what it was refused
+	Denials []Denial `json:"denials,omitempty"` // its denied requests
 	More    int      `json:"more,omitempty"`    // peers and denials that are not listed
 }
 
-// Unresolved is a name that the host could not look up: its resolver did not answer, or failed.
+// Unresolved is a name that the host could not look up: its resolver failed or did not answer.
 type Unresolved struct {
 	Host  string `json:"host"`  // the name
-	Error string `json:"error"` // what went wrong
+	Error string `json:"error"` // the error
 }
 
-// Peer is somebody that a run talked to.
+// Peer is a host that a run connected to.
 type Peer struct {
 	Host       string   `json:"host"`                 // a name, or an address
-	Port       int      `json:"port"`                 // of TCP
+	Port       int      `json:"port"`                 // TCP port
 	Requests   int      `json:"requests,omitempty"`   // HTTP requests seen in opened connections
 	Flows      int      `json:"flows"`                // connections, or requests
 	Sent       int64    `json:"sent"`                 // bytes to it
 	Received   int64    `json:"received"`             // bytes from it
-	Opened     bool     `json:"opened,omitempty"`     // the gateway looked into the connection
-	Credential []string `json:"credential,omitempty"` // handles of what was put in
+	Opened     bool     `json:"opened,omitempty"`     // the gateway opened the connection
+	Credential []string `json:"credential,omitempty"` // handles of the credentials that were put in
 }
 
-// Denial is something that a run was refused, as often as it tried.
+// Denial is a denied request of a run, with the number of attempts.
 type Denial struct {
 	Want     string `json:"want"`               // "POST https://api.github.com/repos/x/y/issues", "resolve evil.example"
-	Times    int64  `json:"times"`              // how often it tried
-	Rule     string `json:"rule"`               // that refused it
-	Origin   string `json:"origin"`             // where the rule stands
+	Times    int64  `json:"times"`              // number of attempts
+	Rule     string `json:"rule"`               // the rule that denied it
+	Origin   string `json:"origin"`             // where the rule is written
 	Reason   string `json:"reason"`             // in one sentence
 	Permit   string `json:"permit,omitempty"`   // the flag that would allow it
-	Line     string `json:"line,omitempty"`     // what to write into a policy file
-	Narrower string `json:"narrower,omitempty"` // the least grant that would do
+	Line     string `json:"line,omitempty"`     // the line for a policy file
+	Narrower string `json:"narrower,omitempty"` // the least grant that suffices
 	By       string `json:"by"`                 // "policy", "person", "gateway", "budget"
 }
 
-// String is the denial in one line.
+// String returns the denial in one line.
 func (d Denial) String() string {
 	s := d.Want
 	if d.Times > 1 {
@@ -73,24 +73,24 @@ func (d Denial) String() string {
 	return s
 }
 
-// Approval is something that a cell wants and a person decides on.
+// Approval is a request of a cell that a person decides on.
 type Approval struct {
 	ID       string    `json:"approval"`            // "q-" and 16 hexadecimal digits
-	Cell     string    `json:"cell"`                // who wants it
+	Cell     string    `json:"cell"`                // id of the cell
 	CellName string    `json:"cell_name,omitempty"` // its name, if it has one
-	Run      string    `json:"run,omitempty"`       // in which run
+	Run      string    `json:"run,omitempty"`       // id of the run
 	Want     string    `json:"want"`                // "POST https://api.github.com/repos/x/y/issues"
-	Reason   string    `json:"reason"`              // why it is asked
-	Rule     string    `json:"rule"`                // that asks
-	Origin   string    `json:"origin"`              // where the rule stands
-	Policy   string    `json:"policy_digest"`       // in force when it was asked
-	Digest   string    `json:"digest"`              // of what is wanted and of the policy: an answer is good for nothing else
+	Reason   string    `json:"reason"`              // why the rule asks
+	Rule     string    `json:"rule"`                // the rule that asks
+	Origin   string    `json:"origin"`              // where the rule is written
+	Policy   string    `json:"policy_digest"`       // digest of the policy in force
+	Digest   string    `json:"digest"`              // of the request and the policy: a decision is valid for nothing else
 	State    string    `json:"state"`               // waiting, approved, denied, expired
-	Scope    string    `json:"scope,omitempty"`     // of the answer: "once", "run", or a duration such as "10m0s"
-	By       string    `json:"by,omitempty"`        // who answered
-	Asked    time.Time `json:"asked"`               // when it was asked
-	Expires  time.Time `json:"expires"`             // when it is denied without an answer; once approved, when the approval ends
-	Answered time.Time `json:"answered,omitzero"`   // when it was answered
+	Scope    string    `json:"scope,omitempty"`     // scope of an approval: "once", "run", or a duration such as "10m0s"
+	By       string    `json:"by,omitempty"`        // name of the deciding person
+	Asked    time.Time `json:"asked"`               // when it was requested
+	Expires  time.Time `json:"expires"`             // when it is denied without a decision; once approved, when the approval ends
+	Answered time.Time `json:"answered,omitzero"`   // when it was decided
 }
 
 // ApprovalRequest answers an approval.

@@ -5,41 +5,40 @@ import (
 	"time"
 )
 
-// Operation is long work that goes on without the request that asked for it: one
-// with Prefer: respond-async is answered with it, and 202, once the request itself
-// is found right.
+// Operation is long work that continues without its request. A request with Prefer:
+// respond-async is answered with 202 and an operation after its checks have passed.
 type Operation struct {
 	ID       string          `json:"operation"`          // o-…
-	Kind     string          `json:"kind"`               // what is done: run, create, build, pull, fork, …
-	Object   string          `json:"object,omitempty"`   // what it is done with or what comes of it: a cell, a run, a template
+	Kind     string          `json:"kind"`               // kind of the work: run, create, build, pull, fork, …
+	Object   string          `json:"object,omitempty"`   // its object or result: a cell, a run, a template
 	State    string          `json:"state"`              // running, done, failed, aborted, lost
-	By       string          `json:"by"`                 // who asked: a token's name, or local
-	Request  string          `json:"request"`            // the X-Request-Id of who asked
-	Began    time.Time       `json:"began"`              // when it was asked for
-	Ended    time.Time       `json:"ended,omitzero"`     // absent while it goes on
-	Progress *Progress       `json:"progress,omitempty"` // how far it is
-	Lines    int64           `json:"lines"`              // how many lines it has told, see its events
-	Result   json.RawMessage `json:"result,omitempty"`   // of one that is done: what the request is otherwise answered with
+	By       string          `json:"by"`                 // the caller: a token's name, or local
+	Request  string          `json:"request"`            // the X-Request-Id of the request
+	Began    time.Time       `json:"began"`              // when it began
+	Ended    time.Time       `json:"ended,omitzero"`     // absent while it runs
+	Progress *Progress       `json:"progress,omitempty"` // its progress
+	Lines    int64           `json:"lines"`              // number of lines in its events
+	Result   json.RawMessage `json:"result,omitempty"`   // when done: the body that the request would have been answered with
 	Error    *Error          `json:"error,omitempty"`    // why there is no result
-	Note     string          `json:"note,omitempty"`     // why the result of one that is done is not here
+	Note     string          `json:"note,omitempty"`     // why a result is missing although it is done
 }
 
-// The states of an operation. All but the first are its end.
+// The states of an operation. All but the first are final.
 const (
 	OperationRunning = "running"
 	OperationDone    = "done"
 	OperationFailed  = "failed"
-	OperationAborted = "aborted" // somebody stopped it, and it was undone
-	OperationLost    = "lost"    // the daemon ended while it went on
+	OperationAborted = "aborted" // it was stopped and undone
+	OperationLost    = "lost"    // the daemon ended while it ran
 )
 
-// OperationKind is a POST that can be asked for as an operation.
+// OperationKind is a POST that can run as an operation.
 type OperationKind struct {
 	Kind string
-	Path string // of the route, with {cell} and the like
+	Path string // path of the route, with {cell} and other parameters
 }
 
-// OperationKinds are all of them.
+// OperationKinds lists all kinds.
 var OperationKinds = []OperationKind{
 	{"run", "/v1/runs"},
 	{"accept", "/v1/runs/{run}/accept"},

@@ -10,60 +10,60 @@ type Receipt struct {
 	ID        string          `json:"receipt"` // digest of the envelope
 	Index     int64           `json:"index"`   // place in the ledger, from 0
 	Type      string          `json:"type"`    // predicate type
-	Key       string          `json:"key"`     // what it is about: "r-…/run"
+	Key       string          `json:"key"`     // its subject: "r-…/run"
 	Run       string          `json:"run,omitempty"`
 	Cell      string          `json:"cell,omitempty"`
-	Verdict   string          `json:"verdict,omitempty"`   // the run's verdict, as this receipt says it
+	Verdict   string          `json:"verdict,omitempty"`   // the run's verdict in this receipt
 	At        time.Time       `json:"at,omitzero"`         // when it was signed
 	Summary   string          `json:"summary"`             // one line for lists
-	Isolation string          `json:"isolation"`           // of what it is about: "isolated" or "not isolated" (backend none)
-	Statement json.RawMessage `json:"statement,omitempty"` // in full, when one is shown
-	Envelope  json.RawMessage `json:"envelope,omitempty"`  // DSSE envelope, when one is shown
-	Markdown  string          `json:"markdown,omitempty"`  // for people, when one is shown
+	Isolation string          `json:"isolation"`           // isolation of its subject: "isolated" or "not isolated" (backend none)
+	Statement json.RawMessage `json:"statement,omitempty"` // in full, for a single receipt
+	Envelope  json.RawMessage `json:"envelope,omitempty"`  // DSSE envelope, for a single receipt
+	Markdown  string          `json:"markdown,omitempty"`  // for people, for a single receipt
 }
 
 // Verification is the outcome of verifying receipts.
 type Verification struct {
-	OK       bool      `json:"ok"`             // nothing is wrong and nothing is missing
-	Receipts int64     `json:"receipts"`       // how many were checked
-	Files    int       `json:"files"`          // how many files that they name
+	OK       bool      `json:"ok"`             // no problem was found and nothing is missing
+	Receipts int64     `json:"receipts"`       // number of checked receipts
+	Files    int       `json:"files"`          // number of the files that they name
 	Head     int64     `json:"head"`           // size of the ledger
 	Root     string    `json:"root,omitempty"` // Merkle root of the ledger, hex
-	KeyID    string    `json:"key_id"`         // the key that signed
-	Problems []Problem `json:"problems"`       // what is wrong
+	KeyID    string    `json:"key_id"`         // id of the signing key
+	Problems []Problem `json:"problems"`       // the problems found
 	Unproven []string  `json:"unproven"`       // what could not be checked
 	TookMS   float64   `json:"took_ms"`
 }
 
-// Problem is one thing that is wrong with evidence.
+// Problem is one problem of evidence.
 type Problem struct {
 	Reason string `json:"reason"`         // edited, recomputed, dropped, reordered, truncated, wrong-key, …
 	Index  int64  `json:"index"`          // place in the ledger
 	File   string `json:"file,omitempty"` // the file concerned
-	What   string `json:"what"`           // what is wrong with it, in words
+	What   string `json:"what"`           // the problem, in words
 }
 
-// Diagnosis is what `pando doctor` found.
+// Diagnosis is the result of `pando doctor`.
 type Diagnosis struct {
 	OK      bool      `json:"ok"`     // the default path works
-	Host    string    `json:"host"`   // what kind of machine: distribution, container, WSL2
+	Host    string    `json:"host"`   // kind of machine: distribution, container, WSL2
 	Kernel  string    `json:"kernel"` // release of the kernel
-	User    string    `json:"user"`   // who asked, and with which rights
-	Checks  []Finding `json:"checks"` // one per thing examined
+	User    string    `json:"user"`   // the user, with its rights
+	Checks  []Finding `json:"checks"` // one entry for each check
 	Backend string    `json:"backend"`
-	Disk    *Disk     `json:"disk,omitempty"` // what pando holds on disk
+	Disk    *Disk     `json:"disk,omitempty"` // disk usage of pando
 }
 
-// Finding is one thing that was examined.
+// Finding is the result of one check.
 type Finding struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`         // "ok", "missing", "broken", "note"
-	Found  string `json:"found"`          // what was found, in words
+	Found  string `json:"found"`          // the result, in words
 	Adds   string `json:"adds,omitempty"` // what it would add, when it is missing
-	Fix    string `json:"fix,omitempty"`  // a command or a step that mends it
-	// For is what needs it, where pando works without: "microVM cells".
+	Fix    string `json:"fix,omitempty"`  // a command or a step that fixes it
+	// For names what needs it, where pando works without: "microVM cells".
 	For string `json:"for,omitempty"`
-	// Verdict is a word for a program to decide on, where status is not enough: "kvm" has
-	// "absent", "no access", "not hardware" (a device without machines behind it), "switched off", "works".
+	// Verdict is a word for programs where status is not enough: "kvm" has "absent", "no
+	// access", "not hardware" (a device without hardware support), "switched off", "works".
 	Verdict string `json:"verdict,omitempty"`
 }

@@ -6,21 +6,21 @@ import (
 	"io"
 )
 
-// FrameType says what a frame of a stream carries. A stream belongs to one
-// process: a run, an exec, or a log that is followed.
+// FrameType is the content type of a frame. A stream belongs to one process: a run, an exec, or
+// a followed log.
 type FrameType byte
 
-// The frames. The arrows say who sends them; C is the client.
+// The frames. The arrows show the direction; C is the client.
 const (
 	FrameStdin    FrameType = 'i' // C→ bytes for standard input
 	FrameStdinEOF FrameType = 'e' // C→ standard input ends
 	FrameResize   FrameType = 'w' // C→ JSON {rows, cols}
 	FrameSignal   FrameType = 's' // C→ text: "SIGINT"
 	FrameStdout   FrameType = 'o' // →C offset (8 bytes, big endian), then bytes
-	FrameStderr   FrameType = 'E' // →C the same
-	FrameScreen   FrameType = 'S' // →C offset in standard output, then a part of what draws the screen of a terminal as it was there
+	FrameStderr   FrameType = 'E' // →C likewise
+	FrameScreen   FrameType = 'S' // →C offset in standard output, then a part of the output that redraws the terminal's screen as of there
 	FrameGap      FrameType = 'g' // →C JSON {stream, bytes}: output that is no longer kept
-	FrameTaken    FrameType = 't' // →C JSON Taken: how much standard input the process was given
+	FrameTaken    FrameType = 't' // →C JSON Taken: how much standard input the process has received
 	FrameProgress FrameType = 'p' // →C JSON Progress
 	FrameExit     FrameType = 'x' // →C JSON Exit: the process has ended, its output is complete
 	FrameResult   FrameType = 'r' // →C JSON: the result; the last frame
@@ -30,9 +30,8 @@ const (
 // MaxFrame bounds the payload of one frame.
 const MaxFrame = 1 << 20
 
-// A Frame is one message of a stream. On a byte stream it is preceded by four
-// bytes of length, big endian, of type and payload; on a WebSocket it is one
-// binary message of type and payload.
+// A Frame is one message of a stream. On a byte stream it follows four bytes of length, big
+// endian, of type and payload; on a WebSocket it is one binary message of type and payload.
 type Frame struct {
 	Type    FrameType
 	Payload []byte
@@ -81,19 +80,18 @@ func (f Frame) OutputData() (offset int64, data []byte, err error) {
 	return int64(binary.BigEndian.Uint64(f.Payload)), f.Payload[8:], nil
 }
 
-// StepAsking is the step of a run that waits for a person; the note says how to
-// answer.
+// StepAsking is the step of a run that waits for a person; the note says how to decide.
 const StepAsking = "asking"
 
-// StepDenied is the step of a run that was just refused something, the first
-// time; the note says what, as the run's denials do at its end.
+// StepDenied is the step of a run after the first denial of a request; the note describes it,
+// like the run's denials at its end.
 const StepDenied = "denied"
 
-// Progress is what long work reports on its way.
+// Progress is a progress report of long work.
 type Progress struct {
 	Step  string `json:"step"`            // "importing"
 	Done  int64  `json:"done,omitempty"`  // files or bytes, see Unit
-	Total int64  `json:"total,omitempty"` // 0: not known
+	Total int64  `json:"total,omitempty"` // 0: unknown
 	Unit  string `json:"unit,omitempty"`  // "files", "bytes"
 	Note  string `json:"note,omitempty"`  // a line for people
 }
@@ -110,8 +108,8 @@ type Gap struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// Taken is the payload of FrameTaken. After a connection was lost, a client attaches again, waits
-// for the first such frame, and goes on with its input from there.
+// Taken is the payload of FrameTaken. A client that attaches again after losing its connection
+// waits for the first such frame, and continues its input from there.
 type Taken struct {
-	Bytes int64 `json:"bytes"` // of standard input, since the process began: from this client, if it has a name, or from all that have none
+	Bytes int64 `json:"bytes"` // of standard input since the process began: from this client, if it has a name, or from all clients without one
 }

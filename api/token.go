@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// Token is what is known of a token, by which a caller from elsewhere is
-// recognised. Its secret is told once, when it is made.
+// Token describes a token, by which a caller over the network is identified. Its secret is shown
+// once, when it is made.
 type Token struct {
 	ID      string    `json:"token"`              // t-…
 	Name    string    `json:"name"`               // for people, and for the audit log
@@ -11,15 +11,15 @@ type Token struct {
 	Created time.Time `json:"created"`            // when it was made
 	Expires time.Time `json:"expires,omitzero"`   // when it ends; never when missing
 	Expired bool      `json:"expired,omitempty"`  // it has ended
-	Used    time.Time `json:"last_used,omitzero"` // when it was used last, since the daemon started
-	Secret  string    `json:"secret,omitempty"`   // the token itself, in the answer to its making alone
-	// Labels are what a cell carries that the token sees, all of them, and what
-	// is made with it gets; without any, it sees everything.
+	Used    time.Time `json:"last_used,omitzero"` // when it was last used, since the daemon started
+	Secret  string    `json:"secret,omitempty"`   // the token itself, only in the answer that makes it
+	// Labels restrict the token to cells that have all of them; cells made with it get them.
+	// Without labels it sees everything.
 	Labels   map[string]string `json:"labels,omitempty"`
-	MaxCells int               `json:"max_cells,omitempty"` // how many cells made with it there may be; any number when missing
-	Cells    int               `json:"cells,omitempty"`     // how many there are, where that is limited
-	TTL      string            `json:"ttl,omitempty"`       // how long cells made with it live, unless they are given more time, this much again at most
-	Rate     float64           `json:"rate,omitempty"`      // requests in a second; the daemon's own limit when missing
+	MaxCells int               `json:"max_cells,omitempty"` // maximum number of cells made with it; unlimited when missing
+	Cells    int               `json:"cells,omitempty"`     // number of cells made with it, where that is limited
+	TTL      string            `json:"ttl,omitempty"`       // lifetime of cells made with it; each extension is at most this long
+	Rate     float64           `json:"rate,omitempty"`      // requests per second; the daemon's limit when missing
 }
 
 // TokenRequest makes a token.
@@ -27,10 +27,10 @@ type TokenRequest struct {
 	Name    string    `json:"name,omitempty"`   // its id when empty
 	Scope   string    `json:"scope,omitempty"`  // read, run (the default) or admin
 	Expires time.Time `json:"expires,omitzero"` // never when missing
-	// Labels restrict the token to cells that carry all of them, and to what
-	// belongs to those. What is made with it gets them.
+	// Labels restrict the token to cells that have all of them, and to what belongs to those.
+	// Cells made with it get them.
 	Labels   map[string]string `json:"labels,omitempty"`
-	MaxCells *int              `json:"max_cells,omitempty"` // how many cells made with it there may be at a time, from 1 on; null: any number
-	TTL      string            `json:"ttl,omitempty"`       // how long a cell made with it lives at most: "1h"; it is paused then
-	Rate     *float64          `json:"rate,omitempty"`      // requests in a second; null: the daemon's own limit
+	MaxCells *int              `json:"max_cells,omitempty"` // maximum number of cells made with it at a time, from 1 on; null: unlimited
+	TTL      string            `json:"ttl,omitempty"`       // maximum lifetime of a cell made with it: "1h"; then it is paused
+	Rate     *float64          `json:"rate,omitempty"`      // requests per second; null: the daemon's limit
 }

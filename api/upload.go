@@ -2,11 +2,11 @@ package api
 
 import "time"
 
-// Upload is a source that was sent to the daemon and that nothing has imported yet. One
-// run, cell or template names it (upload), and ends it.
+// Upload is an uploaded source that nothing has imported yet. One run, cell or template names it
+// (upload) and consumes it.
 type Upload struct {
 	ID      string    `json:"id"`    // "u-…"
-	Files   int       `json:"files"` // further names of a file count, folders do not
-	Bytes   int64     `json:"bytes"` // of contents
+	Files   int       `json:"files"` // hard links count as files, directories do not
+	Bytes   int64     `json:"bytes"` // size of the contents
 	Expires time.Time `json:"expires"`
 }

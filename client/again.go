@@ -10,8 +10,8 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// patience is how long a daemon elsewhere that has answered before is looked for
-// when it is gone: it may be starting anew. Cells do not end with it.
+// patience is how long a lost daemon on another host is looked for after it has answered once:
+// it may be restarting, which its cells survive.
 const patience = 30 * time.Second
 
 // hangUps is how often a request that changes nothing is sent to daemons that hang up at once.
@@ -54,9 +54,9 @@ func (c *Client) send(req *http.Request, send sender) (*http.Response, error) {
 	}
 }
 
-// repeatable reports whether a request may be sent twice. It gives a key to what
-// needs one for that: to the daemon elsewhere alone, because it costs a journal's
-// write, and not to what runs commands or code, which ends with its connection.
+// repeatable reports whether a request may be sent twice, and adds an idempotency key where that
+// needs one. Only daemons on other hosts get keys, since a key costs a journal write. Requests
+// that run commands or code get none, since these end with their connection.
 func (c *Client) repeatable(req *http.Request) bool {
 	switch {
 	case req.Method == http.MethodGet:
@@ -75,7 +75,7 @@ func unreachable(err error) bool {
 	return e != nil && e.Kind == "unavailable"
 }
 
-// pause waits, and returns why it should not have.
+// pause waits for d, and returns the context's error if it ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -7,8 +7,7 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// Approvals lists what waits for a person, newest first; with all, what was
-// decided, too.
+// Approvals lists pending approvals, newest first; with all, also decided ones.
 func (c *Client) Approvals(ctx context.Context, all bool) (out []api.Approval, err error) {
 	q := url.Values{}
 	if all {
@@ -17,12 +16,12 @@ func (c *Client) Approvals(ctx context.Context, all bool) (out []api.Approval, e
 	return out, c.do(ctx, "GET", "/v1/approvals", q, nil, &out)
 }
 
-// Approve allows what an approval asks for.
+// Approve allows the request of an approval.
 func (c *Client) Approve(ctx context.Context, id string, req api.ApprovalRequest) (out api.Approval, err error) {
 	return out, c.do(ctx, "POST", "/v1/approvals/"+segment(id)+"/approve", nil, req, &out)
 }
 
-// Deny refuses it.
+// Deny denies the request of an approval.
 func (c *Client) Deny(ctx context.Context, id string) (out api.Approval, err error) {
 	return out, c.do(ctx, "POST", "/v1/approvals/"+segment(id)+"/deny", nil, nil, &out)
 }

@@ -20,23 +20,23 @@ type Attachment struct {
 	mu sync.Mutex // guards writing
 }
 
-// AttachOptions say what a client that attaches wants.
+// AttachOptions configure an attachment.
 type AttachOptions struct {
-	// Input feeds standard input, and sends signals. A run that was started with Attach waits for
-	// such a client, and is interrupted when it goes, unless its command has a terminal.
+	// Input allows standard input and signals. A run that was started with Attach waits for such
+	// a client, and is interrupted when it disconnects, unless its command has a terminal.
 	Input bool
-	// Stdout and Stderr are the offsets from which output is wanted, in bytes of each stream:
-	// what a client had before it lost its connection.
+	// Stdout and Stderr are the offsets in bytes from which to send output: what the client
+	// received before it lost its connection.
 	Stdout, Stderr int64
-	// Screen begins with what draws the screen of a terminal (api.FrameScreen), instead of at
-	// Stdout.
+	// Screen begins with output that redraws the terminal's screen (api.FrameScreen), instead of
+	// at Stdout.
 	Screen bool
-	// Rows and Cols are the size of the client's terminal, 0 if it has none. With Input it becomes
-	// that of the command's: the latest counts. With a size, what is no longer kept of the
-	// output is replaced by the screen, too.
+	// Rows and Cols are the size of the client's terminal, 0 without one. With Input it becomes
+	// the size of the command's terminal; the latest client wins. With a size, output that is no
+	// longer kept is replaced by the screen, too.
 	Rows, Cols uint16
-	// Name is the client's own, for all its connections; "" for none. With a name api.FrameTaken
-	// counts what this client sent.
+	// Name identifies the client across its connections; "" for none. With a name,
+	// api.FrameTaken counts the input of this client.
 	Name string
 }
 

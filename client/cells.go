@@ -8,12 +8,12 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// Cells lists the cells there are, newest first.
+// Cells lists the cells, newest first.
 func (c *Client) Cells(ctx context.Context) (out []api.Cell, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells", nil, nil, &out)
 }
 
-// CellsLabelled lists the cells that carry all of the labels, newest first.
+// CellsLabelled lists the cells that have all of the labels, newest first.
 func (c *Client) CellsLabelled(ctx context.Context, labels map[string]string) (out []api.Cell, err error) {
 	q := url.Values{}
 	for k, v := range labels {
@@ -22,7 +22,7 @@ func (c *Client) CellsLabelled(ctx context.Context, labels map[string]string) (o
 	return out, c.do(ctx, "GET", "/v1/cells", q, nil, &out)
 }
 
-// Cell shows a cell; sel is a name, an id, or "" for the latest from here.
+// Cell shows a cell; sel is a name, an id, or "" for the latest from this directory.
 func (c *Client) Cell(ctx context.Context, sel string) (out api.Cell, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel), nil, nil, &out)
 }
@@ -34,12 +34,12 @@ func (c *Client) Remove(ctx context.Context, sel string, dryRun bool) (out api.C
 	return out, c.do(ctx, "DELETE", "/v1/cells/"+segment(sel), q, nil, &out)
 }
 
-// Pause freezes a cell's processes, Resume lets them go on, Stop ends them.
+// Pause pauses a cell's processes.
 func (c *Client) Pause(ctx context.Context, sel string) (out api.Cell, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/pause", nil, nil, &out)
 }
 
-// Resume lets a paused cell's processes go on.
+// Resume continues a paused cell's processes.
 func (c *Client) Resume(ctx context.Context, sel string) (out api.Cell, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/resume", nil, nil, &out)
 }
@@ -49,12 +49,12 @@ func (c *Client) Stop(ctx context.Context, sel string) (out api.Cell, err error)
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/stop", nil, nil, &out)
 }
 
-// Processes lists what runs in a cell.
+// Processes lists the processes of a cell.
 func (c *Client) Processes(ctx context.Context, sel string) (out []api.Process, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/processes", nil, nil, &out)
 }
 
-// Stats tells what a cell uses now.
+// Stats returns the present resource usage of a cell.
 func (c *Client) Stats(ctx context.Context, sel string) (out api.Stats, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/stats", nil, nil, &out)
 }
@@ -78,12 +78,12 @@ func (c *Client) Checkpoint(ctx context.Context, sel string, req api.CheckpointR
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/checkpoints", nil, req, &out)
 }
 
-// Restore brings a cell back to a checkpoint.
+// Restore restores a cell to a checkpoint.
 func (c *Client) Restore(ctx context.Context, sel string, req api.RestoreRequest) (out api.RestoreResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/restore", nil, req, &out)
 }
 
-// Undo brings a cell back to before its latest change.
+// Undo restores a cell to before its latest change.
 func (c *Client) Undo(ctx context.Context, sel string, req api.UndoRequest) (out api.RestoreResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/undo", nil, req, &out)
 }
@@ -104,19 +104,19 @@ func (c *Client) WriteFiles(ctx context.Context, sel, path string, archive io.Re
 	return c.do(ctx, "PUT", "/v1/cells/"+segment(sel)+"/files", url.Values{"path": {path}}, archive, nil)
 }
 
-// Upload sends a source, a tar archive, which one run, cell or template can name.
+// Upload uploads a source, a tar archive, for one run, cell or template.
 func (c *Client) Upload(ctx context.Context, archive io.Reader) (out api.Upload, err error) {
 	return out, c.do(ctx, "POST", "/v1/uploads", nil, archive, &out)
 }
 
-// DiffOptions choose what a diff compares and how it is shown.
+// DiffOptions choose the states that a diff compares, and its form.
 type DiffOptions struct {
-	From, To int    // numbers of checkpoints; 0, both: what there is to decide about
+	From, To int    // numbers of checkpoints; both 0: the pending changes
 	Form     string // "json", "text", "stat", "patch"
 	Colour   bool
 	Width    int
 	Ignored  bool
-	Include  []string // what a patch has although accept would hold it back
+	Include  []string // held paths that a patch includes
 }
 
 func (o DiffOptions) query() url.Values {
@@ -135,35 +135,34 @@ func (o DiffOptions) query() url.Values {
 	return q
 }
 
-// DiffCell shows what a cell is beside its source, which is what AcceptCell takes, or
-// compares two checkpoints. "" is the cell of the newest result from here that waits for
-// a verdict.
+// DiffCell shows the changes of a cell against its source, which AcceptCell takes, or compares
+// two checkpoints. "" is the cell with the newest pending result from this directory.
 func (c *Client) DiffCell(ctx context.Context, sel string, o DiffOptions) (out api.Diff, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/diff", o.query(), nil, &out)
 }
 
-// AcceptCell accepts what a cell is now, with all results in it.
+// AcceptCell accepts the present state of a cell, with all results in it.
 func (c *Client) AcceptCell(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/accept", nil, req, &out)
 }
 
-// RevertCell takes back from the source what was applied of a cell last. "" is the cell of
-// which something was applied last, of those from here.
+// RevertCell undoes the latest apply of a cell in its source. "" is the cell of the latest apply
+// from this directory.
 func (c *Client) RevertCell(ctx context.Context, sel string, req api.RevertRequest) (out api.RevertResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/revert", nil, req, &out)
 }
 
-// DiscardCell throws away what waits in a cell.
+// DiscardCell discards the pending changes of a cell.
 func (c *Client) DiscardCell(ctx context.Context, sel string, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/discard", nil, req, &out)
 }
 
-// Create makes a cell in which nothing has run yet.
+// Create makes a cell without a run.
 func (c *Client) Create(ctx context.Context, req api.CreateRequest) (out api.Cell, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells", nil, req, &out)
 }
 
-// Lease changes how long a cell lives, and its labels.
+// Lease changes the lifetime of a cell, and its labels.
 func (c *Client) Lease(ctx context.Context, sel string, req api.LeaseRequest) (out api.Cell, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/lease", nil, req, &out)
 }

@@ -1,9 +1,8 @@
-// Package client is the Go SDK of pando's HTTP API, and all that pando's own
-// command line uses: what it can do, any program can do.
+// Package client is the Go SDK of pando's HTTP API. The command line uses nothing else, so any
+// program can do what it does.
 //
-// A Client talks to the daemon of this user on its unix socket, or to one
-// elsewhere (Config.Host). The caller starts a daemon when none answers (see
-// Config.Start).
+// A Client talks to the daemon of this user on its unix socket, or to one on another host
+// (Config.Host). It starts a daemon when none answers (see Config.Start).
 package client
 
 import (
@@ -32,21 +31,21 @@ import (
 // Config says how to reach the daemon.
 type Config struct {
 	Socket string // path of its unix socket
-	// Host is the address of a daemon that is reached by TCP, "" for Socket:
-	// http://HOST:PORT (this host alone) or https://HOST:PORT, with
-	// #sha256=FINGERPRINT for a certificate that no authority has signed.
+	// Host is the address of a daemon that is reached by TCP, "" for Socket: http://HOST:PORT
+	// (this host alone) or https://HOST:PORT, with
+	// #sha256=FINGERPRINT for a self-signed certificate.
 	Host string
-	// Token is what the daemon knows the caller by: pando_…; on Socket it is not
-	// needed, and who shows one there is no more than it says.
+	// Token identifies the caller: pando_…. Socket needs none; a token sent there restricts the
+	// caller to its rights.
 	Token string
-	// Start starts a daemon and returns when it can be expected to answer
-	// soon; nil to fail instead when none answers.
+	// Start starts a daemon and returns when it is expected to answer soon; with nil, requests
+	// fail when no daemon answers.
 	Start func(ctx context.Context) error
-	// Trace is the W3C traceparent of the trace that requests are part of, where
-	// their context has none; "" for none.
+	// Trace is the W3C traceparent of the trace for requests without one in their context; ""
+	// for none.
 	Trace string
-	// Door says on Socket for which kind of callers the client asks, so that what the daemon's
-	// operator set for them holds: "mcp"; "" for itself.
+	// Door names, on Socket, the kind of callers that the client asks for, so that the
+	// operator's ceilings for them apply: "mcp"; "" for none.
 	Door string
 	// Dir is the directory that empty selectors are resolved from.
 	Dir string
@@ -57,12 +56,12 @@ type Client struct {
 	cfg    Config
 	direct direct
 	remote *remote      // nil for the socket
-	http   *http.Client // for bodies that are streamed, and for connections that become something else
+	http   *http.Client // for streamed bodies, and for upgraded connections
 
-	answered atomic.Int64 // when the daemon answered last, in nanoseconds
+	answered atomic.Int64 // when the daemon last answered, in nanoseconds
 }
 
-// New returns a client. Nothing is contacted yet.
+// New returns a client. It contacts nothing yet.
 func New(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	if cfg.Host != "" {
@@ -72,14 +71,14 @@ func New(cfg Config) *Client {
 	c.direct.dial = c.dial
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
-		// One caller, one socket: nothing to keep alive for long.
+		// One caller and one socket: idle connections are kept only briefly.
 		MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}}
 	return c
 }
 
-// dialTries is how often dial starts a daemon: the one that answers Start may be told
-// to end before it accepts a connection.
+// dialTries is how often dial starts a daemon: a daemon that answers Start may end before it
+// accepts a connection.
 const dialTries = 3
 
 // dial connects to the socket, starting a daemon when there is none.
@@ -137,7 +136,7 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, in, 
 	if err := json.NewDecoder(body).Decode(out); err != nil {
 		return &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot read the daemon's answer to %s %s: %v", method, path, err)}
 	}
-	io.Copy(io.Discard, body) // the end of the answer: so that the connection can be used again
+	io.Copy(io.Discard, body) // read to the end, so that the connection can be reused
 	return nil
 }
 
@@ -146,7 +145,7 @@ func (c *Client) raw(ctx context.Context, method, path string, q url.Values, in 
 	return c.accept(ctx, "", method, path, q, in)
 }
 
-// accept is raw with the media type that the answer shall have.
+// accept is raw with a media type for the answer.
 func (c *Client) accept(ctx context.Context, media, method, path string, q url.Values, in any) (io.ReadCloser, error) {
 	var body io.Reader
 	kind, send := "application/json", sender(c.direct.do)
@@ -171,8 +170,8 @@ func (c *Client) accept(ctx context.Context, media, method, path string, q url.V
 // A sender sends a request and reads the head of its answer.
 type sender func(*http.Request) (*http.Response, error)
 
-// ask is accept with the body as it is sent, of a kind, with what else is in the
-// head, and by whom.
+// ask sends a request through send, with head and a body of type kind, and returns the body of
+// the answer.
 func (c *Client) ask(ctx context.Context, send sender, head http.Header, method, path string, q url.Values, body io.Reader, kind string) (io.ReadCloser, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -216,7 +215,7 @@ func (c *Client) ask(ctx context.Context, send sender, head http.Header, method,
 	return nil, readError(resp.Status, resp.Body)
 }
 
-// url is what is asked for. The connection is not made by it: see dial.
+// url is the URL of a request. Connections do not depend on it: see dial.
 func (c *Client) url(scheme, path string, q url.Values) string {
 	host := "pando"
 	if c.remote != nil && c.remote.err == nil {
@@ -225,14 +224,14 @@ func (c *Client) url(scheme, path string, q url.Values) string {
 	return scheme + "://" + host + path + "?" + q.Encode()
 }
 
-// For is a client of the same daemon that asks for other callers: see Config.Door.
+// For returns a client of the same daemon that asks for other callers: see Config.Door.
 func (c *Client) For(door string) *Client {
 	cfg := c.cfg
 	cfg.Door = door
 	return New(cfg)
 }
 
-// sign puts the token into a request.
+// sign adds the token to a request.
 func (c *Client) sign(h http.Header) {
 	if c.cfg.Token != "" {
 		h.Set("Authorization", "Bearer "+c.cfg.Token)
@@ -242,7 +241,7 @@ func (c *Client) sign(h http.Header) {
 	}
 }
 
-// trace names the trace that a request is part of.
+// trace adds the trace of a request.
 func (c *Client) trace(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 	if c.cfg.Trace != "" && h.Get("Traceparent") == "" {
@@ -250,7 +249,7 @@ func (c *Client) trace(ctx context.Context, h http.Header) {
 	}
 }
 
-// asAPI is the error in the words of the API that an error is made of, if any.
+// asAPI returns the API error in err, if any.
 func asAPI(err error) *api.Error {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e
@@ -279,12 +278,12 @@ func (c *Client) greet(ctx context.Context, send sender) error {
 	}
 }
 
-// hungUp reports whether the other end was there and is gone.
+// hungUp reports whether the other end closed the connection.
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// readError makes an error of an answer that is none.
+// readError makes an error of an unsuccessful answer.
 func readError(status string, body io.Reader) error {
 	b, _ := io.ReadAll(io.LimitReader(body, 1<<20))
 	var e api.Error
@@ -294,7 +293,7 @@ func readError(status string, body io.Reader) error {
 	return &e
 }
 
-// unwrap takes the words of net/http off an error.
+// unwrap removes the text of net/http from an error.
 func unwrap(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &api.Error{Kind: "interrupted", Message: "interrupted"}
@@ -305,7 +304,7 @@ func unwrap(ctx context.Context, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	return &api.Error{Kind: "unavailable", Message: "lost the daemon: " + err.Error(), Hint: "look into its log, then try again: pando daemon status"}
+	return &api.Error{Kind: "unavailable", Message: "lost the daemon: " + err.Error(), Hint: "read its log, then try again: pando daemon status"}
 }
 
 // segment makes a selector a path segment; "" becomes "-".
@@ -316,7 +315,7 @@ func segment(s string) string {
 	return url.PathEscape(s)
 }
 
-// checkPath refuses what a server would take for a way up.
+// checkPath refuses segments that a server would resolve as "." or "..".
 func checkPath(path string) error {
 	for _, s := range strings.Split(path, "/") {
 		if s == "." || s == ".." {

@@ -6,7 +6,7 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// Credentials lists what can be lent, and to whom it is.
+// Credentials lists the credentials, with the cells that have them.
 func (c *Client) Credentials(ctx context.Context) (out []api.Credential, err error) {
 	return out, c.do(ctx, "GET", "/v1/credentials", nil, nil, &out)
 }
@@ -16,7 +16,7 @@ func (c *Client) AddCredential(ctx context.Context, req api.CredentialRequest) (
 	return out, c.do(ctx, "POST", "/v1/credentials", nil, req, &out)
 }
 
-// RemoveCredential forgets a credential, and takes it back from all cells.
+// RemoveCredential deletes a credential, and takes it back from all cells.
 func (c *Client) RemoveCredential(ctx context.Context, name string) (out api.RevokeResult, err error) {
 	return out, c.do(ctx, "DELETE", "/v1/credentials/"+segment(name), nil, nil, &out)
 }
@@ -26,7 +26,7 @@ func (c *Client) RevokeCredential(ctx context.Context, name string, req api.Revo
 	return out, c.do(ctx, "POST", "/v1/credentials/"+segment(name)+"/revoke", nil, req, &out)
 }
 
-// CheckCredential looks whether a credential can be used.
+// CheckCredential checks whether a credential can be used.
 func (c *Client) CheckCredential(ctx context.Context, name string) (out api.CredentialCheck, err error) {
 	return out, c.do(ctx, "POST", "/v1/credentials/"+segment(name)+"/check", nil, nil, &out)
 }

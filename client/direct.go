@@ -11,29 +11,28 @@ import (
 	"time"
 )
 
-// maxIdle is how many connections wait for the next request.
+// maxIdle bounds the idle connections.
 const maxIdle = 8
 
-// direct sends requests whose bodies lie in memory, over connections that it
-// keeps. The goroutine that asks writes and reads by itself: net/http's own
-// transport has two goroutines for each connection, and every hand-over between
-// them is a wait for the scheduler that is longer than what the daemon takes to
-// answer.
+// direct sends requests with bodies in memory over connections that it keeps. The calling
+// goroutine itself writes and reads: the transport of net/http has two goroutines for each
+// connection, and each hand-over between them waits for the scheduler longer than the daemon
+// takes to answer.
 type direct struct {
 	dial func(ctx context.Context) (net.Conn, error)
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the field below
 	idle []*wire
 }
 
-// wire is a connection and what was read ahead from it.
+// wire is a connection and the bytes read ahead from it.
 type wire struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// do sends a request and reads the head of the answer. When the request's
-// context ends, reading and writing do.
+// do sends a request and reads the head of the answer. Reading and writing end with the
+// request's context.
 func (d *direct) do(req *http.Request) (*http.Response, error) {
 	var b bytes.Buffer
 	if err := req.Write(&b); err != nil {
@@ -52,14 +51,13 @@ func (d *direct) do(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	// It is an answer also when the request was not taken to its end.
+	// The answer is valid also when the daemon did not read the whole request.
 	resp.Body = &answer{ReadCloser: resp.Body, d: d, w: w, stop: stop, last: resp.Close || err != nil}
 	return resp, nil
 }
 
-// send writes a request to a connection that waits, or else to a new one. With an
-// error and a connection, a part of it was sent. stop lets go of ctx, and reports
-// whether it had not ended.
+// send writes a request to an idle connection, or else to a new one. An error with a connection
+// means that a part was sent. stop releases ctx, and reports whether ctx had not ended.
 func (d *direct) send(ctx context.Context, b []byte) (w *wire, stop func() bool, err error) {
 	for {
 		waited := true
@@ -78,7 +76,7 @@ func (d *direct) send(ctx context.Context, b []byte) (w *wire, stop func() bool,
 		}
 		stop()
 		w.Close()
-		// A daemon that ended meanwhile has got nothing of it.
+		// The daemon ended meanwhile and has received nothing.
 		if !waited || ctx.Err() != nil {
 			return nil, nil, err
 		}
@@ -107,14 +105,14 @@ func (d *direct) put(w *wire) {
 	d.idle = append(d.idle, w)
 }
 
-// answer is the body of an answer. One that was read to its end leaves its
-// connection to the next request.
+// answer is the body of an answer. After the end was read, its connection serves the next
+// request.
 type answer struct {
 	io.ReadCloser
 	d    *direct
 	w    *wire
 	stop func() bool
-	last bool // nothing can be asked after it
+	last bool // the connection ends after this answer
 	over bool
 }
 

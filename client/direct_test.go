@@ -48,8 +48,7 @@ func daemonAt(t *testing.T, socket string, h http.HandlerFunc) (*counted, *http.
 	return at, srv
 }
 
-// One who asks one thing after the other needs one connection, whatever the
-// answers look like.
+// Sequential requests need one connection, whatever the answers look like.
 func TestDirectKeepsItsConnection(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	at, _ := daemonAt(t, socket, func(w http.ResponseWriter, r *http.Request) {
@@ -149,7 +148,7 @@ func TestDirectIsRefusedEarly(t *testing.T) {
 	}
 }
 
-// Who gives up while nothing is answered yet has hung up.
+// A caller that gives up before an answer hangs up.
 func TestDirectGivesUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	gone := make(chan bool, 1)

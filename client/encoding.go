@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// encoding asks a daemon on another host for compressed answers. On this host, by the
-// socket or by plain HTTP, they would cost more than they save.
+// encoding asks a daemon on another host for compressed answers. On the same host, compression
+// would cost more than it saves.
 func (c *Client) encoding(h http.Header) {
 	if c.remote != nil && c.remote.tls != nil {
 		h.Set("Accept-Encoding", "gzip")
 	}
 }
 
-// decoded gives an answer the body that it had before it was compressed.
+// decoded decompresses the body of an answer.
 func decoded(resp *http.Response) {
 	if !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
 		return
@@ -28,8 +28,8 @@ func decoded(resp *http.Response) {
 	resp.ContentLength = -1
 }
 
-// inflated is the content of a body that is compressed with gzip. Nothing is read before
-// it is asked for: the body of a stream may come late.
+// inflated is the content of a gzip body. It reads nothing before it is asked to: the body of a
+// stream may come late.
 type inflated struct {
 	body io.ReadCloser
 	z    *gzip.Reader

@@ -16,13 +16,13 @@ import (
 
 // EventOptions choose among a run's events.
 type EventOptions struct {
-	Kinds  []string // these alone; "process" stands for all that begin with "process."
-	Denied bool     // only what the policy denied, or what met a limit
-	Follow bool     // go on until the run ends
+	Kinds  []string // only these; "process" stands for all that begin with "process."
+	Denied bool     // only denials and reached limits
+	Follow bool     // continue until the run ends
 }
 
-// Events yields a run's events in order. The chain is checked while they are
-// read; a broken one is an error of kind "corrupt", after what was whole.
+// Events yields a run's events in order and checks their hash chain. After the intact events a
+// broken chain is an error of kind "corrupt".
 func (c *Client) Events(ctx context.Context, sel string, o EventOptions) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		for line, err := range c.EventLines(ctx, sel, api.EventsJSON, o) {

@@ -17,11 +17,11 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// Seen is what a caller saw of what it replaces; the zero value: it doesn't matter.
-// What is something else by then is not replaced, which is an error of kind stale.
+// Seen is the state that a caller expects of what it replaces (If-Match); the zero value expects
+// nothing. If it has changed, the call fails with an error of kind stale.
 type Seen struct {
-	Digest string // of the file's bytes, or what else an answer's ETag was
-	None   bool   // there was none
+	Digest string // of the file's bytes, or another ETag
+	None   bool   // it must not exist
 }
 
 func (s Seen) head() http.Header {
@@ -34,15 +34,14 @@ func (s Seen) head() http.Header {
 	return nil
 }
 
-// Stat shows a file of a cell, without following a symlink; with its digest if asked.
+// Stat describes a file of a cell, without following a symlink; on request with its digest.
 func (c *Client) Stat(ctx context.Context, sel, path string, digest bool) (out api.File, err error) {
 	q := url.Values{"path": {path}}
 	flag(q, "digest", digest)
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/stat", q, nil, &out)
 }
 
-// List lists what is in a directory of a cell, so many levels deep; "" is the
-// workspace.
+// List lists a directory of a cell, down to depth levels; "" is the workspace.
 func (c *Client) List(ctx context.Context, sel, path string, depth int) (out []api.File, err error) {
 	q := url.Values{"path": {path}}
 	number(q, "depth", int64(depth))
@@ -54,7 +53,7 @@ func (c *Client) ReadFile(ctx context.Context, sel, path string) (io.ReadCloser,
 	return c.raw(ctx, "GET", "/v1/cells/"+segment(sel)+"/file", url.Values{"path": {path}}, nil)
 }
 
-// WriteFile writes one file of a cell, making the directories above it.
+// WriteFile writes one file of a cell, and makes the directories above it.
 func (c *Client) WriteFile(ctx context.Context, sel, path string, in io.Reader, seen Seen) (out api.File, err error) {
 	body, err := c.ask(ctx, c.http.Do, seen.head(), "PUT", "/v1/cells/"+segment(sel)+"/file", url.Values{"path": {path}}, in, "application/octet-stream")
 	if err != nil {
@@ -63,8 +62,8 @@ func (c *Client) WriteFile(ctx context.Context, sel, path string, in io.Reader, 
 	return out, readAnswer(body, &out)
 }
 
-// RemoveFile removes a file or directory of a cell with all that is in it, and says
-// what it was.
+// RemoveFile removes a file or directory of a cell with everything in it, and returns its
+// description.
 func (c *Client) RemoveFile(ctx context.Context, sel, path string, seen Seen) (out api.File, err error) {
 	body, err := c.ask(ctx, c.direct.do, seen.head(), "DELETE", "/v1/cells/"+segment(sel)+"/file", url.Values{"path": {path}}, nil, "")
 	if err != nil {
@@ -78,7 +77,7 @@ func readAnswer(body io.ReadCloser, out any) error {
 	if err := json.NewDecoder(body).Decode(out); err != nil {
 		return &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot read the daemon's answer: %v", err)}
 	}
-	io.Copy(io.Discard, body) // the end of the answer: so that the connection can be used again
+	io.Copy(io.Discard, body) // read to the end, so that the connection can be reused
 	return nil
 }
 
@@ -87,12 +86,12 @@ func (c *Client) MakeDirectory(ctx context.Context, sel, path string) (out api.F
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/mkdir", nil, api.FileRequest{Path: path}, &out)
 }
 
-// Rename gives a file of a cell another path; what is there is replaced.
+// Rename moves a file of a cell to another path, and replaces a file there.
 func (c *Client) Rename(ctx context.Context, sel, from, to string) (out api.File, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/rename", nil, api.FileRequest{Path: from, To: to}, &out)
 }
 
-// Ports lists the TCP ports on which something listens in a cell.
+// Ports lists the TCP ports on which processes of a cell listen.
 func (c *Client) Ports(ctx context.Context, sel string) (out []api.Port, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/ports", nil, nil, &out)
 }
@@ -107,8 +106,8 @@ func (c *Client) SignalExec(ctx context.Context, id, signal string) (out api.Exe
 	return out, c.do(ctx, "POST", "/v1/execs/"+segment(id)+"/signal", nil, api.SignalRequest{Signal: signal}, &out)
 }
 
-// Connect connects to a port of a cell's loopback. The connection is open until it
-// is closed or ctx ends; its end of writing is CloseWrite.
+// Connect connects to a port of a cell's loopback. The connection is open until it is closed or
+// ctx ends; CloseWrite ends its writing side.
 func (c *Client) Connect(ctx context.Context, sel string, port int) (net.Conn, error) {
 	ws, err := c.socket(ctx, "/v1/cells/"+segment(sel)+"/ports/"+strconv.Itoa(port)+"/connect", url.Values{})
 	if err != nil {
@@ -122,7 +121,7 @@ type tunnel struct {
 	ws  *websocket.Conn
 	ctx context.Context
 
-	mu   sync.Mutex // guards what follows; held while something is read
+	mu   sync.Mutex // guards the fields below; held while reading
 	rest []byte
 }
 
@@ -155,7 +154,7 @@ func (t *tunnel) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// CloseWrite says that no more is sent.
+// CloseWrite ends the writing side.
 func (t *tunnel) CloseWrite() error { return t.ws.Write(t.ctx, websocket.MessageBinary, nil) }
 
 func (t *tunnel) Close() error { return t.ws.CloseNow() }

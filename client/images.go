@@ -12,7 +12,7 @@ func (c *Client) Images(ctx context.Context) (out []api.Image, err error) {
 	return out, c.do(ctx, "GET", "/v1/images", nil, nil, &out)
 }
 
-// PullImage fetches and unpacks an image, and tells on about it.
+// PullImage fetches and unpacks an image, and passes its progress to on.
 func (c *Client) PullImage(ctx context.Context, req api.ImagePullRequest, on Listener) (out api.Image, err error) {
 	return out, c.stream(ctx, "POST", "/v1/images", req, on, &out)
 }

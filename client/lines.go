@@ -11,22 +11,21 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// A Listener is told what long work says on its way. What is nil is not wanted.
-// Its functions are called one at a time, by the goroutine that made the call;
-// bytes are valid until they return.
+// A Listener receives the progress of long work; nil functions are not called. The calling
+// goroutine calls them one at a time. Bytes are valid until a function returns.
 type Listener struct {
 	Progress func(api.Progress)
 	Stdout   func([]byte)
 	Stderr   func([]byte)
-	Needs    func(api.ForkNeeds) // of a fork: what it will take, before anything is made
+	Needs    func(api.ForkNeeds) // of a fork: the estimated needs, before any cell is made
 	Fork     func(api.WarmFork)  // of a fork: one of its cells has answered
 }
 
 // maxLine bounds one line of an answer, in bytes.
 const maxLine = 64 << 20
 
-// stream sends a request whose answer tells in lines how far it is, and decodes
-// the result into out. When ctx ends, the work does.
+// stream sends a request with a streamed answer, passes its progress on, and decodes the result
+// into out. The work ends when ctx ends.
 func (c *Client) stream(ctx context.Context, method, path string, in any, on Listener, out any) error {
 	body, err := c.accept(ctx, "application/jsonl", method, path, nil, in)
 	if err != nil {
@@ -50,7 +49,7 @@ func (c *Client) stream(ctx context.Context, method, path string, in any, on Lis
 		case l.Error != nil:
 			return l.Error
 		case l.Result != nil:
-			io.Copy(io.Discard, lines) // the end of the answer: so that the connection can be used again
+			io.Copy(io.Discard, lines) // read to the end, so that the connection can be reused
 			return nil
 		}
 		on.tell(l)

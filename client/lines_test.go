@@ -84,7 +84,7 @@ func TestStreamBreaksOff(t *testing.T) {
 	}
 }
 
-// Who has had enough hangs up, and the daemon learns of it.
+// A caller that stops reading hangs up, and the daemon notices.
 func TestStreamHangsUp(t *testing.T) {
 	gone := make(chan bool, 1)
 	c := answering(t, func(w http.ResponseWriter, r *http.Request) {

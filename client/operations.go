@@ -15,9 +15,8 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// Begin asks for long work that goes on without the caller. kind is one of
-// api.OperationKinds, of is the cell, run or template that its path names ("" where
-// it names none), req what the route takes.
+// Begin starts long work that continues without the caller. kind is one of api.OperationKinds,
+// of the cell, run or template in its path ("" where it has none), req the body of the request.
 func (c *Client) Begin(ctx context.Context, kind, of string, req any) (out api.Operation, err error) {
 	for _, k := range api.OperationKinds {
 		if k.Kind != kind {
@@ -61,9 +60,9 @@ func (c *Client) Abort(ctx context.Context, id string) (out api.Operation, err e
 	return out, c.do(ctx, "POST", "/v1/operations/"+segment(id)+"/abort", nil, nil, &out)
 }
 
-// Follow tells what an operation says, from its beginning on or from as far back
-// as is kept, and returns it when it has ended. When the connection is lost it goes
-// on where it was, for as long as a daemon answers.
+// Follow passes on the events of an operation, from the oldest kept one on, and returns the
+// operation when it has ended. After losing its connection it continues where it was, as long as
+// a daemon answers.
 func (c *Client) Follow(ctx context.Context, id string, on Listener) (out api.Operation, err error) {
 	var seen int64
 	for {
@@ -75,14 +74,14 @@ func (c *Client) Follow(ctx context.Context, id string, on Listener) (out api.Op
 			}
 			return out, err
 		}
-		select { // a daemon that is just being started anew
+		select { // a daemon that is just restarting
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// follow reads one stream of events. seen is moved on.
+// follow reads one stream of events and advances seen.
 func (c *Client) follow(ctx context.Context, id string, on Listener, seen *int64, out *api.Operation) (over bool, err error) {
 	body, err := c.ask(ctx, c.direct.do, http.Header{"Accept": {"text/event-stream"}, "Last-Event-ID": {strconv.FormatInt(*seen, 10)}},
 		"GET", "/v1/operations/"+segment(id)+"/events", nil, nil, "")

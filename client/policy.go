@@ -7,37 +7,37 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// CheckPolicy reads a policy file and says what is odd about it.
+// CheckPolicy checks a policy file and returns remarks about it.
 func (c *Client) CheckPolicy(ctx context.Context, req api.PolicyCheckRequest) (out api.PolicyCheck, err error) {
 	return out, c.do(ctx, "POST", "/v1/policies/check", nil, req, &out)
 }
 
-// ShowPolicy lists all that an effective policy says.
+// ShowPolicy returns an effective policy, line by line.
 func (c *Client) ShowPolicy(ctx context.Context, req api.PolicyRequest) (out api.Policy, err error) {
 	return out, c.do(ctx, "POST", "/v1/policies/show", nil, req, &out)
 }
 
-// WhyPolicy says what a policy makes of a request.
+// WhyPolicy returns a policy's decision on a request.
 func (c *Client) WhyPolicy(ctx context.Context, req api.PolicyRequest) (out api.PolicyAnswer, err error) {
 	return out, c.do(ctx, "POST", "/v1/policies/why", nil, req, &out)
 }
 
-// DiffPolicies lists what only one of two policies says.
+// DiffPolicies lists the differences between two policies.
 func (c *Client) DiffPolicies(ctx context.Context, req api.PolicyDiffRequest) (out api.PolicyDiff, err error) {
 	return out, c.do(ctx, "POST", "/v1/policies/diff", nil, req, &out)
 }
 
-// ReplayPolicy makes the decisions of a run again, with another policy.
+// ReplayPolicy repeats the decisions of a run with another policy.
 func (c *Client) ReplayPolicy(ctx context.Context, run string, req api.PolicyReplayRequest) (out api.PolicyReplay, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(run)+"/policy/replay", nil, req, &out)
 }
 
-// AllowPolicy makes a project's policy file count, or takes that back.
+// AllowPolicy allows a project's policy file, or withdraws that.
 func (c *Client) AllowPolicy(ctx context.Context, req api.PolicyAllowRequest) (out api.PolicyAllowed, err error) {
 	return out, c.do(ctx, "POST", "/v1/policies/allow", nil, req, &out)
 }
 
-// AllowedPolicies lists the files of projects that count.
+// AllowedPolicies lists the allowed policy files of projects.
 func (c *Client) AllowedPolicies(ctx context.Context) (out []api.PolicyAllowed, err error) {
 	return out, c.do(ctx, "GET", "/v1/policies/allowed", nil, nil, &out)
 }

@@ -18,11 +18,11 @@ import (
 type remote struct {
 	addr string      // host:port
 	tls  *tls.Config // nil for plain HTTP
-	err  error       // why Config.Host can't be used
+	err  error       // the reason why Config.Host can't be used
 }
 
-// parseHost reads Config.Host: http://HOST:PORT or https://HOST:PORT, the latter
-// with the fingerprint of a certificate behind it that no authority has signed:
+// parseHost parses Config.Host: http://HOST:PORT or https://HOST:PORT, the latter with the
+// fingerprint of a self-signed certificate behind it:
 // #sha256=HEX.
 func parseHost(host string) *remote {
 	bad := func(why string) *remote {

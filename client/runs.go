@@ -13,7 +13,7 @@ func (c *Client) StartRun(ctx context.Context, req api.RunRequest) (out api.Run,
 	return out, c.do(ctx, "POST", "/v1/runs", nil, req, &out)
 }
 
-// PlanRun says what a run would import, mount and enforce.
+// PlanRun returns what a run would import, mount and enforce.
 func (c *Client) PlanRun(ctx context.Context, req api.RunRequest) (out api.Plan, err error) {
 	return out, c.do(ctx, "POST", "/v1/plans", nil, req, &out)
 }
@@ -49,30 +49,29 @@ func (c *Client) RunFile(ctx context.Context, sel, name string) (io.ReadCloser, 
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/files/"+url.PathEscape(name), nil, nil)
 }
 
-// ExportRun exports everything kept of a run as a tar archive.
+// ExportRun exports all kept data of a run as a tar archive.
 func (c *Client) ExportRun(ctx context.Context, sel string) (io.ReadCloser, error) {
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/export", nil, nil)
 }
 
-// AcceptRun accepts what a run changed.
+// AcceptRun accepts the changes of a run.
 func (c *Client) AcceptRun(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/accept", nil, req, &out)
 }
 
-// RevertRun takes back from the source what was applied of a run.
+// RevertRun undoes the changes of a run that were applied to the source.
 func (c *Client) RevertRun(ctx context.Context, sel string, req api.RevertRequest) (out api.RevertResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/revert", nil, req, &out)
 }
 
-// DiscardRun throws a run's result away.
+// DiscardRun discards a run's result.
 func (c *Client) DiscardRun(ctx context.Context, sel string, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/discard", nil, req, &out)
 }
 
-// RunExec runs a command in a cell, outside any run, and returns when it has
-// ended, with what it wrote up to a mebibyte of each stream. It is one exchange
-// with the daemon, where StartExec and AttachExec are several. The command has
-// no input, and is ended when ctx ends.
+// RunExec runs a command in a cell, outside any run, and returns when it has ended, with up to a
+// mebibyte of each output. It is one request, where StartExec and AttachExec are several. The
+// command has no input, and ends when ctx ends.
 func (c *Client) RunExec(ctx context.Context, sel string, req api.ExecRequest) (out api.Exec, err error) {
 	req.Wait = true
 	return c.StartExec(ctx, sel, req)

@@ -8,22 +8,22 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// Daemon says who answers.
+// Daemon describes the daemon that answers.
 func (c *Client) Daemon(ctx context.Context) (out api.Daemon, err error) {
 	return out, c.do(ctx, "GET", "/v1/daemon", nil, nil, &out)
 }
 
-// StopDaemon ends the daemon; cells live on.
+// StopDaemon ends the daemon; cells survive.
 func (c *Client) StopDaemon(ctx context.Context) (out api.Daemon, err error) {
 	return out, c.do(ctx, "POST", "/v1/daemon/stop", nil, nil, &out)
 }
 
-// DrainDaemon has the daemon take no new work, or with undo take it again.
+// DrainDaemon makes the daemon refuse new work, or with undo accept it again.
 func (c *Client) DrainDaemon(ctx context.Context, undo bool) (out api.Daemon, err error) {
 	return out, c.do(ctx, "POST", "/v1/daemon/drain", nil, api.DrainRequest{Undo: undo}, &out)
 }
 
-// Metrics tells what there is to measure, in Prometheus' text format.
+// Metrics returns metrics in Prometheus' text format.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	body, err := c.raw(ctx, "GET", "/metrics", nil, nil)
 	if err != nil {
@@ -33,20 +33,20 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// Doctor tells what works on the daemon's host.
+// Doctor checks the daemon's host.
 func (c *Client) Doctor(ctx context.Context) (out api.Diagnosis, err error) {
 	return out, c.do(ctx, "GET", "/v1/doctor", nil, nil, &out)
 }
 
-// Disk tells what pando holds on disk, of which budget, and what is removed next; with
-// objects, each thing that takes space, and the command that frees it.
+// Disk returns pando's disk usage, its budget, and what is removed next; with objects, each
+// object with the command that frees it.
 func (c *Client) Disk(ctx context.Context, objects bool) (out api.Disk, err error) {
 	q := url.Values{}
 	flag(q, "objects", objects)
 	return out, c.do(ctx, "GET", "/v1/disk", q, nil, &out)
 }
 
-// GC frees what nothing needs any more.
+// GC frees unneeded disk space.
 func (c *Client) GC(ctx context.Context, req api.GCRequest) (out api.GCResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/gc", nil, req, &out)
 }
@@ -63,7 +63,7 @@ func (c *Client) Receipt(ctx context.Context, sel string) (out api.Receipt, err 
 	return out, c.do(ctx, "GET", "/v1/receipts/"+segment(sel), nil, nil, &out)
 }
 
-// ExportReceipts exports receipts with what verifies them; "all" for all.
+// ExportReceipts exports receipts with the proofs that verify them; "all" for all.
 func (c *Client) ExportReceipts(ctx context.Context, sel string) (io.ReadCloser, error) {
 	return c.raw(ctx, "GET", "/v1/receipts/"+segment(sel)+"/bundle", nil, nil)
 }

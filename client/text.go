@@ -7,9 +7,8 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// encode is the JSON of a request. It fails where a string is not UTF-8, which JSON cannot
-// hold: json.Marshal would put other characters in its place, and the daemon would act on
-// another name than the caller's.
+// encode returns the JSON of a request. It fails for strings that are not UTF-8, which JSON
+// cannot hold: json.Marshal would replace their bytes, and the daemon would act on another name.
 func encode(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -17,14 +16,14 @@ func encode(v any) ([]byte, error) {
 	}
 	if changed := replaced(b); changed != "" {
 		return nil, &api.Error{Kind: "invalid", Message: "cannot send " + changed + ": it is not UTF-8",
-			Hint: "name such a file from within the cell, as sh -c 'cat caf*' does, or name its folder; a source directory needs another name"}
+			Hint: "name such a file within the cell, as sh -c 'cat caf*' does, or name its folder; a source directory needs another name"}
 	}
 	return b, nil
 }
 
-// replaced is the first string of a JSON text in which json.Marshal replaced a byte that is
-// not UTF-8, as JSON; "" when there is none. It writes the escape \ufffd for such a byte,
-// and the character itself for a U+FFFD that was there.
+// replaced returns the first JSON string in which json.Marshal replaced a byte that is not
+// UTF-8; "" when there is none. It writes the escape \ufffd for such a byte, but a U+FFFD of the
+// input as the character itself.
 func replaced(b []byte) string {
 	for {
 		_, rest, ok := bytes.Cut(b, []byte{'"'})
@@ -39,8 +38,8 @@ func replaced(b []byte) string {
 	}
 }
 
-// inString is a string of a JSON text up to its closing quotation mark, and whether the
-// escape \ufffd is in it.
+// inString returns a JSON string up to its closing quotation mark, and whether it contains the
+// escape \ufffd.
 func inString(b []byte) (text []byte, bad bool) {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {

@@ -377,7 +377,7 @@ func TestRESTMindsWhatCallersSaw(t *testing.T) {
 	if status, body := post("/v1/templates", `{"name":"none"}`, `"sha256:00"`); status != http.StatusPreconditionFailed {
 		t.Errorf("a template that is not there is replaced: %d %s", status, body)
 	}
-	if status, body := post("/v1/cells/web/pause", `{}`, "*"); status != http.StatusBadRequest || !strings.Contains(body, "mean nothing here") {
+	if status, body := post("/v1/cells/web/pause", `{}`, "*"); status != http.StatusBadRequest || !strings.Contains(body, "this route has no preconditions") {
 		t.Errorf("a condition is not looked at, in silence: %d %s", status, body)
 	}
 }

@@ -18,9 +18,9 @@ import (
 var realTime = map[string]int{
 	"client/again_test.go":                    2,
 	"internal/archive/manage_test.go":         1,
-	"internal/daemon/door_test.go":            1,
+	"internal/daemon/auth_test.go":            1,
 	"internal/daemon/limit_test.go":           1,
-	"internal/daemon/once_test.go":            1,
+	"internal/daemon/idempotency_test.go":     1,
 	"internal/daemon/stream_test.go":          1,
 	"internal/gateway/fuzz_test.go":           1,
 	"internal/gateway/patient_test.go":        1,

@@ -40,8 +40,8 @@ func (d *Daemon) attachExec(w http.ResponseWriter, r *http.Request) (any, error)
 	return d.attach(w, r, a, nil)
 }
 
-// attach makes a WebSocket of the request and carries frames until the end.
-// late sends what is kept of a process that has ended before.
+// attach upgrades the request to a WebSocket and carries frames until the end. late sends the
+// kept output of a process that has already ended.
 func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attachment, late func(context.Context, *websocket.Conn, backend.Offsets) error) (any, error) {
 	want, err := wanted(r)
 	if err != nil {
@@ -72,13 +72,13 @@ func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attach
 	return done{}, nil
 }
 
-// noWebSocket refuses a request for a stream that asks for no WebSocket. Over HTTP/2 none
-// can: that needs RFC 8441, which net/http does not speak by default, nor do most clients.
+// noWebSocket refuses a request without an upgrade to a WebSocket. Over HTTP/2 that needs RFC
+// 8441, which net/http does not speak by default, nor do most clients.
 func noWebSocket(r *http.Request) error {
 	if r.ProtoMajor >= 2 {
-		return cell.Errorf(cell.Invalid, "daemon.attach", "ask over HTTP/1.1, as WebSocket clients do", "this is a WebSocket, and over HTTP/%d there are none here", r.ProtoMajor)
+		return cell.Errorf(cell.Invalid, "daemon.attach", "ask over HTTP/1.1, as WebSocket clients do", "this route is a WebSocket, which HTTP/%d does not support here", r.ProtoMajor)
 	}
-	return cell.Errorf(cell.Invalid, "daemon.attach", "ask with Upgrade: websocket, as WebSocket clients do", "this is a WebSocket, and the request asks for none")
+	return cell.Errorf(cell.Invalid, "daemon.attach", "ask with Upgrade: websocket, as WebSocket clients do", "this route is a WebSocket, and the request asks for none")
 }
 
 // upgrades reports whether a request asks for a WebSocket.
@@ -86,10 +86,10 @@ func upgrades(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && r.Header.Get("Sec-WebSocket-Key") != ""
 }
 
-// maxClient is how long the name of a client may be, in bytes.
+// maxClient bounds the name of a client, in bytes.
 const maxClient = 64
 
-// wanted is what the client asks for.
+// wanted returns the attachment that the client asks for.
 func wanted(r *http.Request) (a backend.Attach, err error) {
 	q := r.URL.Query()
 	for name, to := range map[string]*int64{"stdout": &a.Stdout, "stderr": &a.Stderr} {
@@ -121,11 +121,11 @@ func wanted(r *http.Request) (a backend.Attach, err error) {
 type stream struct {
 	ws   *websocket.Conn
 	a    *engine.Attachment
-	want backend.Attach // its offsets move on
-	in   chan api.Frame // what the client sends
+	want backend.Attach // its offsets advance
+	in   chan api.Frame // frames of the client
 }
 
-// read takes frames from the client; its end cancels everything.
+// read receives frames from the client; its end cancels the stream.
 func (s *stream) read(ctx context.Context, cancel context.CancelFunc) {
 	defer cancel()
 	for {
@@ -153,7 +153,7 @@ func (s *stream) read(ctx context.Context, cancel context.CancelFunc) {
 func (s *stream) send(ctx context.Context, f api.Frame) error {
 	b := make([]byte, 0, 1+len(f.Payload))
 	b = append(append(b, byte(f.Type)), f.Payload...)
-	c, cancel := context.WithTimeout(ctx, 10*time.Minute) // a client that takes nothing holds the command back, not for ever
+	c, cancel := context.WithTimeout(ctx, 10*time.Minute) // a client that stops reading blocks the command for a limited time
 	defer cancel()
 	return s.ws.Write(c, websocket.MessageBinary, b)
 }
@@ -179,14 +179,14 @@ func (s *stream) carry(ctx context.Context, late func(context.Context, *websocke
 			return err
 		}
 		if !whole && late != nil {
-			// The keeper is gone, as the result will say: its files have the rest.
+			// The keeper has ended, as the result will say: the log files have the rest.
 			err = late(ctx, s.ws, s.want.Offsets)
 		}
 		if err != nil {
 			return err
 		}
 	case late != nil:
-		// It has ended already, or never started: its files have what there is.
+		// The run has already ended, or never started: the log files have its output.
 		if err := late(ctx, s.ws, s.want.Offsets); err != nil {
 			return err
 		}
@@ -203,8 +203,7 @@ func (s *stream) carry(ctx context.Context, late func(context.Context, *websocke
 	return s.sendJSON(ctx, api.FrameResult, v)
 }
 
-// awaitStart sends progress until the command has started or everything is
-// over.
+// awaitStart sends progress until the command has started or the run has ended.
 func (s *stream) awaitStart(ctx context.Context) error {
 	for {
 		select {
@@ -234,9 +233,8 @@ func (s *stream) open(ctx context.Context) (net.Conn, error) {
 
 var errNotStarted = errors.New("the command never started")
 
-// pump carries frames between the client and the keeper until the command has
-// ended and its output was sent. It moves the offsets on, and reports whether the end
-// was reached.
+// pump carries frames between the client and the keeper until the command has ended and its
+// output was sent. It advances the offsets, and reports whether it reached the end.
 func (s *stream) pump(ctx context.Context, conn net.Conn) (whole bool, err error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -276,9 +274,8 @@ func (s *stream) pump(ctx context.Context, conn net.Conn) (whole bool, err error
 	}
 }
 
-// ask tells the client what waits for a person, and what was denied, while the
-// command runs. A write that is under way is never cut short: that would end
-// the connection.
+// ask sends the client pending approvals and denials while the command runs. It never cuts a
+// write short, since that would end the connection.
 func (s *stream) ask(ctx context.Context, over <-chan struct{}) {
 	for {
 		select {
@@ -309,7 +306,7 @@ func (s *stream) feed(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// replay sends what the log files of a run hold.
+// replay sends the contents of a run's log files.
 func (d *Daemon) replay(ctx context.Context, ws *websocket.Conn, id cell.RunID, from backend.Offsets) error {
 	s := &stream{ws: ws}
 	for _, x := range []struct {

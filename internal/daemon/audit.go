@@ -18,33 +18,30 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Audit is the log of who asked for what: one JSON object a line, all requests
-// of callers from elsewhere, and what callers on the unix socket did (not what
-// they looked at). A nil Audit writes nothing.
+// Audit is the audit log: one JSON object a line for each request of callers over the network,
+// and for each change by callers on the unix socket. A nil Audit writes nothing.
 //
-// Refused requests (answers 4xx) never push out what was done: they may have a quarter of
-// the log, and what is beyond that goes to a log beside it (NAME-refused.jsonl). Of
-// callers without a good token the first request of a peer in a minute has a line, and
-// the others are summed up in one.
+// Refused requests (answers 4xx) never displace successful ones: they get a quarter of the log,
+// and the rest goes to a log of its own (NAME-refused.jsonl). For callers without a valid token
+// the first request of a peer in a minute has a line, and the others are counted in one line.
 //
-// It says who asked. What happened is evidence of another kind: see receipts.
+// The log says which caller sent a request. Receipts say what happened.
 type Audit struct {
 	log, overflow *auditFile
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	tallies map[tallied]*tally
 	flush   *time.Timer // runs while there are tallies
 }
 
-// auditFile is one log: a file that becomes NAME.1 when it is full, in the place of
-// the former one.
+// auditFile is one log. A full file is renamed to NAME.1, which replaces the former one.
 type auditFile struct {
 	path string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	f       *os.File
-	done    int64 // bytes of lines of what was done
-	refused int64 // and of what was refused
+	done    int64 // bytes of the lines of accepted requests
+	refused int64 // bytes of the lines of refused requests
 	failed  bool
 }
 
@@ -54,8 +51,7 @@ const (
 	refusedMax = 16 << 20
 )
 
-// tallied is what is summed up in one line: requests of one peer that were refused for
-// one kind of reason.
+// tallied is a counted line: refused requests of one peer with the same error kind.
 type tallied struct {
 	peer netip.Prefix
 	kind string
@@ -67,17 +63,17 @@ type tally struct {
 	status      int
 }
 
-// tallyTime is how long requests without a good token are summed up.
+// tallyTime is the period for which requests without a valid token are counted in one line.
 const tallyTime = time.Minute
 
-// OpenAudit opens the log at path and that of refused requests beside it, and makes
-// them when there are none.
+// OpenAudit opens the log at path, and the log of refused requests beside it, and creates them
+// if they do not exist.
 func OpenAudit(path string) (*Audit, error) {
 	a := &Audit{log: &auditFile{path: path}, overflow: &auditFile{path: strings.TrimSuffix(path, ".jsonl") + "-refused.jsonl"}, tallies: map[tallied]*tally{}}
 	return a, a.Reopen()
 }
 
-// Reopen opens the logs by their names again, so that another program can move them.
+// Reopen opens the logs by their names again, after another program has moved them.
 func (a *Audit) Reopen() error {
 	if a == nil {
 		return nil
@@ -123,11 +119,11 @@ func refusedIn(path string) (n int64, err error) {
 	r := bufio.NewReaderSize(f, 64<<10)
 	for {
 		line, err := r.ReadSlice('\n')
-		if bytes.Contains(line, []byte(`"status":4`)) { // in a text its quotes would be escaped
+		if bytes.Contains(line, []byte(`"status":4`)) { // within a text the quotes would be escaped
 			n += int64(len(line))
 		}
 		switch err {
-		case nil, bufio.ErrBufferFull: // a line that is none of ours
+		case nil, bufio.ErrBufferFull: // not a line of this log
 		case io.EOF:
 			return n, nil
 		default:
@@ -142,7 +138,7 @@ func (f *auditFile) close() error {
 	return f.f.Close()
 }
 
-// Close writes down what is still summed up, and closes the logs.
+// Close writes the pending tallies and closes the logs.
 func (a *Audit) Close() error {
 	if a == nil {
 		return nil
@@ -153,27 +149,28 @@ func (a *Audit) Close() error {
 
 // auditLine is a line of the log.
 type auditLine struct {
-	Time    time.Time `json:"time"` // when it began
+	Time    time.Time `json:"time"` // when the request began
 	Request string    `json:"request"`
-	Who     string    `json:"who,omitempty"` // a token's name, or local; nothing for who was not recognised
+	Who     string    `json:"caller,omitempty"` // a token's name, or local; absent for a caller without a valid token
 	Token   string    `json:"token,omitempty"`
 	From    string    `json:"from"`
-	What    string    `json:"what"`             // method and route; the path, where it is another API's or none
-	Object  string    `json:"object,omitempty"` // what the path names
+	What    string    `json:"what"`             // method and route; the path for other APIs and unknown routes
+	Object  string    `json:"object,omitempty"` // the object in the path
 	Status  int       `json:"status"`           // of the answer
 	Kind    string    `json:"kind,omitempty"`   // of the error
-	// Operation is one that has ended: the request that began it has a line of its own.
+	// Operation is the id of an ended operation. The request that began it has a line of its
+	// own.
 	Operation string  `json:"operation,omitempty"`
 	TookMS    float64 `json:"took_ms"`
 	Bytes     int64   `json:"bytes"` // of the answer
-	// Times is set in a line that sums up: how many more requests without a good token
-	// came from this peer between Time and Until, and were refused.
+	// Times is set in a line of a tally: the number of further requests without a valid token
+	// from this peer between Time and Until.
 	Times int64      `json:"times,omitempty"`
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// note writes a request down.
-func (a *Audit) note(d *Daemon, v *visit, r *http.Request) {
+// note logs a request.
+func (a *Audit) note(d *Daemon, v *requestRecord, r *http.Request) {
 	if a == nil || v.from == "socket" && (v.route == nil || v.route.Access == Read) && !v.front {
 		return
 	}
@@ -192,10 +189,10 @@ func (a *Audit) note(d *Daemon, v *visit, r *http.Request) {
 	a.write(d.cfg.Log, l)
 }
 
-// refused reports whether a line is of a request that was refused.
+// refused reports whether a line is of a refused request.
 func (l *auditLine) refused() bool { return l.Status >= 400 && l.Status < 500 }
 
-// stranger writes down a refused request of a caller without a good token, or counts it.
+// stranger logs or counts a refused request without a valid token.
 func (a *Audit) stranger(log *slog.Logger, l auditLine) {
 	key := tallied{peerOf(l.From), l.Kind}
 	a.mu.Lock()
@@ -219,7 +216,7 @@ func (a *Audit) stranger(log *slog.Logger, l auditLine) {
 	a.write(log, l)
 }
 
-// sum writes a line for each tally, and begins anew.
+// sum writes a line for each tally, and starts anew.
 func (a *Audit) sum(log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -240,13 +237,12 @@ func (a *Audit) sum(log *slog.Logger) {
 			from = k.peer.Addr().String()
 		}
 		last := t.last
-		a.write(log, auditLine{Time: t.first, From: from, What: "requests without a good token", Status: t.status, Kind: k.kind, Times: t.n, Until: &last})
+		a.write(log, auditLine{Time: t.first, From: from, What: "requests without a valid token", Status: t.status, Kind: k.kind, Times: t.n, Until: &last})
 	}
 }
 
-// ended writes down what came of an operation, which a request began that was
-// answered before.
-func (a *Audit) ended(d *Daemon, v *visit, route *Route, o api.Operation) {
+// ended logs the end of an operation, after the request that began it was answered.
+func (a *Audit) ended(d *Daemon, v *requestRecord, route *Route, o api.Operation) {
 	if a == nil {
 		return
 	}
@@ -259,22 +255,22 @@ func (a *Audit) ended(d *Daemon, v *visit, route *Route, o api.Operation) {
 	a.write(d.cfg.Log, l)
 }
 
-// write adds a line. log hears of the first failure; it may be nil.
+// write adds a line. The first failure is reported to log, which may be nil.
 func (a *Audit) write(log *slog.Logger, l auditLine) {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return
 	}
 	b = append(b, '\n')
-	refused := l.refused() && l.Operation == "" // an operation that failed was begun
+	refused := l.refused() && l.Operation == "" // an operation that failed was accepted
 	if !a.log.add(log, b, refused, false) {
 		a.overflow.add(log, b, refused, true)
 	}
 }
 
-// add adds a line. It reports whether there was room: with turn, and for what was done,
-// a full log makes place by becoming NAME.1.
-func (f *auditFile) add(log *slog.Logger, b []byte, refused, turn bool) bool {
+// add adds a line. It reports whether there was room: with rotate, and for accepted requests, a
+// full log is renamed to NAME.1.
+func (f *auditFile) add(log *slog.Logger, b []byte, refused, rotate bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, most := &f.done, int64(doneMax)
@@ -283,7 +279,7 @@ func (f *auditFile) add(log *slog.Logger, b []byte, refused, turn bool) bool {
 	}
 	var err error
 	if *n+int64(len(b)) > most {
-		if refused && !turn {
+		if refused && !rotate {
 			return false
 		}
 		if err = os.Rename(f.path, f.path+".1"); err == nil {

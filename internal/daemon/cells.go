@@ -42,7 +42,7 @@ func (d *Daemon) getCell(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tag := d.cfg.Engine.CellTag(id); tag != "" { // before it is looked at: what changes meanwhile was not seen
+	if tag := d.cfg.Engine.CellTag(id); tag != "" { // read before the cell: a change in between makes it stale
 		setTag(w, tag)
 	}
 	return d.cfg.Engine.Cell(id)
@@ -59,7 +59,8 @@ func (d *Daemon) removeCell(w http.ResponseWriter, r *http.Request) (any, error)
 	return d.cfg.Engine.Remove(r.Context(), id, queryBool(r, "dry_run"))
 }
 
-// mayRemove lets a caller remove what was made with its token, and scope admin anything.
+// mayRemove allows a caller to remove objects that were made with its token, and scope admin
+// all.
 func (d *Daemon) mayRemove(r *http.Request, id cell.ID, what string) error {
 	if d.cfg.Engine.Own(id) {
 		return nil
@@ -154,12 +155,11 @@ func (d *Daemon) restore(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.Restore(ctx, id, req, saw(r))
+		return d.cfg.Engine.Restore(ctx, id, req, precondition(r))
 	})
 }
 
-// checkpointOf resolves a checkpoint that is given by number, or by digest in
-// the place of the cell.
+// checkpointOf resolves a checkpoint given by number, or by digest instead of the cell.
 func (d *Daemon) checkpointOf(r *http.Request, number *int, digest string) (cell.ID, error) {
 	if *number > 0 {
 		return d.cellOf(r)
@@ -182,7 +182,7 @@ func (d *Daemon) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.Undo(ctx, t.Cell, req, saw(r))
+		return d.cfg.Engine.Undo(ctx, t.Cell, req, precondition(r))
 	})
 }
 

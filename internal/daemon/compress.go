@@ -16,22 +16,20 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Answers to callers over TCP are compressed when they ask for it (Accept-Encoding, RFC
-// 9110, 12.5.3): JSON and other text that its route writes as a whole. Never compressed
-// are:
+// Answers to callers over TCP are compressed on request (Accept-Encoding, RFC 9110, 12.5.3):
+// JSON and other text that its route writes as a whole. Never compressed are:
 //   - answers on the unix socket, where bytes cost less than compressing them;
 //   - answers that are flushed (lines, server-sent events): each line must arrive at once;
-//   - archives, files and other bytes, which are often compressed already, and what a
-//     program in a cell answers;
+//   - archives, files and other bytes, which are often compressed already, and answers of
+//     programs in cells;
 //   - answers of routes that deal with secrets (see secretive).
 const (
 	compressMin  = 1 << 10 // bytes; less fits into one packet anyway
-	compressMost = 32      // compressors at work; an answer that finds none free is sent as it is
+	compressMost = 32      // compressors in use; above it answers are sent uncompressed
 )
 
-// secretive reports whether a route's answer may hold a secret of pando's own. An answer
-// that holds a secret beside text that an attacker chooses tells by its compressed length
-// how much of them is the same (BREACH).
+// secretive reports whether a route's answer may contain a secret of pando. The compressed
+// length of a secret beside text of an attacker reveals how much of them is equal (BREACH).
 func secretive(route Route) bool {
 	_, token := route.Out.(api.Token)
 	return token || strings.HasPrefix(route.Path, "/v1/credentials") || strings.HasPrefix(route.Path, "/v1/tokens")
@@ -43,18 +41,18 @@ func compressible(route Route, contentType string) bool {
 	switch {
 	case err != nil, kind == eventStream:
 		return false
-	case kind == jsonLines: // events that were asked for without follow
+	case kind == jsonLines: // events requested without follow
 		return route.Gives == jsonLines
 	}
 	return kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/")
 }
 
-// codings are the content codings that answers can have, the better first. Each is also the
-// suffix of the ETag of an answer that has it: other bytes need another strong ETag.
+// codings are the content codings of answers, in order of preference. Each is also the suffix of
+// the ETag of an encoded answer: other bytes need another strong ETag.
 var codings = [...]string{"zstd", "gzip"}
 
-// codingOf returns the content coding that a request prefers of those offered, the first
-// if it likes several; "" for none.
+// codingOf returns the offered content coding that a request prefers, the first of several equal
+// ones; "" for none.
 func codingOf(h http.Header, offered ...string) (best string) {
 	quality := map[string]float64{}
 	for _, line := range h.Values("Accept-Encoding") {
@@ -72,7 +70,7 @@ func codingOf(h http.Header, offered ...string) (best string) {
 	}
 	most := 0.0
 	defer func() {
-		if most < quality["identity"] { // the caller likes what is not encoded better
+		if most < quality["identity"] { // the caller prefers no encoding
 			best = ""
 		}
 	}()
@@ -88,7 +86,7 @@ func codingOf(h http.Header, offered ...string) (best string) {
 	return best
 }
 
-// plainTag is a tag without the suffix of a content coding: what was seen is the same.
+// plainTag removes the suffix of a content coding from a tag.
 func plainTag(tag string) string {
 	for _, c := range codings {
 		if t, ok := strings.CutSuffix(tag, "-"+c); ok {
@@ -104,14 +102,14 @@ type compressor interface {
 	Reset(io.Writer)
 }
 
-// compressors lends compressors: so many at a time, whatever callers ask for.
+// compressors lends a bounded number of compressors.
 type compressors struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	lent int
-	idle map[string][]compressor // by coding; with those that are lent never more than compressMost
+	idle map[string][]compressor // by coding; with the lent ones at most compressMost
 }
 
-// take returns a compressor, or nil when too many are at work.
+// take returns a compressor, or nil when too many are in use.
 func (c *compressors) take(coding string, to io.Writer) compressor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,22 +125,22 @@ func (c *compressors) take(coding string, to io.Writer) compressor {
 	}
 	if coding == "gzip" {
 		z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
-		if err != nil { // a defect: the level is one
+		if err != nil { // a bug: the level is valid
 			panic(err)
 		}
 		return z
 	}
 	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(128<<10), zstd.WithLowerEncoderMem(true))
-	if err != nil { // a defect: the options are valid
+	if err != nil { // a bug: the options are valid
 		panic(err)
 	}
 	return z
 }
 
-// idleCompressors is how many of each coding wait for the next answer.
+// idleCompressors is the number of idle compressors of each coding.
 const idleCompressors = 4
 
-// put takes a compressor back; nil for one that is not used again.
+// put returns a compressor; nil for one that is not used again.
 func (c *compressors) put(coding string, z compressor) {
 	if z != nil {
 		z.Reset(io.Discard) // it must not keep the connection
@@ -158,25 +156,25 @@ func (c *compressors) put(coding string, z compressor) {
 	}
 }
 
-// compressed is an answer that is compressed if its headers and its length say so. What
-// is written is held back until that is known.
+// compressed is an answer that is compressed if its headers and its length allow it. It holds
+// back writes until that is decided.
 type compressed struct {
 	http.ResponseWriter
 	r      *http.Request
 	route  Route
 	pool   *compressors
-	coding string // that the caller asks for; "" for none
+	coding string // requested by the caller; "" for none
 
 	status int // 0 until WriteHeader
 	held   bytes.Buffer
-	begun  bool // the header was passed on
+	begun  bool // the header was sent
 	z      compressor
 }
 
-// compress returns the writer of an answer, and a function to be called when the answer was
-// written to its end; when it was broken off, that is not called, but free always is.
+// compress returns a writer for an answer, a function to finish a complete answer, and a
+// function that releases its compressor, which the caller must always call.
 func (d *Daemon) compress(w http.ResponseWriter, r *http.Request, route Route) (_ http.ResponseWriter, end, free func()) {
-	if v := visitOf(r); v == nil || v.from == "socket" || route.Method == anyMethod || secretive(route) {
+	if v := requestRecordOf(r); v == nil || v.from == "socket" || route.Method == anyMethod || secretive(route) {
 		return w, func() {}, func() {}
 	}
 	switch route.Gives {
@@ -223,8 +221,8 @@ func (c *compressed) Write(b []byte) (int, error) {
 	return c.Write(b)
 }
 
-// FlushError is for http.ResponseController. Before the first byte was compressed it
-// has nothing compressed; afterwards what was written arrives.
+// FlushError is for http.ResponseController. A flush before the first compressed byte turns
+// compression off; a later one sends what was written.
 func (c *compressed) FlushError() error {
 	if err := c.begin(false); err != nil {
 		return err
@@ -248,7 +246,7 @@ func (c *compressed) able() bool {
 	return compressible(c.route, h.Get("Content-Type"))
 }
 
-// begin passes the header on, with what was held back. Once it has, nothing changes.
+// begin sends the header and the bytes held back. Afterwards the coding is fixed.
 func (c *compressed) begin(compress bool) error {
 	if c.begun {
 		return nil
@@ -281,10 +279,10 @@ func (c *compressed) begin(compress bool) error {
 	return err
 }
 
-// end writes what is left of an answer.
+// end writes the rest of an answer.
 func (c *compressed) end() {
 	if c.status == 0 && !c.begun {
-		return // nothing was answered: net/http does
+		return // no answer was written: net/http writes one
 	}
 	c.begin(false)
 	if c.z != nil && c.z.Close() == nil {
@@ -293,7 +291,7 @@ func (c *compressed) end() {
 	}
 }
 
-// free gives up the compressor of an answer that was broken off.
+// free releases the compressor of an unfinished answer.
 func (c *compressed) free() {
 	if c.z != nil {
 		c.pool.put(c.coding, nil)
@@ -301,7 +299,7 @@ func (c *compressed) free() {
 	}
 }
 
-// refuseEncoded refuses a body with a content coding: nothing that is sent is unpacked.
+// refuseEncoded refuses a body with a content coding, since request bodies are never unpacked.
 func refuseEncoded(w http.ResponseWriter, r *http.Request, route Route) error {
 	if route.Method == anyMethod {
 		return nil // it is for a program in a cell
@@ -309,7 +307,7 @@ func refuseEncoded(w http.ResponseWriter, r *http.Request, route Route) error {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if c := strings.TrimSpace(coding); c != "" && !strings.EqualFold(c, "identity") {
 			w.Header().Set("Accept-Encoding", "identity") // RFC 9110, 15.5.16
-			return cell.Errorf(cell.WrongType, "daemon", "send it as it is, without Content-Encoding", "cannot read a body that is encoded as %s", strconv.Quote(clip(c)))
+			return cell.Errorf(cell.WrongType, "daemon", "send it without Content-Encoding", "cannot read a body that is encoded as %s", strconv.Quote(clip(c)))
 		}
 	}
 	return nil

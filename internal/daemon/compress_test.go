@@ -193,12 +193,12 @@ func TestAnswersAreCompressed(t *testing.T) {
 	}
 }
 
-// The ETag of a compressed answer means the same to whoever sends it back.
+// The ETag of a compressed answer has the same meaning in later requests.
 func TestTagsOfCompressedAnswers(t *testing.T) {
 	for given, ok := range map[string]bool{`"sha256:1"`: true, `"sha256:1-gzip"`: true, `"sha256:2", "sha256:1-zstd"`: true, `"sha256:1-br"`: false, `"sha256:2-gzip"`: false} {
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set("If-Match", given)
-		if err := meets(r, "sha256:1"); (err == nil) != ok {
+		if err := checkPreconditions(r, "sha256:1"); (err == nil) != ok {
 			t.Errorf("%s: %v", given, err)
 		}
 	}
@@ -269,7 +269,7 @@ func TestLinesAreNotCompressed(t *testing.T) {
 	}
 }
 
-// Compressors are bounded; whoever comes when all are at work has the answer as it is.
+// Compressors are bounded; when all are in use, an answer is sent uncompressed.
 func TestCompressorsAreBounded(t *testing.T) {
 	var c compressors
 	var out bytes.Buffer

@@ -1,10 +1,10 @@
-// Package daemon is the HTTP server over the engine: one table of routes that
-// names who may call what, one file per resource. It translates between
-// requests and use cases and decides nothing else.
+// Package daemon is the HTTP server over the engine: one table of routes with the access that
+// each needs, and one file per resource. It translates between requests and use cases and
+// decides nothing else.
 //
-// One daemon lives per installation: it holds a lock while it does. It listens
-// on a unix socket that only its user (and root) can connect to, and ends when
-// it has been idle for a while and nothing needs it.
+// One daemon runs per installation and holds a lock while it does. It listens on a unix socket
+// that only its user and root can connect to, and ends after being idle for a while with no work
+// left.
 package daemon
 
 import (
@@ -29,10 +29,10 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// IdleAfter is how long a daemon without requests and without work stays.
+// IdleAfter is how long a daemon without requests and work keeps running.
 const IdleAfter = 10 * time.Minute
 
-// Config is what a Daemon is made of.
+// Config configures a Daemon.
 type Config struct {
 	Home    paths.Home
 	Engine  *engine.View
@@ -40,47 +40,46 @@ type Config struct {
 	Version string
 	Doctor  Doctor
 	Idle    time.Duration // 0: IdleAfter
-	// Tokens are how callers of Listen are recognised.
+	// Tokens identify the callers of Listen.
 	Tokens *access.Store
-	// Listen is where the daemon answers besides its socket. One that listens
-	// anywhere does not end when it is idle.
+	// Listen are the addresses besides the socket. A daemon with any does not end when it is
+	// idle.
 	Listen []Open
 	Limits *Limits // nil: DefaultLimits
-	Audit  *Audit  // nil: nothing is written
-	Once   *Once   // nil: nothing is remembered of Idempotency-Key
-	// Operations are what was asked for with Prefer: respond-async; nil: nothing is
-	// done without a request that waits.
+	Audit  *Audit  // nil: no audit log
+	Once   *Once   // nil: idempotency keys are ignored
+	// Operations run requests with Prefer: respond-async; nil: no request becomes an operation.
 	Operations *Operations
-	// Orphaned reports whether the process has ended that the daemon ends with; nil
-	// for a daemon that ends with none.
+	// Orphaned reports whether the process has ended that the daemon ends with; nil if there is
+	// none.
 	Orphaned func() bool
 	// Fronts are other APIs at the same addresses.
 	Fronts []Front
-	// Tracer makes spans of requests; nil: there are none.
+	// Tracer makes spans of requests; nil: none.
 	Tracer trace.TracerProvider
 }
 
-// Daemon serves the API, to everybody or to one caller: see as.
+// Daemon serves the API, to all callers or to one: see as.
 type Daemon struct {
 	cfg Config
 	*common
 }
 
-// common is what all callers have in common.
+// common is the state that all callers share.
 type common struct {
 	started time.Time
 	mux     *http.ServeMux
 	limit   *limiter
 
-	strangers   *strangers
-	compressors compressors
-	met         *metrics
-	writers     turns          // of single files
-	under       sync.WaitGroup // requests under way
+	authFailures *authFailures
+	compressors  compressors
+	met          *metrics
+	writers      nameLocks      // of single files
+	under        sync.WaitGroup // requests in progress
 
-	mu       sync.Mutex // guards what follows
-	open     int        // requests under way
-	draining bool       // no new work is taken
+	mu       sync.Mutex // guards the fields below
+	open     int        // requests in progress
+	draining bool       // new work is refused
 	lastSeen time.Time
 	stop     context.CancelFunc
 	life     context.Context // of Serve
@@ -96,22 +95,22 @@ func New(cfg Config) *Daemon {
 	if cfg.Limits != nil {
 		d.limit.of = *cfg.Limits
 	}
-	d.strangers = &strangers{burst: float64(d.limit.of.Failures)}
+	d.authFailures = &authFailures{burst: float64(d.limit.of.Failures)}
 	d.met = newMetrics()
 	d.mux = d.routes(Routes)
 	return d
 }
 
-// A program that asks whether the lock is free (home.Locked) holds it for an instant:
-// Lock tries again for as long.
+// A program that checks whether the lock is free (paths.Locked) holds it for an instant. Lock
+// retries for as long.
 const (
 	lockTries = 5
 	lockPause = 5 * time.Millisecond
 )
 
-// Lock takes the lock of a state. The returned file holds it, and has a home.Holder of this
-// process in it. When another daemon holds the lock, the error is Exists; when that daemon
-// is on another host, or was a moment ago, Unavailable, with the name of the host.
+// Lock takes the lock of a state. The returned file holds the lock and contains a paths.Holder
+// of this process. If another daemon holds it, the error is Exists; if that daemon runs, or ran
+// a moment ago, on another host, Unavailable with the name of the host.
 func Lock(h paths.Home) (*os.File, error) {
 	f, err := os.OpenFile(h.Lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -140,7 +139,7 @@ func Lock(h paths.Home) (*os.File, error) {
 	return f, nil
 }
 
-// sign writes a home.Holder of this process into the lock.
+// sign writes a paths.Holder of this process into the lock.
 func sign(h paths.Home, lock *os.File, ended bool) error {
 	name, _ := os.Hostname()
 	b, err := json.Marshal(paths.Holder{PID: os.Getpid(), Host: paths.Host(), HostName: name, State: h.State, Run: h.Run, Ended: ended})
@@ -153,14 +152,14 @@ func sign(h paths.Home, lock *os.File, ended bool) error {
 	return err
 }
 
-// A file system of several hosts may not tell one of the locks of another. There the lock
-// is touched as long as its daemon lives, and is free when it was not for a while.
+// A file system shared by several hosts may not enforce locks between them. There the daemon
+// touches the lock as long as it runs, and an old time means that the lock is free.
 const (
 	lockTouched = 30 * time.Second
 	lockStale   = 4 * lockTouched
 )
 
-// elsewhere says that a state is used by a daemon on another host.
+// elsewhere is the error for a state in use by a daemon on another host.
 func elsewhere(h paths.Home, lock *os.File, now time.Time) error {
 	o := h.Holder()
 	if o.Host == "" || o.Host == paths.Host() || o.Ended {
@@ -187,14 +186,14 @@ func KeepLock(ctx context.Context, h paths.Home) {
 	}
 }
 
-// Unlock releases the lock, and notes in it that its daemon has ended, for other hosts.
+// Unlock releases the lock, and notes in it for other hosts that its daemon has ended.
 func Unlock(h paths.Home, lock *os.File) {
 	sign(h, lock, true)
 	lock.Close()
 }
 
-// Listen makes the socket. The caller holds the lock, so an old socket is
-// nobody's.
+// Listen makes the socket. It removes an old one, which belongs to no daemon since the caller
+// holds the lock.
 func Listen(h paths.Home) (net.Listener, error) {
 	dir, err := os.Open(filepath.Dir(h.Socket()))
 	if err != nil {
@@ -215,7 +214,7 @@ func Listen(h paths.Home) (net.Listener, error) {
 	return &guarded{l}, nil
 }
 
-// guarded accepts only connections of the own user and of root.
+// guarded accepts only connections of the daemon's user and of root.
 type guarded struct{ *net.UnixListener }
 
 func (g *guarded) Accept() (net.Conn, error) {
@@ -243,7 +242,7 @@ func peer(c *net.UnixConn) (*unix.Ucred, error) {
 	return cred, errors.Join(err, cerr)
 }
 
-// Serve answers until ctx ends, somebody asks it to stop, or it has been idle.
+// Serve answers requests until ctx ends, a request stops it, or it has been idle.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -260,7 +259,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// count notes requests, so that the daemon knows when it is idle.
+// count counts requests in progress, so that the daemon knows when it is idle.
 func (d *Daemon) count(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
@@ -279,15 +278,15 @@ func (d *Daemon) count(h http.Handler) http.Handler {
 	})
 }
 
-// underKey is of what says that a request is no more one that the daemon's end waits for:
-// its connection is a stream now, which ends with the process.
+// underKey is the context key of a function that takes a request out of those that the daemon's
+// end waits for: its connection has become a stream, which ends with the process.
 type underKey struct{}
 
-// finishing is how long the end of a daemon waits for requests whose connections
-// are closed: what they did is still to be written down.
+// finishing bounds how long an ending daemon waits for requests with closed connections, which
+// still have results to record.
 const finishing = 5 * time.Second
 
-// finish waits until no request is under way, no longer than limit.
+// finish waits until no request is in progress, for at most limit.
 func (d *Daemon) finish(limit time.Duration) bool {
 	over := make(chan struct{})
 	go func() {
@@ -318,7 +317,7 @@ func (d *Daemon) watchIdle(ctx context.Context) {
 		stop := d.stop
 		d.mu.Unlock()
 		if idle && !d.cfg.Operations.busy() && !d.cfg.Engine.Busy() {
-			d.cfg.Log.Info("nothing to do: ending")
+			d.cfg.Log.Info("idle: ending")
 			stop()
 			return
 		}

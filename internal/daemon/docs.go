@@ -19,9 +19,9 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// The readable page of the API: one HTML document that needs nothing else, made of
-// the same description that GET /v1/openapi.json gives. It says nothing of this
-// installation, and is given to everybody.
+// The documentation page of the API: one HTML document without external parts, made from the
+// description that GET /v1/openapi.json returns. It contains nothing about this installation,
+// and needs no token.
 
 //go:embed docs.css
 var docsStyle string
@@ -35,7 +35,7 @@ func (d *Daemon) docs(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	switch r.URL.Path {
-	case "/": // somebody looks what this is
+	case "/": // for people with a browser
 		http.Redirect(w, r, "/docs", http.StatusFound)
 		return true
 	case "/docs":
@@ -68,7 +68,7 @@ func (d *Daemon) docs(w http.ResponseWriter, r *http.Request) bool {
 
 type docsDocument struct {
 	body        []byte
-	packed      []byte // the same, gzip: compressed once, since everybody may ask for it
+	packed      []byte // the same, gzip: compressed once, since the page needs no token
 	tag, policy string
 }
 
@@ -87,7 +87,7 @@ var docsPage = sync.OnceValue(func() docsDocument {
 		"default-src 'none'; style-src " + hash(docsStyle) + "; script-src " + hash(docsScript) + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}
 })
 
-// docsSchema is as much of a JSON Schema as our types have.
+// docsSchema is the part of JSON Schema that our types use.
 type docsSchema struct {
 	Ref         string                `json:"$ref"`
 	Type        any                   `json:"type"` // a word, or several
@@ -98,15 +98,15 @@ type docsSchema struct {
 	More        *docsSchema           `json:"additionalProperties"`
 }
 
-// docsSpec is what the page needs of the description.
+// docsSpec is the part of the description that the page uses.
 type docsSpec struct {
 	Components struct {
 		Schemas map[string]docsSchema `json:"schemas"`
 	} `json:"components"`
 }
 
-// docsGroups are the parts of the page, in its order: by the beginning of paths, the
-// longest that fits.
+// docsGroups are the sections of the page in order, each by the prefix of its paths; the longest
+// prefix wins.
 var docsGroups = [...]struct{ Title, Begins string }{
 	{"Cells", "/v1/cells"}, {"Files of a cell", "/v1/cells/{cell}/f"}, {"Files of a cell", "/v1/cells/{cell}/stat"}, {"Files of a cell", "/v1/cells/{cell}/list"},
 	{"Files of a cell", "/v1/cells/{cell}/mkdir"}, {"Files of a cell", "/v1/cells/{cell}/rename"}, {"Files of a cell", "/v1/cells/{cell}/watch"},
@@ -128,13 +128,13 @@ func docsGroup(path string) string {
 	return title
 }
 
-// docsWriter builds the page; what is not markup goes through text.
+// docsWriter builds the page; text escapes what is not markup.
 type docsWriter struct {
 	strings.Builder
 	spec docsSpec
 }
 
-// put writes markup whose arguments are text.
+// put writes markup with escaped arguments.
 func (p *docsWriter) put(markup string, args ...any) {
 	for i, a := range args {
 		args[i] = html.EscapeString(fmt.Sprint(a))

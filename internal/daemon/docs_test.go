@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The page of the API has each route and each type, leads nowhere that is not there,
-// needs nothing from elsewhere, and is given to who has no token; nothing else is.
+// The documentation page has each route and each type, no dangling links and no external parts,
+// and needs no token. It is the only such answer.
 func TestDocs(t *testing.T) {
 	_, srv := house(t, Config{})
 	resp, err := http.Get(srv.URL + "/") // leads there

@@ -8,8 +8,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// health answers probes, which know no token: /healthz says that the daemon
-// answers, /readyz that it takes new work and has room for it. They say nothing else.
+// health answers health checks, which have no token. /healthz reports that the daemon answers,
+// /readyz that it accepts new work and has room for it. They reveal nothing else.
 func (d *Daemon) health(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -34,15 +34,15 @@ func (d *Daemon) health(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// drains reports whether no new work is taken.
+// drains reports whether new work is refused.
 func (d *Daemon) drains() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.draining || d.life.Err() != nil
 }
 
-// setDrain has the daemon take no new work: what runs goes on, and can be looked
-// at, stopped and removed.
+// setDrain makes the daemon refuse new work: running work continues, and can be inspected,
+// stopped and removed.
 func (d *Daemon) setDrain(w http.ResponseWriter, r *http.Request) (any, error) {
 	req, err := decode[api.DrainRequest](w, r)
 	if err != nil {
@@ -56,16 +56,16 @@ func (d *Daemon) setDrain(w http.ResponseWriter, r *http.Request) (any, error) {
 	return d.getDaemon(w, r)
 }
 
-// begins are the routes that begin work: a daemon that drains refuses them.
-var begins = map[string]bool{
+// beginsWork are the routes that begin work: a draining daemon refuses them.
+var beginsWork = map[string]bool{
 	"POST /v1/runs": true, "POST /v1/templates": true, "POST /v1/images": true, "POST /v1/uploads": true, "POST /v1/templates/{template}/fork": true,
 	"POST /v1/cells/{cell}/fork": true, "POST /v1/cells/{cell}/branch": true, "POST /v1/cells/{cell}/execs": true, "POST /v1/cells/{cell}/eval": true,
 }
 
-// takes reports whether a route is answered now.
-func (d *Daemon) takes(route Route) error {
-	if path, _ := route.Split(); begins[route.Method+" "+path] && d.drains() {
-		return cell.Errorf(cell.Unavailable, "daemon", "ask another daemon, or have this one take work again: pando daemon drain --undo", "the daemon takes no new work")
+// available reports whether a route is available now.
+func (d *Daemon) available(route Route) error {
+	if path, _ := route.Split(); beginsWork[route.Method+" "+path] && d.drains() {
+		return cell.Errorf(cell.Unavailable, "daemon", "use another daemon, or end draining: pando daemon drain --undo", "the daemon takes no new work")
 	}
 	return nil
 }

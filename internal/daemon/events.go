@@ -14,8 +14,8 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// getEvents streams a run's events as JSON lines. What goes wrong after the
-// first of them is the last line.
+// getEvents streams a run's events as JSON lines. An error after the first line is the last
+// line.
 func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := d.runOf(r)
 	if err != nil {
@@ -31,18 +31,18 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 		return nil, err
 	}
 	if seen > 0 && !accepts(r, eventStream) {
-		return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "ask with Accept: text/event-stream", "only server-sent events go on where they were")
+		return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "send Accept: text/event-stream", "only server-sent events can be resumed")
 	}
 	if seen > 0 && q.Get("format") != "" && q.Get("format") != "json" {
-		return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "leave format out", "events of another format have no numbers to go on from")
+		return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "leave format out", "events of another format have no numbers to resume from")
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	d.mu.Lock()
 	life := d.life
 	d.mu.Unlock()
-	defer context.AfterFunc(life, func() { // whoever follows does not keep the daemon from ending
-		cancel(cell.Errorf(cell.Unavailable, "daemon", "follow it again: pando events -f "+string(id), "the daemon has ended; run %s goes on", id))
+	defer context.AfterFunc(life, func() { // a follower does not keep the daemon from ending
+		cancel(cell.Errorf(cell.Unavailable, "daemon", "follow it again: pando events -f "+string(id), "the daemon has ended; run %s continues", id))
 	})()
 	events, err := d.cfg.Engine.Events(ctx, id, engine.EventQuery{
 		Kinds: kinds, Denied: queryBool(r, "denied"), Follow: queryBool(r, "follow"), Format: q.Get("format"),
@@ -58,7 +58,7 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
 	if queryBool(r, "follow") {
-		out.Flush() // whoever follows sees that it has begun
+		out.Flush() // the client sees that the stream has begun
 	}
 	for line, err := range events {
 		if err != nil {
@@ -80,12 +80,12 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	return done{}, nil
 }
 
-// serveEvents tells events as server-sent ones, with their numbers as ids, from
-// behind the one that was seen; end says that no more of them come.
+// serveEvents streams events as server-sent events, with their numbers as ids, after the last
+// seen one; end says that no more of them come.
 func (d *Daemon) serveEvents(ctx context.Context, w http.ResponseWriter, events iter.Seq2[json.RawMessage, error], seen int64) (any, error) {
 	out := newEventWriter(w)
-	out.flush() // whoever follows sees that it has begun
-	// Signs of life are written by somebody else, between events.
+	out.flush() // the client sees that the stream has begun
+	// Another goroutine writes the keep-alives between events.
 	var mu sync.Mutex
 	over := make(chan struct{})
 	var beats sync.WaitGroup

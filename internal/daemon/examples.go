@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// examples are bodies of requests for the page of the API, by method and path.
+// examples are request bodies for the documentation page, by method and path.
 var examples = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"POST /v1/daemon/drain":                    `{"undo": true}`,
@@ -47,13 +47,13 @@ var examples = sync.OnceValue(func() map[string]string {
 	}
 })
 
-// docsWords stand for the parameters of paths in examples.
+// docsWords are the path parameters of examples.
 var docsWords = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer("{cell}", "web", "{run}", "web:latest", "{template}", "py", "{exec}", "e-0123456789abcdef", "{operation}", "o-0123456789abcdef",
 		"{port}", "8000", "{rest...}", "index.html", "{receipt}", "web:latest", "{credential}", "forge", "{token}", "ci", "{approval}", "q-0123456789abcdef", "{name}", "stdout")
 })
 
-// docsQuery are the parameters without which an example would say little.
+// docsQuery are query parameters without which an example would be of little use.
 var docsQuery = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"GET /v1/cells/{cell}/file": "path=results/final.txt", "PUT /v1/cells/{cell}/file": "path=notes.txt", "DELETE /v1/cells/{cell}/file": "path=notes.txt",
@@ -63,7 +63,7 @@ var docsQuery = sync.OnceValue(func() map[string]string {
 	}
 })
 
-// docsExample is a command that asks for a route.
+// docsExample is a command that sends a request to a route.
 func docsExample(r Route) string {
 	path, _ := r.Split()
 	key := r.Method + " " + path

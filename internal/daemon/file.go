@@ -17,8 +17,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// wholeFile is how long a file may be that is read before it is sent, so that the
-// answer can say what it is; in bytes.
+// wholeFile bounds files that are read before they are sent, so that the answer has their
+// digest; in bytes.
 const wholeFile = 4 << 20
 
 // maxPath bounds a path in a cell.
@@ -27,7 +27,7 @@ const maxPath = 4096
 // octets is the media type of a file's bytes.
 const octets = "application/octet-stream"
 
-// checkPath refuses what can be no path.
+// checkPath rejects invalid paths.
 func checkPath(p string) error {
 	switch {
 	case len(p) > maxPath:
@@ -38,11 +38,11 @@ func checkPath(p string) error {
 	return nil
 }
 
-// fileOf is the cell and the file in it that a request names.
+// fileOf resolves the cell and the path of a request.
 func (d *Daemon) fileOf(r *http.Request) (id cell.ID, p string, err error) {
 	p = r.URL.Query().Get("path")
 	if p == "" {
-		return "", "", cell.Errorf(cell.Invalid, "daemon.file", "say which: ?path=PATH", "no path is given")
+		return "", "", cell.Errorf(cell.Invalid, "daemon.file", "give it as ?path=PATH", "no path is given")
 	}
 	if err := checkPath(p); err != nil {
 		return "", "", err
@@ -55,19 +55,19 @@ func fileView(f cell.FileInfo) api.File {
 	return api.File{Path: f.Path, Type: f.Type, Size: f.Size, Mode: f.Mode, UID: f.UID, GID: f.GID, MTime: f.MTime, Target: f.Target, Leads: f.Leads}
 }
 
-// manage does what is answered with one file.
+// manage runs an action that answers with one file.
 func (d *Daemon) manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) (api.File, error) {
 	list, err := d.cfg.Engine.Files(ctx, id, a, in)
 	if err != nil {
 		return api.File{}, err
 	}
 	if len(list) != 1 {
-		return api.File{}, cell.Errorf(cell.Internal, "daemon.file", "", "the cell's keeper told of %d files", len(list))
+		return api.File{}, cell.Errorf(cell.Internal, "daemon.file", "", "the cell's keeper answered with %d files", len(list))
 	}
 	return fileView(list[0]), nil
 }
 
-// isRegular refuses what has no bytes to send.
+// isRegular rejects everything that has no bytes to send.
 func isRegular(f api.File) error {
 	switch {
 	case f.Type == cell.TypeDirectory || f.Leads == cell.TypeDirectory:
@@ -80,7 +80,7 @@ func isRegular(f api.File) error {
 	return nil
 }
 
-// digestOf is the digest of a file's bytes as they are now; "" when there is none.
+// digestOf returns the digest of a file's present bytes; "" when there is no file.
 func (d *Daemon) digestOf(ctx context.Context, id cell.ID, p string) (string, error) {
 	h := sha256.New()
 	err := d.cfg.Engine.Manage(ctx, id, cell.FileAct{Act: cell.FileRead, Path: p}, nil, h)
@@ -141,8 +141,8 @@ func (d *Daemon) listFiles(_ http.ResponseWriter, r *http.Request) (any, error) 
 	return out, nil
 }
 
-// readFile sends the bytes of one file. Of one that is not too long for it the
-// answer has the digest, as its ETag.
+// readFile sends the bytes of one file. Up to wholeFile bytes the answer has the digest, as its
+// ETag.
 func (d *Daemon) readFile(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, p, err := d.fileOf(r)
 	if err != nil {
@@ -183,13 +183,13 @@ func (d *Daemon) readFile(w http.ResponseWriter, r *http.Request) (any, error) {
 	case err != nil && !out.begun:
 		head.Del("Content-Disposition")
 		return nil, err
-	case err != nil || out.left > 0: // breaking it off is the only way to say so
+	case err != nil || out.left > 0: // breaking the connection is the only way to report it
 		panic(http.ErrAbortHandler)
 	}
 	return done{}, nil
 }
 
-// sized is a body of so many bytes; its header is sent with the first of them.
+// sized is a body of known length; its header is sent with the first bytes.
 type sized struct {
 	w     http.ResponseWriter
 	left  int64
@@ -207,15 +207,14 @@ func (s *sized) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// writeFile makes one file of the body. With If-Match it must be what the caller
-// saw, with If-None-Match: * it must not be there; no other writer of this route
-// comes between looking and writing.
+// writeFile writes the body into one file. If-Match and If-None-Match are checked under a lock,
+// so that no other writer on this route comes between check and write.
 func (d *Daemon) writeFile(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, p, err := d.fileOf(r)
 	if err != nil {
 		return nil, err
 	}
-	release, err := d.writers.hold(r.Context(), string(id)+"\x00"+p)
+	release, err := d.writers.lock(r.Context(), string(id)+"\x00"+p)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +222,7 @@ func (d *Daemon) writeFile(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err := d.unchanged(r, id, p); err != nil {
 		return nil, err
 	}
-	in := &intake{Reader: r.Body}
+	in := &uploadBody{Reader: r.Body}
 	h := sha256.New()
 	f, err := d.manage(r.Context(), id, cell.FileAct{Act: cell.FileWrite, Path: p}, io.TeeReader(in, h))
 	if err != nil {
@@ -239,7 +238,7 @@ func (d *Daemon) removeFile(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	release, err := d.writers.hold(r.Context(), string(id)+"\x00"+p)
+	release, err := d.writers.lock(r.Context(), string(id)+"\x00"+p)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +256,7 @@ func (d *Daemon) removeFile(w http.ResponseWriter, r *http.Request) (any, error)
 	return f, nil
 }
 
-// unchanged refuses a request for a file that is not what its caller saw.
+// unchanged checks the preconditions of a request for a file.
 func (d *Daemon) unchanged(r *http.Request, id cell.ID, p string) error {
 	if !conditional(r) {
 		return nil
@@ -266,7 +265,7 @@ func (d *Daemon) unchanged(r *http.Request, id cell.ID, p string) error {
 	if err != nil {
 		return err
 	}
-	return meets(r, tag)
+	return checkPreconditions(r, tag)
 }
 
 func (d *Daemon) makeDirectory(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -277,7 +276,7 @@ func (d *Daemon) renameFile(w http.ResponseWriter, r *http.Request) (any, error)
 	return d.actOn(w, r, cell.FileMove)
 }
 
-// actOn does what a body asks for.
+// actOn runs the file action of a JSON body.
 func (d *Daemon) actOn(w http.ResponseWriter, r *http.Request, act string) (any, error) {
 	req, err := decode[api.FileRequest](w, r)
 	if err != nil {
@@ -286,11 +285,11 @@ func (d *Daemon) actOn(w http.ResponseWriter, r *http.Request, act string) (any,
 	a := cell.FileAct{Act: act, Path: req.Path, To: req.To}
 	switch {
 	case a.Path == "":
-		return nil, cell.Errorf(cell.Invalid, "daemon.file", "say which: {\"path\": PATH}", "no path is given")
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "give it as {\"path\": PATH}", "no path is given")
 	case a.To == "" && act == cell.FileMove:
-		return nil, cell.Errorf(cell.Invalid, "daemon.file", "say what it is renamed to: {\"to\": PATH}", "no new path is given")
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "give the new path as {\"to\": PATH}", "no new path is given")
 	case a.To != "" && act != cell.FileMove:
-		return nil, cell.Errorf(cell.Invalid, "daemon.file", "leave out to", "to is the new path of what is renamed")
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "leave out to", "to is only for renaming")
 	}
 	for _, p := range []string{a.Path, a.To} {
 		if err := checkPath(p); err != nil {
@@ -304,8 +303,8 @@ func (d *Daemon) actOn(w http.ResponseWriter, r *http.Request, act string) (any,
 	return d.manage(r.Context(), id, a, nil)
 }
 
-// watchFiles tells what changes in a directory as server-sent events, until the
-// caller hangs up. What happens while nobody listens is not told.
+// watchFiles streams changes in a directory as server-sent events, until the caller hangs up.
+// Changes without a listener are lost.
 func (d *Daemon) watchFiles(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, p, err := d.fileOf(r)
 	if err != nil {
@@ -316,7 +315,7 @@ func (d *Daemon) watchFiles(w http.ResponseWriter, r *http.Request) (any, error)
 	d.mu.Lock()
 	life := d.life
 	d.mu.Unlock()
-	defer context.AfterFunc(life, cancel)() // whoever watches does not keep the daemon from ending
+	defer context.AfterFunc(life, cancel)() // a watcher does not keep the daemon from ending
 	var out *eventWriter
 	n := int64(0)
 	err = d.cfg.Engine.Watch(ctx, id, p, queryBool(r, "below"), func(ev cell.FileEvent) error {
@@ -342,26 +341,26 @@ func (d *Daemon) watchFiles(w http.ResponseWriter, r *http.Request) (any, error)
 	return done{}, nil
 }
 
-// turns has those who write the same thing do so one after the other.
-type turns struct {
-	mu sync.Mutex // guards what follows
-	of map[string]*turn
+// nameLocks serialises writers of the same name.
+type nameLocks struct {
+	mu sync.Mutex // guards the fields below
+	of map[string]*nameLock
 }
 
-type turn struct {
-	free    chan struct{} // has one element while nobody has the turn
-	waiting int           // with who has it
+type nameLock struct {
+	free    chan struct{} // has one element while the lock is free
+	waiting int           // number of waiters and holders
 }
 
-// hold waits for the turn at name, until release is called or ctx ends.
-func (t *turns) hold(ctx context.Context, name string) (release func(), err error) {
+// lock waits for the lock of name, until release is called or ctx ends.
+func (t *nameLocks) lock(ctx context.Context, name string) (release func(), err error) {
 	t.mu.Lock()
 	if t.of == nil {
-		t.of = map[string]*turn{}
+		t.of = map[string]*nameLock{}
 	}
 	x := t.of[name]
 	if x == nil {
-		x = &turn{free: make(chan struct{}, 1)}
+		x = &nameLock{free: make(chan struct{}, 1)}
 		x.free <- struct{}{}
 		t.of[name] = x
 	}
@@ -382,6 +381,6 @@ func (t *turns) hold(ctx context.Context, name string) (release func(), err erro
 		}, nil
 	case <-ctx.Done():
 		leave()
-		return nil, cell.Errorf(cell.Interrupted, "daemon.file", "", "interrupted while somebody else writes it")
+		return nil, cell.Errorf(cell.Interrupted, "daemon.file", "", "interrupted while another request writes it")
 	}
 }

@@ -22,7 +22,7 @@ func (d *Daemon) readFiles(w http.ResponseWriter, r *http.Request) (any, error) 
 	return done{}, nil
 }
 
-// begun notes whether anything was written, and writes the header then.
+// begun notes the first write, and then writes the header.
 type begun struct {
 	http.ResponseWriter
 	wrote bool
@@ -44,7 +44,7 @@ func (d *Daemon) writeFiles(w http.ResponseWriter, r *http.Request) (any, error)
 	if err := typed(r, tarball); err != nil {
 		return nil, err
 	}
-	in := &intake{Reader: r.Body}
+	in := &uploadBody{Reader: r.Body}
 	return struct{}{}, in.why(d.cfg.Engine.WriteFiles(r.Context(), id, r.URL.Query().Get("path"), in))
 }
 
@@ -52,19 +52,19 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := typed(r, tarball); err != nil {
 		return nil, err
 	}
-	in := &intake{Reader: r.Body}
+	in := &uploadBody{Reader: r.Body}
 	out, err := d.cfg.Engine.Upload(r.Context(), in)
 	return out, in.why(err)
 }
 
-// intake is a body on its way into a cell. It remembers why it broke off: what
-// reads it there has its own words.
-type intake struct {
+// uploadBody is a body that is copied into a cell. It keeps its read error, since the reader in the
+// cell reports another.
+type uploadBody struct {
 	io.Reader
 	err error
 }
 
-func (i *intake) Read(p []byte) (int, error) {
+func (i *uploadBody) Read(p []byte) (int, error) {
 	n, err := i.Reader.Read(p)
 	if err != nil && err != io.EOF {
 		i.err = err
@@ -72,8 +72,8 @@ func (i *intake) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// why is what went wrong with the body, if anything did, else err.
-func (i *intake) why(err error) error {
+// why returns the read error of the body, if any, else err.
+func (i *uploadBody) why(err error) error {
 	if err != nil && i.err != nil {
 		return unread(i.err)
 	}

@@ -35,7 +35,7 @@ func FuzzCursor(f *testing.F) {
 		q.Set("limit", json.Number(strings.TrimSpace(string(must(json.Marshal(limit))))).String())
 		r.URL.RawQuery = q.Encode()
 		w := httptest.NewRecorder()
-		out, err := page(w, r, route, list)
+		out, err := cutPage(w, r, route, list)
 		if err != nil {
 			if e := errorOf(err); e.Kind != "invalid" && e.Kind != "conflict" {
 				t.Errorf("%q: %v", cursor, err)
@@ -49,7 +49,7 @@ func FuzzCursor(f *testing.F) {
 		if next := w.Header().Get("X-Next-Cursor"); next != "" && limit > 0 {
 			q.Set("cursor", next)
 			r.URL.RawQuery = q.Encode()
-			more, err := page(httptest.NewRecorder(), r, route, list)
+			more, err := cutPage(httptest.NewRecorder(), r, route, list)
 			if err != nil || len(more.([]api.Cell)) == 0 || more.([]api.Cell)[0].ID == got[len(got)-1].ID {
 				t.Errorf("what follows: %v, %v", more, err)
 			}
@@ -152,7 +152,7 @@ func FuzzAuditLine(f *testing.F) {
 		}
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Method, r.URL.Path = method, at
-		v := &visit{id: "req-1", from: "1.2.3.4:5", object: object, who: access.Principal{Name: who}, w: &watched{status: 200}}
+		v := &requestRecord{id: "req-1", from: "1.2.3.4:5", object: object, who: access.Principal{Name: who}, w: &recordedWriter{status: 200}}
 		a.note(&Daemon{cfg: Config{Log: slog.New(slog.DiscardHandler)}}, v, r)
 		b := must(os.ReadFile(path))
 		var l auditLine

@@ -22,15 +22,15 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// reachable is a daemon whose routes say that they were reached once they have read
-// what was sent, behind a listener of its own.
+// reachable is a daemon behind a listener of its own, with routes that report that they were
+// reached after reading the body.
 func reachable(t *testing.T, cfg Config, conns int, change func(*http.Server)) (d *Daemon, addr, secret string) {
 	t.Helper()
 	d, _ = house(t, cfg)
 	table := slices.Clone(Routes)
 	for i := range table {
 		table[i].handle = func(_ *Daemon, _ http.ResponseWriter, r *http.Request) (any, error) {
-			in := &intake{Reader: r.Body}
+			in := &uploadBody{Reader: r.Body}
 			if _, err := io.Copy(io.Discard, in); err != nil {
 				return nil, in.why(err)
 			}
@@ -113,7 +113,7 @@ func TestHeadersAreNotInjected(t *testing.T) {
 	}
 }
 
-// Who sends a header or a body slowly loses the connection; others are not held up.
+// Sending a header or a body slowly loses the connection, and does not delay other callers.
 func TestSlowCallersLoseTheirConnection(t *testing.T) {
 	d, addr, secret := reachable(t, Config{}, 0, func(s *http.Server) { s.ReadHeaderTimeout = 400 * time.Millisecond })
 	if real := d.server(nil); real.ReadHeaderTimeout == 0 || real.ReadHeaderTimeout > 15*time.Second || real.IdleTimeout == 0 || real.MaxHeaderBytes == 0 {

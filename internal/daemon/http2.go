@@ -9,24 +9,23 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// HTTP/2 carries many requests over one connection. What bounds connections does not bound
-// them, so they are counted by themselves:
-//   - those with a good token by Limits.Flight and Limits.Rate, as any others;
-//   - those without, in all as many as there may be connections and of one peer half of
-//     that: see slot.stream;
-//   - on one connection maxStreams, which net/http refuses beyond (RFC 9113, 5.1.2). It
-//     also ends a connection whose requests are reset faster than their handlers end.
+// HTTP/2 carries many requests over one connection, so limits on connections do not bound them.
+// They are counted by themselves:
+//   - requests with a valid token by Limits.Flight and Limits.Rate, as any others;
+//   - requests without one, in all as many as there may be connections, and of one peer
+//     half of that: see slot.stream;
+//   - on one connection maxStreams, above which net/http refuses them (RFC 9113, 5.1.2). It
+//     also ends a connection on which requests are reset faster than their handlers end.
 const (
 	maxStreams    = 250
-	streamBuffer  = 256 << 10 // bytes of a body that may come before they are read
-	connBuffer    = 512 << 10 // the same of all bodies on a connection
+	streamBuffer  = 256 << 10 // unread bytes of a body
+	connBuffer    = 512 << 10 // unread bytes of all bodies on a connection
 	pingAfter     = time.Minute
 	pingWithin    = 15 * time.Second
-	strangerWrite = 2 * time.Second // how long a refusal may take to be sent
+	strangerWrite = 2 * time.Second // time limit for sending a refusal
 )
 
-// protocols are what a server speaks: HTTP/2 where the client knows it, by ALPN or because
-// it begins with it.
+// protocols are the protocols of a server: HTTP/2 by ALPN or with prior knowledge.
 func protocols(s *http.Server) {
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
@@ -36,14 +35,14 @@ func protocols(s *http.Server) {
 		SendPingTimeout: pingAfter, PingTimeout: pingWithin}
 }
 
-// streams counts requests over HTTP/2 without a good token. few has one, guarded by its mu.
+// streams counts requests over HTTP/2 without a valid token. few has one, guarded by its mu.
 type streams struct {
 	open int
 	of   map[netip.Prefix]int // by peer
 }
 
-// stream counts a request without a good token; false when there are too many. leave must be
-// called when the request has ended.
+// stream counts a request without a valid token; false when there are too many. The caller must
+// call leave at the end of the request.
 func (s *slot) stream() (leave func(), ok bool) {
 	f := s.of
 	f.mu.Lock()
@@ -67,9 +66,9 @@ func (s *slot) stream() (leave func(), ok bool) {
 	}), true
 }
 
-// stranger counts a request that shows no good token, if its connection does not: over
-// HTTP/2. When there are too many it is refused with a header alone, because a body would
-// wait for a client that takes none. leave must be called when the request has ended.
+// stranger counts a request over HTTP/2 that has no valid token. When there are too many it is
+// refused with a header alone, since a body would wait for a client that does not read. The
+// caller must call leave at the end of the request.
 func (d *Daemon) stranger(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
 	s, counted := r.Context().Value(slotKey{}).(*slot)
 	if r.ProtoMajor < 2 || !counted {
@@ -81,7 +80,7 @@ func (d *Daemon) stranger(w http.ResponseWriter, r *http.Request) (leave func(),
 			end()
 		}, true
 	}
-	if v := visitOf(r); v != nil {
+	if v := requestRecordOf(r); v != nil {
 		v.kind = string(cell.Limited)
 	}
 	w.Header().Set("Retry-After", "1")
@@ -90,17 +89,16 @@ func (d *Daemon) stranger(w http.ResponseWriter, r *http.Request) (leave func(),
 	return nil, false
 }
 
-// sent waits until what was written over HTTP/2 is sent. net/http would do so when the
-// handler has returned, and then the request would not be counted any more, however long
-// its client takes nothing.
+// sent waits until a written answer was sent over HTTP/2. net/http would send it after the
+// handler returns, when the request is no longer counted although its client may not read.
 func sent(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 {
 		http.NewResponseController(w).Flush()
 	}
 }
 
-// keepShared takes back that a connection ends with a refusal, where it carries requests of
-// others: on HTTP/2, if the body was too long or a good token was shown on it.
+// keepShared keeps a connection open after a refusal if it carries other requests: on HTTP/2,
+// after a body that was too long, or when the connection has had a valid token.
 func keepShared(w http.ResponseWriter, r *http.Request, err error) {
 	if r.ProtoMajor < 2 {
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A caller who hangs up is no failure of the daemon: nothing of it is in the log, and the
-// audit log says that the request was interrupted. Failures are there.
+// A caller's hang-up is no failure of the daemon: its log has nothing of it, and the audit log
+// says that the request was interrupted. Failures are in both.
 func TestX47HangUpsAreNoFailures(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -39,8 +39,8 @@ func TestX47HangUpsAreNoFailures(t *testing.T) {
 			d.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 			ctx, cancel := context.WithCancel(access.With(t.Context(), access.Principal{Level: access.Admin}))
 			defer cancel()
-			v := &visit{id: "req-1"}
-			r := httptest.NewRequestWithContext(context.WithValue(ctx, visitKey{}, v), "GET", "/v1/x", nil)
+			v := &requestRecord{id: "req-1"}
+			r := httptest.NewRequestWithContext(context.WithValue(ctx, requestRecordKey{}, v), "GET", "/v1/x", nil)
 			func() {
 				defer func() {
 					if p := recover(); p != nil && p != http.ErrAbortHandler {

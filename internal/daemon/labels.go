@@ -7,8 +7,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// as is the daemon as who asks has it: its engine shows them what they may see.
-// Handlers get it, so that none of them can forget to look.
+// as returns the daemon as the caller sees it: with an engine that shows only what the caller
+// may see. All handlers get it, so none can skip that check.
 func (d *Daemon) as(r *http.Request) *Daemon {
 	p, _ := access.From(r.Context())
 	if p.Token == "" && !p.Here {
@@ -19,14 +19,13 @@ func (d *Daemon) as(r *http.Request) *Daemon {
 	return own
 }
 
-// labelled are the routes that a token restricted to labels may use: what they
-// answer comes from the engine alone, which looks at labels, or is the same for
-// everybody. All others are about the whole installation, or nobody has thought
-// about them yet.
+// labelled are the routes for tokens that are restricted to labels: their answers come from the
+// engine alone, which checks labels, or are the same for all callers. All other routes are about
+// the whole installation, or have not been reviewed.
 var labelled = map[string]bool{
 	"GET /v1/daemon": true, "GET /v1/openapi.json": true, "GET /v1/doctor": true, "GET /v1/tree": true, "GET /v1/stats": true, "GET /v1/key": true,
 
-	// Of a caller's own.
+	// For the caller's own objects.
 	"GET /v1/operations": true, "GET /v1/operations/{operation}": true, "GET /v1/operations/{operation}/events": true, "POST /v1/operations/{operation}/abort": true,
 
 	"POST /v1/uploads": true,
@@ -55,11 +54,11 @@ var labelled = map[string]bool{
 	"GET /v1/receipts": true, "GET /v1/receipts/{receipt}": true, "GET /v1/receipts/{receipt}/bundle": true, "POST /v1/receipts/{receipt}/verify": true,
 }
 
-// within refuses what is not for tokens that are restricted to labels.
+// within rejects routes that are not for tokens restricted to labels.
 func within(r *http.Request, route Route) error {
 	p, _ := access.From(r.Context())
 	if path, _ := route.Split(); !p.Restricted() || labelled[route.Method+" "+path] {
 		return nil
 	}
-	return cell.Errorf(cell.Denied, "daemon", "use a token without labels", "that is about the whole installation, and the token %s is restricted to %s", p.Name, access.LabelText(p.Bounds.Labels))
+	return cell.Errorf(cell.Denied, "daemon", "use a token without labels", "it concerns the whole installation, and the token %s is restricted to %s", p.Name, access.LabelText(p.Bounds.Labels))
 }

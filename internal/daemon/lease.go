@@ -34,20 +34,20 @@ func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	if req.Then == api.LeaseRemove { // as removing does
+	if req.Then == api.LeaseRemove { // removal needs the same rights
 		if err := d.mayRemove(r, id, "it"); err != nil {
 			return nil, err
 		}
 	}
-	return d.cfg.Engine.Lease(r.Context(), id, req, saw(r))
+	return d.cfg.Engine.Lease(r.Context(), id, req, precondition(r))
 }
 
-// labelsOfOthers refuses labels by which another door knows its cells, such as
-// e2b:template: who could set them could have it do what this one refuses.
+// labelsOfOthers rejects labels by which another API identifies its cells, such as e2b:template.
+// Setting them would circumvent checks of that API.
 func labelsOfOthers(labels map[string]string) error {
 	for k := range labels {
 		if strings.Contains(k, ":") {
-			return cell.Errorf(cell.Invalid, "daemon", "use a name without a colon", "cannot label with %s: such names belong to other doors", clip(k))
+			return cell.Errorf(cell.Invalid, "daemon", "use a name without a colon", "cannot set label %s: such names are reserved", clip(k))
 		}
 	}
 	return nil

@@ -21,20 +21,20 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Limits are for callers from elsewhere, but for Body, which is for all. What is 0
-// is not limited; Body is DefaultLimits' then.
+// Limits apply to callers over the network, except Body, which applies to all. 0 is unlimited; a
+// zero Body is that of DefaultLimits.
 type Limits struct {
-	Rate   float64 // requests in a second, for each token; for a moment, twice as many
-	Flight int     // requests under way, for each token
+	Rate   float64 // requests per second, of each token; twice as many in a burst
+	Flight int     // requests in progress, of each token
 	Conns  int     // connections at one address
-	// Failures is how many requests without a good token a peer may send at once; a
-	// tenth of that in a second is added. 0 is no limit.
+	// Failures is the burst of requests without a valid token of a peer; a tenth of it is added
+	// per second. 0 is unlimited.
 	Failures int
 	Body     int64 // bytes of a JSON body
-	Upload   int64 // bytes of a body that is no JSON
+	Upload   int64 // bytes of any other body
 }
 
-// DefaultLimits are those of a daemon that was told none.
+// DefaultLimits are the limits of a daemon without a configuration.
 var DefaultLimits = Limits{Rate: 500, Flight: 1000, Conns: 4096, Failures: 100, Body: 16 << 20, Upload: 4 << 30}
 
 // maxBody bounds JSON bodies, in bytes.
@@ -45,11 +45,11 @@ func (d *Daemon) maxBody() int64 {
 	return d.limit.of.Body
 }
 
-// limiter counts what tokens ask for.
+// limiter counts the requests of tokens.
 type limiter struct {
 	of Limits
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	tokens map[string]*flow
 }
 
@@ -59,13 +59,13 @@ type flow struct {
 	last time.Time
 }
 
-// unknown is the flow of requests from one peer that show no token of pando's: no
-// peer can use up what others have.
+// unknown is the flow of requests without a token of pando from one peer: no peer can use up the
+// share of others.
 func unknown(r *http.Request) string { return "from " + peerOf(r.RemoteAddr).String() }
 
-// enter lets a request of a token in, or says why not. own is how many requests
-// in a second the token may send; 0 for the limit of all. leave must be called when
-// the request has ended.
+// enter admits a request of a token, or returns the reason for refusing it. own is the token's
+// limit of requests per second; 0 for the limit of all. The caller must call leave at the end of
+// the request.
 func (l *limiter) enter(token string, own float64) (leave func(), err error) {
 	limit := l.of.Rate
 	if own > 0 && (limit <= 0 || own < limit) {
@@ -84,10 +84,10 @@ func (l *limiter) enter(token string, own float64) (leave func(), err error) {
 	}
 	f.last = time.Now()
 	if !f.rate.Allow() {
-		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: too many requests with this token: its limit is %g per second", limit)
+		return nil, cell.Errorf(cell.Limited, "daemon", "retry after a second, and less often", "cannot answer now: too many requests with this token: its limit is %g per second", limit)
 	}
 	if l.of.Flight > 0 && f.open >= l.of.Flight {
-		return nil, cell.Errorf(cell.Limited, "daemon", "wait for some of them", "cannot answer now: %d requests with this token are under way", f.open)
+		return nil, cell.Errorf(cell.Limited, "daemon", "wait for some of them", "cannot answer now: %d requests with this token are in progress", f.open)
 	}
 	f.open++
 	return func() {
@@ -97,7 +97,7 @@ func (l *limiter) enter(token string, own float64) (leave func(), err error) {
 	}, nil
 }
 
-// forget drops what says nothing any more. The caller holds mu.
+// forget drops entries without information. The caller holds mu.
 func (l *limiter) forget() {
 	for k, f := range l.tokens {
 		if f.open == 0 && time.Since(f.last) > time.Minute && f.rate.Tokens() >= float64(f.rate.Burst()) {
@@ -106,16 +106,15 @@ func (l *limiter) forget() {
 	}
 }
 
-// few is a listener with at most so many connections; more of them are closed. Half of
-// them may be connections of one peer on which no good token was shown yet: then there
-// is room for the other peers.
+// few is a listener with a bounded number of connections; it closes further ones. At most half
+// of them may belong to one peer without a valid token, so that other peers find room.
 type few struct {
 	net.Listener
 	most int
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	open    int
-	unknown map[netip.Prefix]int // connections without a good token, by peer
+	unknown map[netip.Prefix]int // connections without a valid token, by peer
 	streams streams
 }
 
@@ -126,7 +125,7 @@ func limited(l net.Listener, n int) net.Listener {
 	return &few{Listener: l, most: n, unknown: map[netip.Prefix]int{}}
 }
 
-// enter gives a connection its slot; false when there is none.
+// enter returns the slot of a connection; false when there is none.
 func (f *few) enter(c net.Conn) (*slot, bool) {
 	peer := peerOf(c.RemoteAddr().String())
 	f.mu.Lock()
@@ -166,19 +165,19 @@ func (f *few) Accept() (net.Conn, error) {
 	}
 }
 
-// slot is a connection that is counted.
+// slot is a counted connection.
 type slot struct {
 	net.Conn
 	of    *few
 	peer  netip.Prefix
-	known func()      // takes it off those without a good token
-	good  atomic.Bool // a good token was shown on it
+	known func()      // removes it from those without a valid token
+	good  atomic.Bool // the connection has had a valid token
 	leave func()
 }
 
 type slotKey struct{}
 
-// connContext is http.Server.ConnContext: it adds what is known of the connection.
+// connContext is http.Server.ConnContext: it adds the slot of the connection.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -198,8 +197,8 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 
 type processKey struct{}
 
-// headerDoor names the door for which a program of ours asks. It counts on the unix socket
-// alone: there the caller is the daemon's user, or the daemon itself.
+// headerDoor names the door for which a program of ours asks. It is used on the unix socket
+// alone, where the caller is the daemon's user or the daemon itself.
 const headerDoor = "Pando-Door"
 
 // withProcess adds the caller's process and door to p, for a call on the unix socket.
@@ -211,26 +210,26 @@ func withProcess(r *http.Request, p access.Principal) access.Principal {
 	return p
 }
 
-// recognisedOn notes that a good token was shown on the connection of a request.
-func recognisedOn(ctx context.Context) {
+// markAuthenticated notes that the connection of a request has had a valid token.
+func markAuthenticated(ctx context.Context) {
 	if s, ok := ctx.Value(slotKey{}).(*slot); ok {
 		s.good.Store(true)
 		s.known()
 	}
 }
 
-// noise passes on what net/http logs of connections that break (failed handshakes,
-// above all): so many lines in a minute, and then how many were left out. Strangers
-// can't fill the daemon's log.
+// noise limits the log lines of net/http about broken connections (mostly failed handshakes): a
+// number of lines per minute, and then a count. Unauthenticated peers can't fill the daemon's
+// log.
 type noise struct {
 	log *slog.Logger
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	since time.Time
 	n     int
 }
 
-const noiseMost = 20 // lines in a minute
+const noiseMost = 20 // lines per minute
 
 func (x *noise) Write(b []byte) (int, error) {
 	x.mu.Lock()
@@ -255,13 +254,13 @@ func (s *slot) Close() error {
 // ReadFrom keeps the short way of files to sockets.
 func (s *slot) ReadFrom(r io.Reader) (int64, error) { return io.Copy(s.Conn, r) }
 
-// A body must come, on the whole, at least this fast once its grace is over.
+// After a grace period a body must arrive at this average rate at least.
 const (
 	bodyGrace = 30 * time.Second
-	bodyPace  = 8 << 10 // bytes in a second
+	bodyPace  = 8 << 10 // bytes per second
 )
 
-// paced reads a body that has to come at some pace.
+// paced reads a body and enforces a minimum rate.
 type paced struct {
 	io.ReadCloser
 	out   *http.ResponseController
@@ -291,9 +290,9 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// turnAway makes the connection of somebody who was refused end soon, whatever
-// else they mean to send.
-func turnAway(w http.ResponseWriter, err error) {
+// refuseAndClose ends the connection of a refused caller soon, without reading the rest of its
+// request.
+func closeSoon(w http.ResponseWriter, err error) {
 	h := w.Header()
 	switch cell.KindOf(err) {
 	case cell.Limited:

@@ -28,7 +28,7 @@ func readAll(t *testing.T, path string) string {
 	return string(b)
 }
 
-// Who asks too often is told so, with when to come again; others are not.
+// Too many requests are refused with the time to retry; other callers are not affected.
 func TestRateOfATokenIsLimited(t *testing.T) {
 	d, srv := house(t, Config{Limits: &Limits{Rate: 1}})
 	a, b := token(t, d, Read, time.Time{}), token(t, d, Read, time.Time{})
@@ -47,8 +47,8 @@ func TestRateOfATokenIsLimited(t *testing.T) {
 	}
 }
 
-// F54: the audit log has who asked for what, one object a line whatever is in names,
-// goes on in a new file on request, and has no token in it.
+// F54: the audit log has the caller and the action of each request, one object a line whatever
+// is in names. It reopens its file on request, and contains no token.
 func TestF54Audit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	a, err := OpenAudit(path)
@@ -174,8 +174,8 @@ func TestCrookedRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// Who is not recognised can't hold a connection by sending slowly, nor make the
-// daemon read much.
+// An unauthenticated caller can't occupy a connection by sending slowly, nor make the daemon
+// read much.
 func TestStrangersCannotLinger(t *testing.T) {
 	_, srv := house(t, Config{})
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())

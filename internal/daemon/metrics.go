@@ -18,15 +18,14 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// metrics counts requests. What there is to say about cells is asked of the
-// engine when somebody wants to know.
+// metrics counts requests. The engine is asked about cells when metrics are read.
 type metrics struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	requests map[requestKey]*requestCount
 	errors   map[string]uint64 // by kind
 }
 
-// requestKey has few values: routes of the table, and classes of answers.
+// requestKey has few values: routes of the table, and classes of statuses.
 type requestKey struct {
 	route string // method and path of the table; "front" or "none"
 	code  int    // 2, 4, 5: class of the status
@@ -46,8 +45,8 @@ func newMetrics() *metrics {
 	return &metrics{requests: map[requestKey]*requestCount{}, errors: map[string]uint64{}}
 }
 
-// saw counts a request that has ended.
-func (m *metrics) saw(v *visit, local bool) {
+// count counts an ended request.
+func (m *metrics) count(v *requestRecord, local bool) {
 	k := requestKey{route: "none", code: v.w.status / 100, door: "tcp"}
 	if local {
 		k.door = "socket"
@@ -77,12 +76,12 @@ func (m *metrics) saw(v *visit, local bool) {
 	}
 }
 
-// family begins a family of samples in Prometheus' text format.
+// family begins a metric in Prometheus' text format.
 func family(w io.Writer, name, kind, help string) {
 	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// label writes a label's value as the format wants it.
+// label formats the value of a label.
 func label(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }
@@ -93,7 +92,7 @@ func (m *metrics) write(w io.Writer) {
 	keys := slices.SortedFunc(maps.Keys(m.requests), func(a, b requestKey) int {
 		return cmp.Or(cmp.Compare(a.route, b.route), cmp.Compare(a.code, b.code), cmp.Compare(a.door, b.door))
 	})
-	family(w, "pando_request_seconds", "histogram", "How long requests took, streams to their end, by route, class of status, and where they came in.")
+	family(w, "pando_request_seconds", "histogram", "Duration of requests, streams to their end, by route, class of status, and door.")
 	for _, k := range keys {
 		c := m.requests[k]
 		labels := fmt.Sprintf(`route=%s,code="%dxx",door=%s`, label(k.route), k.code, label(k.door))
@@ -105,7 +104,7 @@ func (m *metrics) write(w io.Writer) {
 	}
 }
 
-// histogram writes one of a family's. buckets are not cumulative.
+// histogram writes one series of a histogram. buckets are not cumulative.
 func histogram(w io.Writer, name, labels string, bounds []float64, buckets []uint64, n uint64, seconds float64) {
 	sum := uint64(0)
 	for i, b := range buckets {
@@ -116,21 +115,21 @@ func histogram(w io.Writer, name, labels string, bounds []float64, buckets []uin
 	fmt.Fprintf(w, "%s_sum{%s} %g\n%s_count{%s} %d\n", name, labels, seconds, name, labels, n)
 }
 
-// writeFigures writes what the engine counts.
+// writeFigures writes the metrics of the engine.
 func writeFigures(w io.Writer, f engine.Figures) {
-	family(w, "pando_operation_seconds", "histogram", "How long operations took, by what they were, backend and result: ok, refused (what was asked could not be done) or failed.")
+	family(w, "pando_operation_seconds", "histogram", "Duration of operations, by kind, backend and result: ok, refused (not possible as requested) or failed.")
 	for _, t := range f.Acts {
 		histogram(w, "pando_operation_seconds", fmt.Sprintf("operation=%s,backend=%s,result=%s", label(t.Act), label(t.Backend), label(t.Result)), engine.Bounds[:], t.Buckets[:], t.Count, t.Seconds)
 	}
-	family(w, "pando_fork_seconds", "histogram", "From the request to the moment a fork was ready, for each, by backend and where it came from: pool (made ahead), template (made when asked for) or checkpoint.")
+	family(w, "pando_fork_seconds", "histogram", "Time from the request until a fork was ready, for each fork, by backend and origin: pool (made ahead), template (made on request) or checkpoint.")
 	for _, t := range f.Forks {
 		histogram(w, "pando_fork_seconds", fmt.Sprintf("backend=%s,from=%s", label(t.Backend), label(t.From)), engine.Bounds[:], t.Buckets[:], t.Count, t.Seconds)
 	}
-	family(w, "pando_branch_pause_seconds", "histogram", "For how long cells stood still while they were branched, by backend.")
+	family(w, "pando_branch_pause_seconds", "histogram", "Time for which cells were paused while they were branched, by backend.")
 	for _, t := range f.Pauses {
 		histogram(w, "pando_branch_pause_seconds", "backend="+label(t.Backend), engine.Bounds[:], t.Buckets[:], t.Count, t.Seconds)
 	}
-	family(w, "pando_denials_total", "counter", "What cells were refused on the network: by what they tried, and by whom or what (rule, default, special, person, gateway, budget, error).")
+	family(w, "pando_denials_total", "counter", "Denied network requests of cells, by act and reason (rule, default, special, person, gateway, budget, error).")
 	for _, r := range f.Refused {
 		fmt.Fprintf(w, "pando_denials_total{act=%s,reason=%s} %d\n", label(string(r.Act)), label(r.Reason), r.Count)
 	}
@@ -145,13 +144,13 @@ func writeFigures(w io.Writer, f engine.Figures) {
 	}{
 		{"pando_store_objects", "gauge", "Objects in the store of trees.", f.Stored, float64(f.Objects)},
 		{"pando_store_bytes", "gauge", "Bytes of the store of trees.", f.Stored, float64(f.Bytes)},
-		{"pando_disk_free_bytes", "gauge", "Space that is left where the state is.", f.Total > 0, float64(f.Free)},
-		{"pando_disk_bytes", "gauge", "How large the file system is where the state is.", f.Total > 0, float64(f.Total)},
-		{"pando_gc_total", "counter", "Collections of what nothing needs any more.", true, float64(f.GCs)},
-		{"pando_gc_freed_bytes_total", "counter", "Bytes that they have freed.", true, float64(f.GCFreed)},
-		{"pando_gc_last_time_seconds", "gauge", "When this daemon last collected, in seconds since 1970.", !f.LastGC.IsZero(), float64(f.LastGC.UnixMilli()) / 1000},
+		{"pando_disk_free_bytes", "gauge", "Free space of the state's file system.", f.Total > 0, float64(f.Free)},
+		{"pando_disk_bytes", "gauge", "Size of the state's file system.", f.Total > 0, float64(f.Total)},
+		{"pando_gc_total", "counter", "Garbage collections.", true, float64(f.GCs)},
+		{"pando_gc_freed_bytes_total", "counter", "Bytes freed by garbage collections.", true, float64(f.GCFreed)},
+		{"pando_gc_last_time_seconds", "gauge", "Time of this daemon's latest garbage collection, in seconds since 1970.", !f.LastGC.IsZero(), float64(f.LastGC.UnixMilli()) / 1000},
 		{"pando_ledger_receipts", "gauge", "Receipts in the ledger.", true, float64(f.Receipts)},
-		{"pando_ledger_last_sealed_time_seconds", "gauge", "When this daemon last sealed a receipt, in seconds since 1970.", !f.Sealed.IsZero(), float64(f.Sealed.UnixMilli()) / 1000},
+		{"pando_ledger_last_sealed_time_seconds", "gauge", "Time of this daemon's latest receipt, in seconds since 1970.", !f.Sealed.IsZero(), float64(f.Sealed.UnixMilli()) / 1000},
 		{"pando_ledger_seal_failures_total", "counter", "Receipts that could not be sealed.", true, float64(f.Unsealed)},
 	} {
 		family(w, g.name, g.kind, g.help)
@@ -161,18 +160,18 @@ func writeFigures(w io.Writer, f engine.Figures) {
 	}
 }
 
-// writeCeilings writes what callers may have, and what is in use of it.
+// writeCeilings writes the ceilings of callers, and their usage.
 func writeCeilings(w io.Writer, list []api.Ceiling) {
 	for _, f := range []struct {
 		name, kind, help string
 		of               func(c *api.Ceiling) float64
 	}{
-		{"pando_ceiling_cells", "gauge", "Cells there are at once that are not paused, by the door, token or label that a ceiling is for.", func(c *api.Ceiling) float64 { return float64(c.Cells) }},
-		{"pando_ceiling_cells_max", "gauge", "How many there may be; 0: any number.", func(c *api.Ceiling) float64 { return float64(c.MaxCells) }},
-		{"pando_ceiling_memory_max_bytes", "gauge", "The most memory that one cell may have; 0: any.", func(c *api.Ceiling) float64 { return float64(c.Max.Memory) }},
+		{"pando_ceiling_cells", "gauge", "Cells that are not paused, by the door, token or label of a ceiling.", func(c *api.Ceiling) float64 { return float64(c.Cells) }},
+		{"pando_ceiling_cells_max", "gauge", "Maximum number of these cells; 0: unlimited.", func(c *api.Ceiling) float64 { return float64(c.MaxCells) }},
+		{"pando_ceiling_memory_max_bytes", "gauge", "Maximum memory of one cell; 0: unlimited.", func(c *api.Ceiling) float64 { return float64(c.Max.Memory) }},
 		{"pando_ceiling_waiting", "gauge", "Requests that wait for one of the cells to end.", func(c *api.Ceiling) float64 { return float64(c.Waiting) }},
 		{"pando_ceiling_waited_total", "counter", "Requests that had to wait.", func(c *api.Ceiling) float64 { return float64(c.Waited) }},
-		{"pando_ceiling_refused_total", "counter", "Requests that were refused for it.", func(c *api.Ceiling) float64 { return float64(c.Refused) }},
+		{"pando_ceiling_refused_total", "counter", "Requests that were refused for a ceiling.", func(c *api.Ceiling) float64 { return float64(c.Refused) }},
 	} {
 		family(w, f.name, f.kind, f.help)
 		for i := range list {
@@ -181,8 +180,8 @@ func writeCeilings(w io.Writer, list []api.Ceiling) {
 	}
 }
 
-// getMetrics answers in Prometheus' text format. No label has the name of a
-// cell: there are too many of them.
+// getMetrics answers in Prometheus' text format. No label has the name of a cell: there are too
+// many of them.
 func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error) {
 	o, err := d.cfg.Engine.AllStats(r.Context())
 	if err != nil {
@@ -206,7 +205,7 @@ func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error)
 		{"pando_template_memory_bytes", "gauge", "Resident memory of a template itself.", func(i int) int64 { return o.Templates[i].Memory }},
 		{"pando_pool_ready", "gauge", "Forks that wait in a template's pool.", func(i int) int64 { return int64(o.Templates[i].Ready) }},
 		{"pando_pool_hits_total", "counter", "Forks that were taken from the pool.", func(i int) int64 { return o.Templates[i].Hits }},
-		{"pando_pool_misses_total", "counter", "Forks that had to be made when they were asked for.", func(i int) int64 { return o.Templates[i].Misses }},
+		{"pando_pool_misses_total", "counter", "Forks that were made on request.", func(i int) int64 { return o.Templates[i].Misses }},
 	} {
 		family(&b, f.name, f.kind, f.help)
 		for i, t := range o.Templates {
@@ -227,14 +226,14 @@ func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error)
 		name, help string
 		v          int64
 	}{
-		{"pando_host_memory_available_bytes", "Memory that programs can have.", o.Host.MemoryAvailable},
-		{"pando_host_memory_reserved_bytes", "Memory that is promised to forks that are being made.", o.Host.Reserved},
+		{"pando_host_memory_available_bytes", "Memory available to programs.", o.Host.MemoryAvailable},
+		{"pando_host_memory_reserved_bytes", "Memory reserved for forks in the making.", o.Host.Reserved},
 		{"pando_host_processes", "Processes of the user that pando runs as, or of the host.", o.Host.Processes},
-		{"pando_host_processes_max", "How many there may be.", o.Host.ProcessesMax},
-		{"pando_admission_waiting", "Requests that wait until fewer cells are there at once.", int64(o.Waiting)},
-		{"pando_requests_open", "Requests under way.", int64(open)},
-		{"pando_draining", "Whether the daemon takes no new work.", int64(draining)},
-		{"pando_approvals_waiting", "What waits for a person.", int64(len(d.cfg.Engine.Approvals(false)))},
+		{"pando_host_processes_max", "Maximum number of processes.", o.Host.ProcessesMax},
+		{"pando_admission_waiting", "Requests that wait for cells to end.", int64(o.Waiting)},
+		{"pando_requests_open", "Requests in progress.", int64(open)},
+		{"pando_draining", "Whether the daemon refuses new work.", int64(draining)},
+		{"pando_approvals_waiting", "Pending approvals.", int64(len(d.cfg.Engine.Approvals(false)))},
 		{"pando_daemon_goroutines", "Goroutines of the daemon.", int64(runtime.NumGoroutine())},
 		{"pando_daemon_heap_bytes", "Heap of the daemon.", int64(mem.HeapAlloc)},
 		{"pando_daemon_open_files", "Open files of the daemon.", int64(len(fds))},

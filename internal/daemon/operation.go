@@ -22,56 +22,56 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 )
 
-// Operations are work that goes on without the request that asked for it:
+// Operations are long work that continues without its request:
 //
 //	POST … Prefer: respond-async ──▶ 202, an Operation
-//	GET /v1/operations/ID/events ──▶ what it says on its way, from any line on
-//	GET /v1/operations/ID?wait   ──▶ what came of it
+//	GET /v1/operations/ID/events ──▶ its progress, from any line on
+//	GET /v1/operations/ID?wait   ──▶ its result
 //
-// That one begins and ends is on disk, so that a new daemon knows which were
-// under way when the old one ended. What they say and what comes of them is kept
-// in memory alone: it may hold what no file must.
+// The beginning and end of each are on disk, so that a new daemon knows which were in progress
+// when the old one ended. Their lines and results are kept in memory alone, since they may
+// contain secrets.
 type Operations struct {
 	log  *durable.Log
 	says *slog.Logger
 
-	mu    sync.Mutex // guards what follows, and what is said to be guarded by it
+	mu    sync.Mutex // guards the fields below, and those marked so
 	all   map[string]*operation
 	bytes int            // of lines and results
-	open  map[string]int // how many go on, by owner
-	work  sync.WaitGroup // of those that go on
+	open  map[string]int // operations in progress, by owner
+	work  sync.WaitGroup // of operations in progress
 }
 
-// operation is one of them.
+// operation is one operation.
 type operation struct {
-	owner  string // digest of who asked
+	owner  string // digest of the caller
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when it has ended
+	done   chan struct{} // closed at its end
 	life   context.Context
 
 	// Guarded by Operations.mu.
 	view    api.Operation // without progress and lines
-	lines   [][]byte      // JSON, the last of those it told
+	lines   [][]byte      // JSON, the latest lines
 	size    int           // bytes of lines and the result
 	aborted bool
-	more    chan struct{} // closed, and made anew, when there is a line more
+	more    chan struct{} // closed and replaced at each new line
 }
 
-// How many operations there may be, for how long, and how much of them is kept.
+// Limits on the number of operations, their age, and their size.
 const (
-	opsOpen  = 256              // under way
-	opsOwn   = 64               // under way, of one caller
+	opsOpen  = 256              // in progress
+	opsOwn   = 64               // in progress, of one caller
 	opsKept  = 1000             // in all
 	opsFor   = 24 * time.Hour   // after their end
 	opsBytes = 64 << 20         // of lines and results of all
-	opsSaid  = 1 << 20          // of one's lines
+	opsSaid  = 1 << 20          // of the lines of one
 	opsLine  = opsSaid / 4      // of one line
-	opsTold  = 4 << 20          // of one's result
-	opsLog   = 8 << 20          // of the journal, which is then written anew
-	opsBeat  = 15 * time.Second // between signs of life in a stream of events
+	opsTold  = 4 << 20          // of the result of one
+	opsLog   = 8 << 20          // of the journal, which is then compacted
+	opsBeat  = 15 * time.Second // between keep-alives in a stream of events
 )
 
-// opRecord is what the journal holds of an operation.
+// opRecord is an operation in the journal.
 type opRecord struct {
 	ID      string    `json:"operation"`
 	Kind    string    `json:"kind"`
@@ -82,11 +82,11 @@ type opRecord struct {
 	Request string    `json:"request"`
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended,omitzero"`
-	Error   string    `json:"error,omitempty"` // the kind of it
+	Error   string    `json:"error,omitempty"` // the kind of the error
 }
 
-// OpenOperations reads the journal called name, and makes it when there is none.
-// What was under way when it was written last is lost.
+// OpenOperations reads the journal called name, and creates it if it does not exist. Operations
+// that were in progress are lost.
 func OpenOperations(fsys durable.FS, name string, says *slog.Logger) (*Operations, error) {
 	o := &Operations{says: says, all: map[string]*operation{}, open: map[string]int{}}
 	log, err := durable.OpenLog(fsys, name, func(rec []byte) error {
@@ -107,14 +107,14 @@ func OpenOperations(fsys durable.FS, name string, says *slog.Logger) (*Operation
 	return o, o.rewrite()
 }
 
-// OpenOperationsOrNew is OpenOperations that goes on with an empty journal when
-// the old one is damaged: what it knows is over in any case.
+// OpenOperationsOrNew is OpenOperations that starts with an empty journal when the old one is
+// damaged: its operations have ended in any case.
 func OpenOperationsOrNew(fsys durable.FS, name string, says *slog.Logger) (*Operations, error) {
 	o, err := OpenOperations(fsys, name, says)
 	if cell.KindOf(err) != cell.Corrupt {
 		return o, err
 	}
-	says.Error("the journal of operations is damaged: earlier ones are not known any more", "error", err)
+	says.Error("the journal of operations is damaged: earlier ones are lost", "error", err)
 	if err := errors.Join(fsys.Rename(name, name+".damaged"), fsys.SyncDir(".")); err != nil {
 		return nil, err
 	}
@@ -130,17 +130,17 @@ func recalled(r opRecord) *operation {
 	switch {
 	case r.State == api.OperationRunning:
 		op.view.State, op.view.Ended = api.OperationLost, time.Now().UTC()
-		op.view.Error = errorOf(cell.Errorf(cell.Unavailable, "daemon", "look whether it was done: what is there is whole",
-			"cannot say what became of it: the daemon ended while it went on"))
+		op.view.Error = errorOf(cell.Errorf(cell.Unavailable, "daemon", "check whether it was done: nothing is left half done",
+			"its outcome is unknown: the daemon ended while it ran"))
 	case r.Error != "":
-		op.view.Error = &api.Error{Kind: api.Kind(r.Error), Message: "cannot say why any more: it ended before the daemon was started anew"}
+		op.view.Error = &api.Error{Kind: api.Kind(r.Error), Message: "its error is lost: it ended before the daemon was restarted"}
 	case r.State == api.OperationDone:
-		op.view.Note = "the result was told until the daemon ended, and is not kept"
+		op.view.Note = "the result was kept only until the daemon ended"
 	}
 	return op
 }
 
-// Close closes the journal. Nothing goes on any more.
+// Close closes the journal. No operation is in progress any more.
 func (o *Operations) Close() error {
 	if o == nil {
 		return nil
@@ -157,7 +157,7 @@ func (op *operation) record(v api.Operation) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// rewrite has the journal hold what is known, and no more. The caller holds mu.
+// rewrite compacts the journal. The caller holds mu.
 func (o *Operations) rewrite() error {
 	return o.log.Rewrite(iter.Seq[[]byte](func(yield func([]byte) bool) {
 		for _, op := range o.all {
@@ -169,7 +169,7 @@ func (o *Operations) rewrite() error {
 	}))
 }
 
-// ended lists what has ended, the earliest first. The caller holds mu.
+// ended lists ended operations, the earliest first. The caller holds mu.
 func (o *Operations) ended() (list []*operation) {
 	for _, op := range o.all {
 		if op.view.State != api.OperationRunning {
@@ -180,7 +180,7 @@ func (o *Operations) ended() (list []*operation) {
 	return list
 }
 
-// forget drops what is too old or too much. The caller holds mu.
+// forget drops operations that are too old or too many. The caller holds mu.
 func (o *Operations) forget(now time.Time) {
 	if o.bytes <= opsBytes && len(o.all) < opsKept {
 		oldest := now.Add(-opsFor)
@@ -198,20 +198,20 @@ func (o *Operations) forget(now time.Time) {
 		case now.Sub(op.view.Ended) > opsFor || len(o.all) >= opsKept:
 			o.bytes -= op.size
 			delete(o.all, op.view.ID)
-		case o.bytes > opsBytes && i < len(list)-1: // the last that ended is what somebody waits for
+		case o.bytes > opsBytes && i < len(list)-1: // a caller waits for the latest one
 			o.bytes -= op.size
 			op.size, op.lines = 0, nil
 			if op.view.Result != nil {
-				op.view.Result, op.view.Note = nil, "the result was told, and is not kept any more: there were many others since"
+				op.view.Result, op.view.Note = nil, "the result is no longer kept: there were many others since"
 			}
 		}
 	}
 }
 
-// ownerOf tells callers apart: two tokens are two, whatever their names.
+// ownerOf identifies a caller: two tokens differ, whatever their names.
 func ownerOf(p access.Principal) string { return digest(p.Name, p.Token) }
 
-// sees reports whether p may know of an operation.
+// sees reports whether p may see an operation.
 func (op *operation) sees(p access.Principal) bool {
 	return p.Level.Allows(Admin) && !p.Restricted() || op.owner == ownerOf(p)
 }
@@ -232,7 +232,7 @@ func (o *Operations) begin(ctx context.Context, p access.Principal, view api.Ope
 	if total >= opsOpen || o.open[op.owner] >= opsOwn {
 		n := o.open[op.owner]
 		o.mu.Unlock()
-		return view, cell.Errorf(cell.Limited, opName, "wait for some of them, or abort them: GET /v1/operations", "%d operations of yours are under way, %d in all", n, total)
+		return view, cell.Errorf(cell.Limited, opName, "wait for some of them, or abort them: GET /v1/operations", "%d operations of yours are in progress, %d in all", n, total)
 	}
 	o.forget(time.Now())
 	o.open[op.owner]++
@@ -258,7 +258,7 @@ func (o *Operations) begin(ctx context.Context, p access.Principal, view api.Ope
 		defer o.work.Done()
 		defer op.cancel(nil)
 		stop := context.AfterFunc(life, func() {
-			op.cancel(cell.Errorf(cell.Unavailable, "daemon", "ask for it again", "the daemon has ended"))
+			op.cancel(cell.Errorf(cell.Unavailable, "daemon", "repeat the request", "the daemon has ended"))
 		})
 		defer stop()
 		res, err := o.guard(func() (any, error) { return do(ctx, func(l api.StreamLine) { o.say(op, l) }) })
@@ -267,12 +267,12 @@ func (o *Operations) begin(ctx context.Context, p access.Principal, view api.Ope
 	return view, nil
 }
 
-// guard makes an error of a defect, so that it ends nothing else.
+// guard turns a panic into an error, so that the daemon survives it.
 func (o *Operations) guard(do func() (any, error)) (res any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			o.says.Error("an operation broke", "error", p, "stack", string(debug.Stack()))
-			err = cell.Errorf(cell.Internal, "daemon", "look into the daemon's log", "cannot go on: this is a defect of pando")
+			o.says.Error("an operation panicked", "error", p, "stack", string(debug.Stack()))
+			err = cell.Errorf(cell.Internal, "daemon", "read the daemon's log", "cannot continue: this is a bug in pando")
 		}
 	}()
 	return do()
@@ -285,7 +285,7 @@ func (o *Operations) leave(op *operation) {
 	}
 }
 
-// say keeps a line of an operation.
+// say adds a line to an operation.
 func (o *Operations) say(op *operation, l api.StreamLine) {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -314,10 +314,10 @@ func (o *Operations) say(op *operation, l api.StreamLine) {
 	op.more = make(chan struct{})
 }
 
-// errGoesOn is in the error of work that goes on although its operation ends.
-var errGoesOn = errors.New("it goes on")
+// errGoesOn is in the error of work that continues although its operation ends.
+var errGoesOn = errors.New("it continues")
 
-// end says what came of an operation.
+// end records the outcome of an operation.
 func (o *Operations) end(op *operation, res any, err error) api.Operation {
 	var result json.RawMessage
 	if err == nil {
@@ -328,7 +328,7 @@ func (o *Operations) end(op *operation, res any, err error) api.Operation {
 	v.Ended = time.Now().UTC()
 	switch {
 	case err == nil && len(result) > opsTold:
-		v.State, v.Note = api.OperationDone, "the result is too long to be kept: look at what it is of"
+		v.State, v.Note = api.OperationDone, "the result is too long to be kept: read its object"
 	case err == nil:
 		v.State, v.Result = api.OperationDone, result
 	case errors.Is(err, errGoesOn):
@@ -358,10 +358,10 @@ func (o *Operations) end(op *operation, res any, err error) api.Operation {
 	return v
 }
 
-// busy reports whether any goes on.
+// busy reports whether any operation is in progress.
 func (o *Operations) busy() bool { return o.working() > 0 }
 
-// working returns how many go on.
+// working returns the number of operations in progress.
 func (o *Operations) working() int {
 	if o == nil {
 		return 0
@@ -371,14 +371,14 @@ func (o *Operations) working() int {
 	return len(o.open)
 }
 
-// wait returns when none goes on.
+// wait returns when no operation is in progress.
 func (o *Operations) wait() {
 	if o != nil {
 		o.work.Wait()
 	}
 }
 
-// list returns what p may see, the latest first.
+// list returns the operations that p may see, the latest first.
 func (o *Operations) list(p access.Principal) []api.Operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -396,25 +396,25 @@ func (o *Operations) list(p access.Principal) []api.Operation {
 	return out
 }
 
-// get returns an operation; for who may not see it there is none.
+// get returns an operation; those that p may not see do not exist for it.
 func (o *Operations) get(p access.Principal, id string) (*operation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if op := o.all[id]; op != nil && op.sees(p) {
 		return op, nil
 	}
-	return nil, cell.Errorf(cell.NotFound, "daemon.Operations", "see GET /v1/operations for those there are; they are kept for a day", "there is no such operation of yours")
+	return nil, cell.Errorf(cell.NotFound, "daemon.Operations", "GET /v1/operations lists them; they are kept for a day", "there is no such operation of yours")
 }
 
-// look is an operation as it is now.
+// look returns the present state of an operation.
 func (o *Operations) look(op *operation) api.Operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return op.view
 }
 
-// after returns what an operation has told behind line n, with the number of the
-// first of it; and what says that there is more, unless it has ended.
+// after returns the lines of an operation after line n, with the number of the first, and a
+// channel that is closed at the next line; nil at the end.
 func (o *Operations) after(op *operation, n int64) (lines [][]byte, first int64, more <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -430,7 +430,7 @@ func (o *Operations) after(op *operation, n int64) (lines [][]byte, first int64,
 	return slices.Clone(lines), first, more
 }
 
-// abort has an operation stopped.
+// abort stops an operation.
 func (o *Operations) abort(op *operation) {
 	o.mu.Lock()
 	if op.view.State == api.OperationRunning {
@@ -442,13 +442,13 @@ func (o *Operations) abort(op *operation) {
 
 type operationKey struct{}
 
-// namer is what the context of an operation's work has.
+// namer is the context value of an operation's work.
 type namer struct {
 	of *Operations
 	op *operation
 }
 
-// named says what an operation's work is done with, once that is known.
+// named records the object of an operation's work, once it is known.
 func named(ctx context.Context, object string) {
 	if n, ok := ctx.Value(operationKey{}).(namer); ok {
 		n.of.mu.Lock()
@@ -457,7 +457,7 @@ func named(ctx context.Context, object string) {
 	}
 }
 
-// asksAsync reports whether who asks does not want to wait (RFC 7240).
+// asksAsync reports whether the caller does not want to wait (RFC 7240).
 func asksAsync(r *http.Request) bool {
 	for _, h := range r.Header.Values("Prefer") {
 		for pref := range strings.SplitSeq(h, ",") {

@@ -21,7 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 )
 
-// worker is a daemon whose evaluations do what the test says.
+// worker is a daemon with evaluations that the test controls.
 func worker(t *testing.T, dir string, do work) (*Daemon, *httptest.Server) {
 	t.Helper()
 	ops, err := OpenOperations(durable.Disk(dir), "operations.log", slog.New(slog.DiscardHandler))
@@ -89,8 +89,8 @@ func operationIn(t *testing.T, text string) (o api.Operation) {
 
 const evalPath, async = "/v1/cells/web/eval", "Prefer: respond-async"
 
-// Work that nobody waits for goes on, says how far it is to whoever asks, from any
-// line on, and keeps what came of it.
+// An operation without waiting callers continues, reports its progress from any line on, and
+// keeps its result.
 func TestOperation(t *testing.T) {
 	step := make(chan string)
 	d, srv := worker(t, t.TempDir(), func(ctx context.Context, out func(api.StreamLine)) (any, error) {
@@ -118,7 +118,7 @@ func TestOperation(t *testing.T) {
 	if o := operationIn(t, body); o.State != api.OperationRunning {
 		t.Errorf("%s", body)
 	}
-	// Somebody follows from the beginning, hangs up, and comes back for the rest.
+	// A client follows from the beginning, hangs up, and reconnects for the rest.
 	ctx, hangUp := context.WithCancel(t.Context())
 	r, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+"/v1/operations/"+o.ID+"/events", nil)
 	r.Header.Set("Authorization", "Bearer "+secret)
@@ -159,7 +159,7 @@ func TestOperation(t *testing.T) {
 	}
 }
 
-// Who began an operation sees it, and scope admin; for others there is none.
+// The caller that began an operation sees it, and scope admin; for others it does not exist.
 func TestOperationsAreTheirOwners(t *testing.T) {
 	d, srv := worker(t, t.TempDir(), func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
 		<-ctx.Done()
@@ -187,7 +187,7 @@ func TestOperationsAreTheirOwners(t *testing.T) {
 	}
 }
 
-// What was begun with a token ends with it, also when nobody waits for it.
+// Work begun with a token ends with it, also without waiting callers.
 func TestOperationEndsWithItsToken(t *testing.T) {
 	d, srv := worker(t, t.TempDir(), func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
 		<-ctx.Done()
@@ -379,7 +379,7 @@ func TestLongWorkIsAnOperation(t *testing.T) {
 	}
 }
 
-// F54: the log has who asked for an operation, and, when it has ended, what came of it.
+// F54: the audit log has the caller of an operation and, at its end, its outcome.
 func TestF54OperationsAreInTheAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	audit, err := OpenAudit(path)

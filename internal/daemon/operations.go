@@ -13,8 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Operation is the kind of operation that a request of the route can be asked to
-// become; "" for none.
+// Operation returns the kind of operation that a request of the route can become; "" for none.
 func (r Route) Operation() string {
 	path, _ := r.Split()
 	for _, k := range api.OperationKinds {
@@ -25,29 +24,29 @@ func (r Route) Operation() string {
 	return ""
 }
 
-// accepted is an answer: what was asked for goes on as an operation.
+// accepted is an answer: the request continues as an operation.
 type accepted struct{ api.Operation }
 
-// send answers with it.
+// send writes it.
 func (a accepted) send(w http.ResponseWriter) {
 	w.Header().Set("Location", "/v1/operations/"+a.ID)
 	w.Header().Set("Preference-Applied", "respond-async")
 	writeJSON(w, http.StatusAccepted, a.Operation)
 }
 
-// standing is how long a caller's token is good.
-type standing struct {
+// tokenLifetime is the lifetime of a caller's token.
+type tokenLifetime struct {
 	life    context.Context
-	expires time.Time // zero: for ever
+	expires time.Time // zero: unlimited
 }
 
-type standingKey struct{}
+type tokenLifetimeKey struct{}
 
-// detach does work as an operation. Like all that is begun with a token, it ends
-// when that does.
+// detach runs work as an operation. Like everything begun with a token, it ends when the token
+// expires.
 func (d *Daemon) detach(r *http.Request, route *Route, object string, do work) (any, error) {
 	p, _ := access.From(r.Context())
-	v := visitOf(r)
+	v := requestRecordOf(r)
 	if object == "" {
 		object = objectOf(r, *route)
 	}
@@ -59,7 +58,7 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do work) (
 	d.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	free := func() { cancel(nil) }
-	if s, ok := ctx.Value(standingKey{}).(standing); ok {
+	if s, ok := ctx.Value(tokenLifetimeKey{}).(tokenLifetime); ok {
 		stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
 		timer := func() bool { return true }
 		if !s.expires.IsZero() {
@@ -95,7 +94,7 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do work) (
 	return accepted{op}, nil
 }
 
-// operationOf is the operation that a path names, for who asks.
+// operationOf resolves the operation in a path.
 func (d *Daemon) operationOf(r *http.Request) (*operation, error) {
 	if d.cfg.Operations == nil {
 		return nil, cell.Errorf(cell.NotFound, "daemon", "", "there are no operations")
@@ -150,8 +149,8 @@ func (d *Daemon) abortOperation(_ http.ResponseWriter, r *http.Request) (any, er
 // eventStream is the media type of server-sent events.
 const eventStream = "text/event-stream"
 
-// lastSeen is the number of the event that a client of a stream has seen last: as
-// browsers say it when they come back, or as the query does.
+// lastSeen returns the number of the last event that a client has received: from the header that
+// browsers send when they reconnect, or from the query.
 func lastSeen(r *http.Request) (int64, error) {
 	s := r.Header.Get("Last-Event-ID")
 	if s == "" {
@@ -162,14 +161,13 @@ func lastSeen(r *http.Request) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, cell.Errorf(cell.Invalid, "daemon", "give the id of the event that you have seen last", "%s is no number of an event", strconv.Quote(clip(s)))
+		return 0, cell.Errorf(cell.Invalid, "daemon", "give the id of the last event received", "%s is no number of an event", strconv.Quote(clip(s)))
 	}
 	return n, nil
 }
 
-// operationEvents tells what an operation says as server-sent events: each line
-// with its number as id, a gap where lines are not kept any more, and at its end
-// the operation.
+// operationEvents streams an operation as server-sent events: each line with its number as id, a
+// gap where lines are no longer kept, and at its end the operation.
 func (d *Daemon) operationEvents(w http.ResponseWriter, r *http.Request) (any, error) {
 	op, err := d.operationOf(r)
 	if err != nil {
@@ -241,7 +239,7 @@ func (e *eventWriter) event(name string, id int64, data []byte) {
 	_, e.err = fmt.Fprintf(e.w, "%sid: %d\ndata: %s\n\n", name, id, data)
 }
 
-// comment writes a sign of life.
+// comment writes a keep-alive.
 func (e *eventWriter) comment() {
 	if e.err == nil {
 		_, e.err = fmt.Fprint(e.w, ": still there\n\n")

@@ -45,7 +45,7 @@ func (d *Daemon) replayPolicy(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	id, err := d.cfg.Engine.SelectRun(selector(r, "run"), r.URL.Query().Get("dir")) // it changes nothing: "-" will do
+	id, err := d.cfg.Engine.SelectRun(selector(r, "run"), r.URL.Query().Get("dir")) // it changes nothing: "-" is allowed
 	if err != nil {
 		return nil, err
 	}

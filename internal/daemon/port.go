@@ -33,7 +33,7 @@ func (d *Daemon) listPorts(_ http.ResponseWriter, r *http.Request) (any, error) 
 	return out, nil
 }
 
-// portOf is the cell and the port of it that a path names.
+// portOf resolves the cell and the port in the path.
 func (d *Daemon) portOf(r *http.Request) (id cell.ID, port int, err error) {
 	port, err = strconv.Atoi(r.PathValue("port"))
 	if err != nil || port < 1 || port > 65535 || strconv.Itoa(port) != r.PathValue("port") {
@@ -43,8 +43,8 @@ func (d *Daemon) portOf(r *http.Request) (id cell.ID, port int, err error) {
 	return id, port, err
 }
 
-// connectPort makes the request a WebSocket whose binary messages are the bytes of
-// a connection to a port, both ways. Either end closes it.
+// connectPort upgrades the request to a WebSocket. Its binary messages are the bytes of a
+// connection to a port, both ways. Either end closes it.
 func (d *Daemon) connectPort(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, port, err := d.portOf(r)
 	if err != nil {
@@ -74,9 +74,8 @@ func (d *Daemon) connectPort(w http.ResponseWriter, r *http.Request) (any, error
 	return done{}, nil
 }
 
-// carry passes bytes between a WebSocket and a connection. What the connection
-// sends is told to its end, also when the other side has said that it sends no more:
-// with an empty message.
+// carry passes bytes between a WebSocket and a connection. All bytes of the connection are
+// delivered, also after the other side has ended its direction with an empty message.
 func carry(ctx context.Context, cancel context.CancelFunc, ws *websocket.Conn, conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	var up sync.WaitGroup
@@ -116,8 +115,8 @@ func carry(ctx context.Context, cancel context.CancelFunc, ws *websocket.Conn, c
 	up.Wait()
 }
 
-// proxyPort passes a request on to what listens on a port, WebSockets included. The
-// program sees neither the caller's token nor who asks.
+// proxyPort passes a request on to a server on a port of a cell, WebSockets included. The
+// program sees neither the caller's token nor its identity.
 func (d *Daemon) proxyPort(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, port, err := d.portOf(r)
 	if err != nil {
@@ -128,7 +127,7 @@ func (d *Daemon) proxyPort(w http.ResponseWriter, r *http.Request) (any, error) 
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return d.cfg.Engine.Dial(ctx, id, port)
 		},
-		DisableKeepAlives:  true, // a connection keeps the cell live
+		DisableKeepAlives:  true, // an open connection keeps the cell alive
 		DisableCompression: true,
 	}
 	defer t.CloseIdleConnections()
@@ -138,17 +137,17 @@ func (d *Daemon) proxyPort(w http.ResponseWriter, r *http.Request) (any, error) 
 		FlushInterval: -1,
 		ErrorLog:      nil,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			// The path as it was sent: what is escaped in it stays so.
+			// The raw path: escaped parts stay escaped.
 			parts := strings.SplitN(r.URL.EscapedPath(), "/", 8) // "", v1, cells, CELL, ports, PORT, http
 			pr.Out.URL = &url.URL{Scheme: "http", Host: host, Path: "/" + r.PathValue("rest"), RawPath: "/" + parts[len(parts)-1], RawQuery: r.URL.RawQuery}
 			pr.Out.Host = host
 			access.Strip(pr.Out)
-			for _, h := range []string{"Cookie", "X-Forwarded-For"} { // cookies are of pando's address, and every cell's
+			for _, h := range []string{"Cookie", "X-Forwarded-For"} { // cookies belong to pando's address, and so to every cell
 				pr.Out.Header.Del(h)
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			// The address is pando's: what a cell sends must be no page of it.
+			// The origin is pando's: an answer of a cell must not run as a page of it.
 			resp.Header.Set("Content-Security-Policy", "sandbox allow-scripts allow-forms")
 			resp.Header.Set("X-Content-Type-Options", "nosniff")
 			resp.Header.Del("Set-Cookie")
@@ -161,7 +160,7 @@ func (d *Daemon) proxyPort(w http.ResponseWriter, r *http.Request) (any, error) 
 		if m := unread(failed); cell.KindOf(m) == cell.TooLarge {
 			return nil, m
 		}
-		return nil, cell.Errorf(cell.Unavailable, "daemon.port", "see what listens: GET /v1/cells/CELL/ports", "port %d does not answer: %w", port, failed)
+		return nil, cell.Errorf(cell.Unavailable, "daemon.port", "GET /v1/cells/CELL/ports lists the ports in use", "port %d does not answer: %w", port, failed)
 	}
 	return done{}, nil
 }

@@ -10,7 +10,7 @@ func (d *Daemon) listReceipts(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	if limit > 0 { // page takes what it needs of them, and has to see whether there are more
+	if limit > 0 { // page needs one more to know whether there are more
 		limit++
 	}
 	if r.URL.Query().Has("cursor") {

@@ -7,8 +7,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 )
 
-// Access is what a caller needs to be allowed to do. On the unix socket every
-// caller is.
+// Access is the access level that a route needs. On the unix socket every caller has all levels.
 type Access = access.Level
 
 // The levels of access.
@@ -18,17 +17,17 @@ const (
 	Admin = access.Admin
 )
 
-// Route is one row of the table: everything the API can do.
+// Route is one row of the table, which has everything that the API can do.
 type Route struct {
 	Method string // or ANY
 	Path   string // with the names of the query parameters: "/v1/runs?cell"
 	Access Access
 	Does   string // one sentence
 	In     any    // a value of the type of the request's JSON body; nil for none
-	Out    any    // the same of the answer
+	Out    any    // likewise for the answer
 	Takes  string // media type of the request's body, when it is not JSON
 	Gives  string // media type of the answer, when it is not JSON, or WebSocket or Lines
-	cannot string // what an error says can't be done; {cell} and the like are filled in
+	cannot string // the failed action in errors; {cell} and other parameters are filled in
 	handle func(*Daemon, http.ResponseWriter, *http.Request) (any, error)
 }
 
@@ -40,122 +39,122 @@ const (
 	jsonLines = "application/jsonl"
 )
 
-// anyMethod in Route.Method: all of them.
+// anyMethod in Route.Method stands for all methods.
 const anyMethod = "ANY"
 
-// Lines in Route.Gives: the answer is Out, or with Accept: application/jsonl
-// lines (api.StreamLine) while the work goes on, the last of which has Out.
+// Lines in Route.Gives: the answer is Out or, with Accept: application/jsonl, a stream of lines
+// (api.StreamLine), the last of which has Out.
 const Lines = "lines"
 
 // Routes is the API, version 1.
 var Routes = []Route{
-	{"GET", "/v1/daemon", Read, "Says who answers.", nil, api.Daemon{}, "", "", "look at the daemon", (*Daemon).getDaemon},
-	{"POST", "/v1/daemon/stop", Admin, "Ends the daemon; cells live on.", nil, api.Daemon{}, "", "", "stop the daemon", (*Daemon).stopDaemon},
-	{"POST", "/v1/daemon/drain", Admin, "Takes no new work; what runs goes on, and can be looked at, stopped and removed.", api.DrainRequest{}, api.Daemon{}, "", "", "drain the daemon", (*Daemon).setDrain},
-	{"GET", "/metrics", Read, "Tells what there is to measure, in Prometheus' text format.", nil, nil, "", metricsText, "tell metrics", (*Daemon).getMetrics},
+	{"GET", "/v1/daemon", Read, "Describes the daemon that answers.", nil, api.Daemon{}, "", "", "look at the daemon", (*Daemon).getDaemon},
+	{"POST", "/v1/daemon/stop", Admin, "Ends the daemon; cells survive.", nil, api.Daemon{}, "", "", "stop the daemon", (*Daemon).stopDaemon},
+	{"POST", "/v1/daemon/drain", Admin, "Makes the daemon refuse new work; running work continues, and can be inspected, stopped and removed.", api.DrainRequest{}, api.Daemon{}, "", "", "drain the daemon", (*Daemon).setDrain},
+	{"GET", "/metrics", Read, "Returns metrics in Prometheus' text format.", nil, nil, "", metricsText, "tell metrics", (*Daemon).getMetrics},
 	{"GET", "/v1/openapi.json", Read, "Describes this API.", nil, nil, "", "application/json", "describe the API", (*Daemon).getOpenAPI},
-	{"GET", "/v1/tokens?limit&cursor", Admin, "Lists the tokens by which callers from elsewhere are recognised, oldest first.", nil, []api.Token{}, "", "", "list tokens", (*Daemon).listTokens},
-	{"POST", "/v1/tokens", Admin, "Makes a token; the answer alone has its secret.", api.TokenRequest{}, api.Token{}, "", "", "make the token", (*Daemon).createToken},
-	{"DELETE", "/v1/tokens/{token}", Admin, "Makes a token worthless, at once, and ends what was begun with it.", nil, api.Token{}, "", "", "remove token {token}", (*Daemon).removeToken},
-	{"GET", "/v1/doctor", Read, "Tells what works on this host and what each missing thing would add.", nil, api.Diagnosis{}, "", "", "examine this host", (*Daemon).getDoctor},
-	{"GET", "/v1/disk?objects", Read, "Tells what pando holds on disk, of which budget, and what is removed next.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
-	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", Lines, "free disk space", (*Daemon).gc},
+	{"GET", "/v1/tokens?limit&cursor", Admin, "Lists the tokens of callers over the network, oldest first.", nil, []api.Token{}, "", "", "list tokens", (*Daemon).listTokens},
+	{"POST", "/v1/tokens", Admin, "Makes a token; only this answer has its secret.", api.TokenRequest{}, api.Token{}, "", "", "make the token", (*Daemon).createToken},
+	{"DELETE", "/v1/tokens/{token}", Admin, "Revokes a token at once, and ends the requests begun with it.", nil, api.Token{}, "", "", "remove token {token}", (*Daemon).removeToken},
+	{"GET", "/v1/doctor", Read, "Checks what works on this host, and what each missing part would add.", nil, api.Diagnosis{}, "", "", "examine this host", (*Daemon).getDoctor},
+	{"GET", "/v1/disk?objects", Read, "Returns the disk usage, its budget, and what is removed next.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
+	{"POST", "/v1/gc", Admin, "Collects garbage: frees unneeded disk space.", api.GCRequest{}, api.GCResult{}, "", Lines, "free disk space", (*Daemon).gc},
 	{"GET", "/v1/tree", Read, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
 
-	{"GET", "/v1/cells?limit&cursor&label", Read, "Lists the cells there are, or those that carry all labels given, newest first; those that were made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
-	{"POST", "/v1/cells", Act, "Makes a cell in which nothing has run yet.", api.CreateRequest{}, api.Cell{}, "", Lines, "create the cell", (*Daemon).createCell},
-	{"POST", "/v1/cells/{cell}/lease?dir", Act, "Changes how long a cell lives, and its labels.", api.LeaseRequest{}, api.Cell{}, "", "", "change the lease of cell {cell}", (*Daemon).leaseCell},
+	{"GET", "/v1/cells?limit&cursor&label", Read, "Lists cells, or those with all given labels, newest first; cells made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
+	{"POST", "/v1/cells", Act, "Makes a cell without a run.", api.CreateRequest{}, api.Cell{}, "", Lines, "create the cell", (*Daemon).createCell},
+	{"POST", "/v1/cells/{cell}/lease?dir", Act, "Changes the lifetime of a cell, and its labels.", api.LeaseRequest{}, api.Cell{}, "", "", "change the lease of cell {cell}", (*Daemon).leaseCell},
 	{"GET", "/v1/cells/{cell}?dir", Read, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},
-	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Act, "Removes a cell with its processes, files and checkpoints: one that was made with the token that asks, or with scope admin any.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
-	{"POST", "/v1/cells/{cell}/pause?dir", Act, "Freezes a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
-	{"POST", "/v1/cells/{cell}/resume?dir", Act, "Lets a paused cell's processes go on.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
+	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Act, "Removes a cell with its processes, files and checkpoints: one made with the same token, or any with scope admin.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
+	{"POST", "/v1/cells/{cell}/pause?dir", Act, "Pauses a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
+	{"POST", "/v1/cells/{cell}/resume?dir", Act, "Resumes a paused cell's processes.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
 	{"POST", "/v1/cells/{cell}/stop?dir", Act, "Ends a cell's processes; its files stay.", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
-	{"GET", "/v1/cells/{cell}/processes?dir", Read, "Lists what runs in a cell.", nil, []api.Process{}, "", "", "list the processes of cell {cell}", (*Daemon).listProcesses},
-	{"GET", "/v1/cells/{cell}/stats?dir", Read, "Tells what a cell uses now.", nil, api.Stats{}, "", "", "measure cell {cell}", (*Daemon).getStats},
+	{"GET", "/v1/cells/{cell}/processes?dir", Read, "Lists the processes of a cell.", nil, []api.Process{}, "", "", "list the processes of cell {cell}", (*Daemon).listProcesses},
+	{"GET", "/v1/cells/{cell}/stats?dir", Read, "Returns the present resource usage of a cell.", nil, api.Stats{}, "", "", "measure cell {cell}", (*Daemon).getStats},
 	{"GET", "/v1/cells/{cell}/history?limit&cursor&dir", Read, "Lists a cell's checkpoints.", nil, []api.Checkpoint{}, "", "", "show the history of cell {cell}", (*Daemon).getHistory},
 	{"GET", "/v1/cells/{cell}/tree?dir", Read, "Shows a cell's family as a tree.", nil, []api.TreeNode{}, "", "", "show the family of cell {cell}", (*Daemon).getTree},
-	{"GET", "/v1/cells/{cell}/diff?from&to&form&colour&width&ignored&include&dir", Read, "Shows what a cell is beside its source, which is what accept takes; with from and to compares two checkpoints.", nil, api.Diff{}, "", "", "compare states of cell {cell}", (*Daemon).diff},
-	{"POST", "/v1/cells/{cell}/accept?dir", Admin, "Accepts what a cell is now, with all results in it, and applies it to the source if asked.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept cell {cell}", (*Daemon).accept},
-	{"POST", "/v1/cells/{cell}/revert?dir", Admin, "Takes back from the source what was applied of a cell last.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of cell {cell}", (*Daemon).revert},
-	{"POST", "/v1/cells/{cell}/discard?dir", Act, "Throws away what waits in a cell.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard the work in cell {cell}", (*Daemon).discard},
+	{"GET", "/v1/cells/{cell}/diff?from&to&form&colour&width&ignored&include&dir", Read, "Shows the changes of a cell against its source, which accept takes; with from and to compares two checkpoints.", nil, api.Diff{}, "", "", "compare states of cell {cell}", (*Daemon).diff},
+	{"POST", "/v1/cells/{cell}/accept?dir", Admin, "Accepts the present state of a cell, with all results in it; with apply, applies it to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept cell {cell}", (*Daemon).accept},
+	{"POST", "/v1/cells/{cell}/revert?dir", Admin, "Undoes the latest apply of a cell in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of cell {cell}", (*Daemon).revert},
+	{"POST", "/v1/cells/{cell}/discard?dir", Act, "Discards the pending changes of a cell.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard the work in cell {cell}", (*Daemon).discard},
 	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", Lines, "checkpoint cell {cell}", (*Daemon).checkpoint},
-	{"POST", "/v1/cells/{cell}/restore?dir", Act, "Brings a cell back to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
-	{"POST", "/v1/cells/{cell}/undo?dir", Act, "Brings a cell back to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
+	{"POST", "/v1/cells/{cell}/restore?dir", Act, "Restores a cell to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
+	{"POST", "/v1/cells/{cell}/undo?dir", Act, "Restores a cell to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
 	{"POST", "/v1/cells/{cell}/fork?dir", Act, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", Lines, "fork cell {cell}", (*Daemon).fork},
-	{"POST", "/v1/uploads", Act, "Sends a source, the files of a tar archive, for one run, cell or template to import within the hour.", nil, api.Upload{}, tarball, "", "take the source", (*Daemon).upload},
+	{"POST", "/v1/uploads", Act, "Uploads a source, a tar archive, for one run, cell or template within the hour.", nil, api.Upload{}, tarball, "", "take the source", (*Daemon).upload},
 	{"GET", "/v1/cells/{cell}/files?path&dir", Read, "Reads files out of a cell.", nil, nil, "", tarball, "read files of cell {cell}", (*Daemon).readFiles},
 	{"PUT", "/v1/cells/{cell}/files?path&dir", Act, "Writes the files of a tar archive into a cell.", nil, nil, tarball, "", "write files into cell {cell}", (*Daemon).writeFiles},
-	{"GET", "/v1/cells/{cell}/stat?path&digest&dir", Read, "Shows a file of a cell, without following a symlink; with its digest when asked, which is its ETag.", nil, api.File{}, "", "", "look at a file of cell {cell}", (*Daemon).statFile},
-	{"GET", "/v1/cells/{cell}/list?path&depth&limit&cursor&dir", Read, "Lists what is in a directory of a cell, by name.", nil, []api.File{}, "", "", "list files of cell {cell}", (*Daemon).listFiles},
+	{"GET", "/v1/cells/{cell}/stat?path&digest&dir", Read, "Describes a file of a cell, without following a symlink; with digest, its digest, which is its ETag.", nil, api.File{}, "", "", "look at a file of cell {cell}", (*Daemon).statFile},
+	{"GET", "/v1/cells/{cell}/list?path&depth&limit&cursor&dir", Read, "Lists a directory of a cell, by name.", nil, []api.File{}, "", "", "list files of cell {cell}", (*Daemon).listFiles},
 	{"GET", "/v1/cells/{cell}/file?path&dir", Read, "Reads one file of a cell; up to 4 MiB with its digest as ETag.", nil, nil, "", octets, "read a file of cell {cell}", (*Daemon).readFile},
-	{"PUT", "/v1/cells/{cell}/file?path&dir", Act, "Writes one file of a cell, making the directories above it. If-Match: only if it is what the caller saw; If-None-Match: * only if there is none.", nil, api.File{}, octets, "", "write a file of cell {cell}", (*Daemon).writeFile},
-	{"DELETE", "/v1/cells/{cell}/file?path&dir", Act, "Removes a file or directory of a cell with all that is in it.", nil, api.File{}, "", "", "remove a file of cell {cell}", (*Daemon).removeFile},
+	{"PUT", "/v1/cells/{cell}/file?path&dir", Act, "Writes one file of a cell, making the directories above it. If-Match: only if it has this ETag; If-None-Match: * only if it does not exist.", nil, api.File{}, octets, "", "write a file of cell {cell}", (*Daemon).writeFile},
+	{"DELETE", "/v1/cells/{cell}/file?path&dir", Act, "Removes a file or directory of a cell with everything in it.", nil, api.File{}, "", "", "remove a file of cell {cell}", (*Daemon).removeFile},
 	{"POST", "/v1/cells/{cell}/mkdir?dir", Act, "Makes a directory in a cell, and those above it.", api.FileRequest{}, api.File{}, "", "", "make a directory in cell {cell}", (*Daemon).makeDirectory},
-	{"POST", "/v1/cells/{cell}/rename?dir", Act, "Gives a file of a cell another path; what is there is replaced.", api.FileRequest{}, api.File{}, "", "", "rename a file of cell {cell}", (*Daemon).renameFile},
-	{"GET", "/v1/cells/{cell}/watch?path&below&dir", Read, "Tells what changes in a directory of a cell as server-sent events, each a FileEvent, until the caller hangs up.", nil, nil, "", eventStream, "watch files of cell {cell}", (*Daemon).watchFiles},
-	{"GET", "/v1/cells/{cell}/ports?dir", Read, "Lists the TCP ports on which something listens in a cell.", nil, []api.Port{}, "", "", "list the ports of cell {cell}", (*Daemon).listPorts},
-	{"GET", "/v1/cells/{cell}/ports/{port}/connect?dir", Act, "Connects to a port of a cell: the messages are its bytes, an empty one says that no more of them come.", nil, nil, "", WebSocket, "connect to port {port} of cell {cell}", (*Daemon).connectPort},
-	{"ANY", "/v1/cells/{cell}/ports/{port}/http/{rest...}", Act, "Passes an HTTP request on to what listens on a port of a cell.", nil, nil, "", "*/*", "ask port {port} of cell {cell}", (*Daemon).proxyPort},
+	{"POST", "/v1/cells/{cell}/rename?dir", Act, "Moves a file of a cell to another path, and replaces a file there.", api.FileRequest{}, api.File{}, "", "", "rename a file of cell {cell}", (*Daemon).renameFile},
+	{"GET", "/v1/cells/{cell}/watch?path&below&dir", Read, "Streams changes in a directory of a cell as server-sent events, each a FileEvent, until the caller hangs up.", nil, nil, "", eventStream, "watch files of cell {cell}", (*Daemon).watchFiles},
+	{"GET", "/v1/cells/{cell}/ports?dir", Read, "Lists the TCP ports on which processes of a cell listen.", nil, []api.Port{}, "", "", "list the ports of cell {cell}", (*Daemon).listPorts},
+	{"GET", "/v1/cells/{cell}/ports/{port}/connect?dir", Act, "Connects to a port of a cell: the messages are its bytes; an empty one ends a direction.", nil, nil, "", WebSocket, "connect to port {port} of cell {cell}", (*Daemon).connectPort},
+	{"ANY", "/v1/cells/{cell}/ports/{port}/http/{rest...}", Act, "Passes an HTTP request on to a server on a port of a cell.", nil, nil, "", "*/*", "ask port {port} of cell {cell}", (*Daemon).proxyPort},
 	{"GET", "/v1/cells/{cell}/execs?dir", Read, "Lists the commands in a cell, outside any run, that can be attached to, oldest first.", nil, []api.Exec{}, "", "", "list the commands in cell {cell}", (*Daemon).listExecs},
 	{"POST", "/v1/execs/{exec}/signal", Act, "Sends a command in a cell a signal.", api.SignalRequest{}, api.Exec{}, "", "", "signal exec {exec}", (*Daemon).signalExec},
 	{"POST", "/v1/cells/{cell}/execs?dir", Act, "Starts a command in a cell, outside any run.", api.ExecRequest{}, api.Exec{}, "", "", "run a command in cell {cell}", (*Daemon).startExec},
 	{"GET", "/v1/execs/{exec}", Read, "Shows a command that was started in a cell.", nil, api.Exec{}, "", "", "show exec {exec}", (*Daemon).getExec},
 	{"GET", "/v1/execs/{exec}/attach?input&stdout&stderr&screen&rows&cols&client", Act, "Attaches to it.", nil, nil, "", WebSocket, "attach to exec {exec}", (*Daemon).attachExec},
-	{"POST", "/v1/cells/{cell}/eval?dir", Act, "Evaluates code in a cell's interpreter, which is started if there never was one.", api.EvalRequest{}, api.EvalResult{}, "", Lines, "evaluate in cell {cell}", (*Daemon).eval},
-	{"POST", "/v1/cells/{cell}/branch?dir", Act, "Forks a running cell with its interpreter as it is now; the cell goes on.", api.BranchRequest{}, api.BranchResult{}, "", Lines, "branch cell {cell}", (*Daemon).branch},
+	{"POST", "/v1/cells/{cell}/eval?dir", Act, "Evaluates code in a cell's interpreter, which is started in a cell without one.", api.EvalRequest{}, api.EvalResult{}, "", Lines, "evaluate in cell {cell}", (*Daemon).eval},
+	{"POST", "/v1/cells/{cell}/branch?dir", Act, "Forks a running cell with its interpreter; the cell continues.", api.BranchRequest{}, api.BranchResult{}, "", Lines, "branch cell {cell}", (*Daemon).branch},
 
-	{"GET", "/v1/operations?limit&cursor", Read, "Lists the operations of who asks (of all, for scope admin), newest first, without their results.", nil, []api.Operation{}, "", "", "list operations", (*Daemon).listOperations},
-	{"GET", "/v1/operations/{operation}?wait", Read, "Shows an operation: long work that was asked for with Prefer: respond-async.", nil, api.Operation{}, "", "", "show operation {operation}", (*Daemon).getOperation},
-	{"GET", "/v1/operations/{operation}/events?after", Read, "Tells what an operation says on its way as server-sent events: each a StreamLine with its number as id; gap, where some are not kept; and end, with the Operation.", nil, nil, "", eventStream, "follow operation {operation}", (*Daemon).operationEvents},
-	{"POST", "/v1/operations/{operation}/abort", Act, "Stops an operation, and answers when it is undone; one that has ended stays what it is.", nil, api.Operation{}, "", "", "abort operation {operation}", (*Daemon).abortOperation},
+	{"GET", "/v1/operations?limit&cursor", Read, "Lists the caller's operations (for scope admin all), newest first, without their results.", nil, []api.Operation{}, "", "", "list operations", (*Daemon).listOperations},
+	{"GET", "/v1/operations/{operation}?wait", Read, "Shows an operation: a request with Prefer: respond-async.", nil, api.Operation{}, "", "", "show operation {operation}", (*Daemon).getOperation},
+	{"GET", "/v1/operations/{operation}/events?after", Read, "Streams the progress of an operation as server-sent events: each a StreamLine with its number as id; gap, where some are no longer kept; and end, with the Operation.", nil, nil, "", eventStream, "follow operation {operation}", (*Daemon).operationEvents},
+	{"POST", "/v1/operations/{operation}/abort", Act, "Stops an operation, and answers when it is undone; an ended one stays as it is.", nil, api.Operation{}, "", "", "abort operation {operation}", (*Daemon).abortOperation},
 
 	{"GET", "/v1/templates?limit&cursor", Read, "Lists templates.", nil, []api.Template{}, "", "", "list templates", (*Daemon).listTemplates},
-	{"POST", "/v1/templates", Act, "Builds a template: a cell with a warmed interpreter that is kept to be forked.", api.TemplateRequest{}, api.Template{}, "", Lines, "build the template", (*Daemon).buildTemplate},
+	{"POST", "/v1/templates", Act, "Builds a template: a cell with a warm interpreter that is kept to be forked.", api.TemplateRequest{}, api.Template{}, "", Lines, "build the template", (*Daemon).buildTemplate},
 	{"GET", "/v1/templates/{template}", Read, "Shows a template.", nil, api.Template{}, "", "", "show template {template}", (*Daemon).getTemplate},
-	{"DELETE", "/v1/templates/{template}?cascade&force&dry_run", Act, "Removes a template: one that was made with the token that asks (with cascade, its forks, too), or with scope admin any.", nil, api.Template{}, "", "", "remove template {template}", (*Daemon).removeTemplate},
-	{"POST", "/v1/templates/{template}/fork", Act, "Makes cells out of a template, and has each evaluate or run something.", api.WarmForkRequest{}, api.WarmForkResult{}, "", Lines, "fork template {template}", (*Daemon).forkTemplate},
-	{"GET", "/v1/stats", Read, "Tells what templates, pools and cells use now, and what the host has.", nil, api.Overview{}, "", "", "measure what is used", (*Daemon).getOverview},
+	{"DELETE", "/v1/templates/{template}?cascade&force&dry_run", Act, "Removes a template, with cascade its forks, too: one made with the same token, or any with scope admin.", nil, api.Template{}, "", "", "remove template {template}", (*Daemon).removeTemplate},
+	{"POST", "/v1/templates/{template}/fork", Act, "Makes cells from a template, and evaluates code or runs a command in each.", api.WarmForkRequest{}, api.WarmForkResult{}, "", Lines, "fork template {template}", (*Daemon).forkTemplate},
+	{"GET", "/v1/stats", Read, "Returns the usage of templates, pools and cells, and the resources of the host.", nil, api.Overview{}, "", "", "measure what is used", (*Daemon).getOverview},
 
 	{"GET", "/v1/images?limit&cursor", Read, "Lists the OCI images that are unpacked here.", nil, []api.Image{}, "", "", "list images", (*Daemon).listImages},
-	{"POST", "/v1/images", Act, "Fetches and unpacks an OCI image, or sees whether its name means another one now.", api.ImagePullRequest{}, api.Image{}, "", Lines, "pull the image", (*Daemon).pullImage},
+	{"POST", "/v1/images", Act, "Fetches and unpacks an OCI image, or checks whether its name has a newer one.", api.ImagePullRequest{}, api.Image{}, "", Lines, "pull the image", (*Daemon).pullImage},
 	{"DELETE", "/v1/images?image&dry_run&dir", Admin, "Removes an image that no cell is made from.", nil, api.Image{}, "", "", "remove the image", (*Daemon).removeImage},
 
-	{"POST", "/v1/plans", Read, "Says what a run would import, mount and enforce; starts nothing.", api.RunRequest{}, api.Plan{}, "", "", "plan the run", (*Daemon).planRun},
+	{"POST", "/v1/plans", Read, "Returns what a run would import, mount and enforce; starts nothing.", api.RunRequest{}, api.Plan{}, "", "", "plan the run", (*Daemon).planRun},
 	{"POST", "/v1/runs", Act, "Starts a governed run.", api.RunRequest{}, api.Run{}, "", "", "start the run", (*Daemon).startRun},
 	{"GET", "/v1/runs?cell&limit&cursor&dir", Read, "Lists runs, newest first.", nil, []api.Run{}, "", "", "list runs", (*Daemon).listRuns},
 	{"GET", "/v1/runs/{run}?wait&dir", Read, "Shows a run.", nil, api.Run{}, "", "", "show run {run}", (*Daemon).getRun},
-	{"GET", "/v1/runs/{run}/attach?input&stdout&stderr&screen&rows&cols&client&dir", Act, "Attaches to a run: its output, and with input what is typed. Of one with a terminal, screen begins with what is on it, as pando attach does; several clients may be attached, and the latest size counts. A run whose command has a terminal goes on when its clients have gone.", nil, nil, "", WebSocket, "attach to run {run}", (*Daemon).attachRun},
+	{"GET", "/v1/runs/{run}/attach?input&stdout&stderr&screen&rows&cols&client&dir", Act, "Attaches to a run: to its output, and with input also to its input. For a terminal, screen begins with its screen, as pando attach does; several clients may be attached, and the latest size counts. A run with a terminal continues without clients.", nil, nil, "", WebSocket, "attach to run {run}", (*Daemon).attachRun},
 	{"POST", "/v1/runs/{run}/interrupt?dir", Act, "Ends a run's command; the run becomes pending.", nil, api.Run{}, "", "", "interrupt run {run}", (*Daemon).interruptRun},
-	{"GET", "/v1/runs/{run}/diff?form&colour&width&ignored&include&dir", Read, "Shows what a run changed.", nil, api.Diff{}, "", "", "show what run {run} changed", (*Daemon).diff},
+	{"GET", "/v1/runs/{run}/diff?form&colour&width&ignored&include&dir", Read, "Shows the changes of a run.", nil, api.Diff{}, "", "", "show what run {run} changed", (*Daemon).diff},
 	{"GET", "/v1/runs/{run}/files/{name}?dir", Read, "Reads one of a run's records.", nil, nil, "", "application/octet-stream", "read {name} of run {run}", (*Daemon).getRunFile},
-	{"GET", "/v1/runs/{run}/events?kind&denied&follow&format&after&dir", Read, "Tells a run's events as JSON lines, checking their chain; an error is the last line. With Accept: text/event-stream as server-sent events with their numbers as ids, and end after the last.", nil, nil, "", jsonLines, "tell the events of run {run}", (*Daemon).getEvents},
-	{"GET", "/v1/runs/{run}/export?dir", Read, "Exports everything kept of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
-	{"POST", "/v1/runs/{run}/accept?dir", Admin, "Accepts what a run changed, and applies it to the source if asked.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept {run}", (*Daemon).accept},
-	{"POST", "/v1/runs/{run}/discard?dir", Act, "Throws a run's result away.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard {run}", (*Daemon).discard},
-	{"POST", "/v1/runs/{run}/revert?dir", Admin, "Takes back from the source what was applied of a run.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of run {run}", (*Daemon).revert},
+	{"GET", "/v1/runs/{run}/events?kind&denied&follow&format&after&dir", Read, "Streams a run's events as JSON lines and checks their hash chain; an error is the last line. With Accept: text/event-stream as server-sent events with their numbers as ids, and end after the last.", nil, nil, "", jsonLines, "tell the events of run {run}", (*Daemon).getEvents},
+	{"GET", "/v1/runs/{run}/export?dir", Read, "Exports all kept data of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
+	{"POST", "/v1/runs/{run}/accept?dir", Admin, "Accepts the changes of a run; with apply, applies them to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept {run}", (*Daemon).accept},
+	{"POST", "/v1/runs/{run}/discard?dir", Act, "Discards a run's result.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard {run}", (*Daemon).discard},
+	{"POST", "/v1/runs/{run}/revert?dir", Admin, "Undoes the apply of a run in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of run {run}", (*Daemon).revert},
 
-	{"POST", "/v1/policies/check", Read, "Reads a policy file and says what is odd about it.", api.PolicyCheckRequest{}, api.PolicyCheck{}, "", "", "use the policy", (*Daemon).checkPolicy},
-	{"POST", "/v1/policies/show", Read, "Shows the effective policy of a cell or a run, or the one that a run would have.", api.PolicyRequest{}, api.Policy{}, "", "", "show the policy", (*Daemon).showPolicy},
-	{"POST", "/v1/policies/why", Read, "Says what a policy makes of a request, and why.", api.PolicyRequest{}, api.PolicyAnswer{}, "", "", "ask the policy", (*Daemon).whyPolicy},
-	{"POST", "/v1/policies/diff", Read, "Lists what only one of two policies says.", api.PolicyDiffRequest{}, api.PolicyDiff{}, "", "", "compare the policies", (*Daemon).diffPolicies},
-	{"POST", "/v1/runs/{run}/policy/replay?dir", Read, "Makes the decisions of a run again, with another policy.", api.PolicyReplayRequest{}, api.PolicyReplay{}, "", "", "replay the decisions of run {run}", (*Daemon).replayPolicy},
+	{"POST", "/v1/policies/check", Read, "Checks a policy file and returns remarks about it.", api.PolicyCheckRequest{}, api.PolicyCheck{}, "", "", "use the policy", (*Daemon).checkPolicy},
+	{"POST", "/v1/policies/show", Read, "Shows the effective policy of a cell, a run or a planned run.", api.PolicyRequest{}, api.Policy{}, "", "", "show the policy", (*Daemon).showPolicy},
+	{"POST", "/v1/policies/why", Read, "Returns a policy's decision on a request, with the reason.", api.PolicyRequest{}, api.PolicyAnswer{}, "", "", "ask the policy", (*Daemon).whyPolicy},
+	{"POST", "/v1/policies/diff", Read, "Lists the differences between two policies.", api.PolicyDiffRequest{}, api.PolicyDiff{}, "", "", "compare the policies", (*Daemon).diffPolicies},
+	{"POST", "/v1/runs/{run}/policy/replay?dir", Read, "Repeats the decisions of a run with another policy.", api.PolicyReplayRequest{}, api.PolicyReplay{}, "", "", "replay the decisions of run {run}", (*Daemon).replayPolicy},
 	{"GET", "/v1/policies/allowed", Read, "Lists the projects' policy files that the user allowed.", nil, []api.PolicyAllowed{}, "", "", "list the policies that were allowed", (*Daemon).allowedPolicies},
-	{"POST", "/v1/policies/allow", Admin, "Makes a project's policy file count, as it is now.", api.PolicyAllowRequest{}, api.PolicyAllowed{}, "", "", "allow the policy", (*Daemon).allowPolicy},
-	{"GET", "/v1/policies/schema", Read, "Gives the JSON Schema of policy files.", nil, nil, "", "application/schema+json", "show the schema", (*Daemon).policySchema},
-	{"GET", "/v1/credentials", Read, "Lists the credentials that can be lent, and to whom they are.", nil, []api.Credential{}, "", "", "list credentials", (*Daemon).listCredentials},
+	{"POST", "/v1/policies/allow", Admin, "Allows a project's policy file, as it is now.", api.PolicyAllowRequest{}, api.PolicyAllowed{}, "", "", "allow the policy", (*Daemon).allowPolicy},
+	{"GET", "/v1/policies/schema", Read, "Returns the JSON Schema of policy files.", nil, nil, "", "application/schema+json", "show the schema", (*Daemon).policySchema},
+	{"GET", "/v1/credentials", Read, "Lists credentials, with the cells that have them.", nil, []api.Credential{}, "", "", "list credentials", (*Daemon).listCredentials},
 	{"POST", "/v1/credentials", Admin, "Stores a credential.", api.CredentialRequest{}, api.Credential{}, "", "", "store the credential", (*Daemon).addCredential},
-	{"DELETE", "/v1/credentials/{credential}", Admin, "Forgets a credential, and takes it back from all cells.", nil, api.RevokeResult{}, "", "", "remove credential {credential}", (*Daemon).removeCredential},
+	{"DELETE", "/v1/credentials/{credential}", Admin, "Deletes a credential, and takes it back from all cells.", nil, api.RevokeResult{}, "", "", "remove credential {credential}", (*Daemon).removeCredential},
 	{"POST", "/v1/credentials/{credential}/revoke", Act, "Takes a credential back from cells, at once.", api.RevokeRequest{}, api.RevokeResult{}, "", "", "revoke credential {credential}", (*Daemon).revokeCredential},
-	{"POST", "/v1/credentials/{credential}/check", Read, "Looks whether a credential can be used.", nil, api.CredentialCheck{}, "", "", "check credential {credential}", (*Daemon).checkCredential},
-	{"GET", "/v1/approvals?all&limit&cursor", Read, "Lists what waits for a person, newest first.", nil, []api.Approval{}, "", "", "list approvals", (*Daemon).listApprovals},
-	{"POST", "/v1/approvals/{approval}/approve", Admin, "Allows what an approval asks for.", api.ApprovalRequest{}, api.Approval{}, "", "", "approve {approval}", (*Daemon).approve},
-	{"POST", "/v1/approvals/{approval}/deny", Admin, "Refuses it.", nil, api.Approval{}, "", "", "deny {approval}", (*Daemon).deny},
+	{"POST", "/v1/credentials/{credential}/check", Read, "Checks whether a credential can be used.", nil, api.CredentialCheck{}, "", "", "check credential {credential}", (*Daemon).checkCredential},
+	{"GET", "/v1/approvals?all&limit&cursor", Read, "Lists approvals, newest first.", nil, []api.Approval{}, "", "", "list approvals", (*Daemon).listApprovals},
+	{"POST", "/v1/approvals/{approval}/approve", Admin, "Allows the request of an approval.", api.ApprovalRequest{}, api.Approval{}, "", "", "approve {approval}", (*Daemon).approve},
+	{"POST", "/v1/approvals/{approval}/deny", Admin, "Denies the request of an approval.", nil, api.Approval{}, "", "", "deny {approval}", (*Daemon).deny},
 
 	{"GET", "/v1/receipts?limit&cursor", Read, "Lists receipts, newest first.", nil, []api.Receipt{}, "", "", "list receipts", (*Daemon).listReceipts},
-	{"GET", "/v1/receipts/{receipt}?dir", Read, "Shows a receipt: by digest, or the one a run left when it ended.", nil, api.Receipt{}, "", "", "show receipt {receipt}", (*Daemon).getReceipt},
-	{"GET", "/v1/receipts/{receipt}/bundle?dir", Read, "Exports receipts with what verifies them.", nil, nil, "", "application/json", "export receipt {receipt}", (*Daemon).exportReceipts},
+	{"GET", "/v1/receipts/{receipt}?dir", Read, "Shows a receipt: by digest, or the final one of a run.", nil, api.Receipt{}, "", "", "show receipt {receipt}", (*Daemon).getReceipt},
+	{"GET", "/v1/receipts/{receipt}/bundle?dir", Read, "Exports receipts with the proofs that verify them.", nil, nil, "", "application/json", "export receipt {receipt}", (*Daemon).exportReceipts},
 	{"POST", "/v1/receipts/{receipt}/verify?dir", Read, "Verifies a receipt and the files it names.", nil, api.Verification{}, "", "", "verify receipt {receipt}", (*Daemon).verifyReceipts},
-	{"GET", "/v1/key", Read, "Gives the installation's public key.", nil, nil, "", "application/x-pem-file", "show the public key", (*Daemon).getKey},
+	{"GET", "/v1/key", Read, "Returns the installation's public key.", nil, nil, "", "application/x-pem-file", "show the public key", (*Daemon).getKey},
 }
 
 // routes makes the mux of a table of routes.
@@ -172,7 +171,7 @@ func (d *Daemon) routes(table []Route) *http.ServeMux {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		astray(mux, w, req)
+		noRoute(mux, w, req)
 	})
 	return mux
 }

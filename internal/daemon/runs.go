@@ -21,8 +21,8 @@ func (d *Daemon) startRun(w http.ResponseWriter, r *http.Request) (any, error) {
 	})
 }
 
-// wholeRun is a run from its start to its end. It is interrupted when ctx ends; if
-// the daemon does, it goes on.
+// wholeRun starts a run and returns it at its end. The run is interrupted when ctx ends, but
+// continues when the daemon ends.
 func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.StreamLine)) (any, error) {
 	run, err := d.cfg.Engine.StartRun(ctx, req)
 	if err != nil || req.DryRun {
@@ -43,7 +43,7 @@ func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.
 		case <-a.Done:
 			res, err := a.Result()
 			if err == nil && ctx.Err() != nil {
-				err = cell.Errorf(cell.Interrupted, "daemon", "look at what it left: pando show "+run.ID, "cannot finish run %s: %w", run.ID, context.Cause(ctx))
+				err = cell.Errorf(cell.Interrupted, "daemon", "see its state: pando show "+run.ID, "cannot finish run %s: %w", run.ID, context.Cause(ctx))
 			}
 			return res, err
 		case <-stopped:
@@ -57,7 +57,7 @@ func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.
 	}
 }
 
-// ended reports whether the daemon ends.
+// ended reports whether the daemon is ending.
 func (d *Daemon) ended() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,7 +94,7 @@ func (d *Daemon) getRun(w http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	if tag := d.cfg.Engine.RunTag(id); tag != "" { // before it is looked at: what changes meanwhile was not seen
+	if tag := d.cfg.Engine.RunTag(id); tag != "" { // read before the run: a change in between makes it stale
 		setTag(w, tag)
 	}
 	return d.cfg.Engine.Run(id)
@@ -152,7 +152,7 @@ func (d *Daemon) accept(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return d.stream(w, r, string(t.Run), func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.Accept(ctx, t, req, saw(r))
+		return d.cfg.Engine.Accept(ctx, t, req, precondition(r))
 	})
 }
 
@@ -165,7 +165,7 @@ func (d *Daemon) revert(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Revert(r.Context(), t, req, saw(r))
+	return d.cfg.Engine.Revert(r.Context(), t, req, precondition(r))
 }
 
 func (d *Daemon) discard(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -177,7 +177,7 @@ func (d *Daemon) discard(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Discard(r.Context(), t, req, saw(r))
+	return d.cfg.Engine.Discard(r.Context(), t, req, precondition(r))
 }
 
 func (d *Daemon) startExec(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -12,27 +12,26 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// work is what a route does that can tell how far it is. out may be called from
-// several goroutines, until work returns.
+// work is the work of a route that reports progress. It may call out from several goroutines
+// until it returns.
 type work func(ctx context.Context, out func(api.StreamLine)) (any, error)
 
-// headersWithin is how long an answer that streams may be without headers.
+// headersWithin bounds how long a streamed answer may be without headers.
 const headersWithin = time.Second
 
-// waitingLines is how many lines wait for a slow reader before the work does.
+// waitingLines is the number of lines buffered for a slow reader before the work blocks.
 const waitingLines = 256
 
-// stream does the work and answers as the caller asked: with what came of it,
-// or, with Accept: application/jsonl, in lines while it goes on. The work is
-// cancelled when the caller hangs up or the daemon ends. What goes wrong before
-// the first line, and soon, is answered with its status, like any error; work that has
-// nothing to tell for longer is no reason to let the caller wait for the headers, which
-// many clients and proxies bound.
+// stream runs the work and answers with its result or, with Accept: application/jsonl, with
+// lines while it runs. The work is cancelled when the caller hangs up or the daemon ends. An
+// early error before the first line is answered with its status, like any error. Work without a
+// line for longer does not delay the headers, for which many clients and proxies have a time
+// limit.
 //
-// With Prefer: respond-async it goes on as an operation, which is answered with;
-// object is what it is done with, "" for what the path names.
+// With Prefer: respond-async the work becomes an operation, which is the answer; object is its
+// object, "" for that of the path.
 func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, do work) (any, error) {
-	if v := visitOf(r); asksAsync(r) && d.cfg.Operations != nil && v != nil && v.route != nil && v.route.Operation() != "" {
+	if v := requestRecordOf(r); asksAsync(r) && d.cfg.Operations != nil && v != nil && v.route != nil && v.route.Operation() != "" {
 		return d.detach(r, v.route, object, do)
 	}
 	d.mu.Lock()
@@ -41,7 +40,7 @@ func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, d
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(life, func() {
-		cancel(cell.Errorf(cell.Unavailable, "daemon", "do it again: the next command starts a daemon", "the daemon has ended"))
+		cancel(cell.Errorf(cell.Unavailable, "daemon", "repeat it: the next command starts a daemon", "the daemon has ended"))
 	})()
 	if !asksForLines(r) {
 		return do(ctx, func(api.StreamLine) {})
@@ -53,7 +52,7 @@ func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, d
 	s.wait()
 	switch {
 	case s.err != nil || r.Context().Err() != nil:
-		return done{}, nil // nobody is there to be told
+		return done{}, nil // the caller has disconnected
 	case err != nil && !s.begun:
 		return nil, err
 	case err != nil:
@@ -68,10 +67,10 @@ func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, d
 	return done{}, nil
 }
 
-// asksForLines reports whether the caller can read an answer that streams.
+// asksForLines reports whether the caller can read a streamed answer.
 func asksForLines(r *http.Request) bool { return accepts(r, jsonLines) }
 
-// accepts reports whether the caller names a media type that the answer may have.
+// accepts reports whether the caller accepts a media type of the answer.
 func accepts(r *http.Request, media string) bool {
 	for _, h := range r.Header.Values("Accept") {
 		for kind := range strings.SplitSeq(h, ",") {
@@ -84,24 +83,24 @@ func accepts(r *http.Request, media string) bool {
 	return false
 }
 
-// liner writes lines, and flushes when no more of them are waiting. Most work
-// has none to tell but its end.
+// liner writes lines, and flushes when no more of them are waiting. Most work has no line but
+// its end.
 type liner struct {
 	w      http.ResponseWriter
-	cancel context.CancelCauseFunc // when nobody reads
+	cancel context.CancelCauseFunc // when the reader has gone
 
-	first sync.Once            // makes what follows, and has somebody write
+	first sync.Once            // creates lines and starts the writer
 	lines chan *api.StreamLine // nil: the headers alone
-	end   chan struct{}        // closed when the work is done
-	gone  chan struct{}        // closed when nothing is written any more
+	end   chan struct{}        // closed at the end of the work
+	gone  chan struct{}        // closed when writing has ended
 
-	// Of write while that goes on, then of the request.
+	// Owned by write while it runs, then by the request.
 	begun bool
-	last  bool // nothing follows
+	last  bool // no line follows
 	err   error
 }
 
-// out hands over a line; what comes after the end is dropped.
+// out passes on a line; lines after the end are dropped.
 func (s *liner) out(l api.StreamLine) { s.send(&l) }
 
 func (s *liner) send(l *api.StreamLine) {
@@ -120,9 +119,9 @@ func (s *liner) send(l *api.StreamLine) {
 	}
 }
 
-// wait returns when everything is written, and nothing will be any more.
+// wait returns when all lines are written and no more will be.
 func (s *liner) wait() {
-	s.first.Do(func() { // for whoever speaks too late
+	s.first.Do(func() { // for lines that come too late
 		s.gone = make(chan struct{})
 		close(s.gone)
 	})
@@ -132,7 +131,7 @@ func (s *liner) wait() {
 	}
 }
 
-// write writes until the work is done, or nothing can be written.
+// write writes until the work ends, or writing fails.
 func (s *liner) write() error {
 	for s.err == nil {
 		select {

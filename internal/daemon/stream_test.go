@@ -132,7 +132,7 @@ func TestStreamHangUp(t *testing.T) {
 				t.Fatal("it answered")
 			}
 		}
-		testenv.Receive(t, ended, accept+": the end of work whose caller is gone")
+		testenv.Receive(t, ended, accept+": the end of work after its caller hung up")
 	}
 }
 
@@ -156,7 +156,7 @@ func TestStreamDaemonEnds(t *testing.T) {
 	}
 }
 
-// Who speaks when the work is done is not heard, and doesn't wait to be.
+// Lines after the end of the work are dropped, and do not block.
 func TestStreamTooLate(t *testing.T) {
 	for _, lines := range []int{0, 1} {
 		over, said := make(chan struct{}), make(chan struct{})
@@ -176,7 +176,7 @@ func TestStreamTooLate(t *testing.T) {
 		_, body := ask(t, t.Context(), srv, jsonLines)
 		got := rest(t, body)
 		close(over)
-		testenv.Receive(t, said, fmt.Sprintf("the end of who speaks, after %d lines,", lines))
+		testenv.Receive(t, said, fmt.Sprintf("the end of the work, after %d lines,", lines))
 		if strings.Contains(got, "bGF0ZQ") || !strings.HasSuffix(got, `{"result":1}`+"\n") {
 			t.Errorf("it was heard: %s", got)
 		}

@@ -55,7 +55,7 @@ func (d *Daemon) gc(w http.ResponseWriter, r *http.Request) (any, error) {
 	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
 		r, err := d.cfg.Engine.GC(ctx, req.DryRun)
 		if !req.DryRun {
-			debug.FreeOSMemory() // what many callers needed at once goes back to the host
+			debug.FreeOSMemory() // the memory of a burst of callers goes back to the host
 		}
 		return r, err
 	})

@@ -12,7 +12,7 @@ func (d *Daemon) listTemplates(w http.ResponseWriter, r *http.Request) (any, err
 	return d.cfg.Engine.Templates(), nil
 }
 
-// templateOf is the template that a path names, once it is a name.
+// templateOf returns the template name in a path, after checking it.
 func templateOf(r *http.Request) (string, error) {
 	name := r.PathValue("template")
 	return name, cell.CheckName(name)
@@ -23,7 +23,7 @@ func (d *Daemon) getTemplate(w http.ResponseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	if tag := d.cfg.Engine.TemplateTag(name); tag != "" { // before it is looked at: what changes meanwhile was not seen
+	if tag := d.cfg.Engine.TemplateTag(name); tag != "" { // read before the template: a change in between makes it stale
 		setTag(w, tag)
 	}
 	return d.cfg.Engine.Template(name)
@@ -35,7 +35,7 @@ func (d *Daemon) buildTemplate(w http.ResponseWriter, r *http.Request) (any, err
 		return nil, err
 	}
 	return d.stream(w, r, req.Name, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.BuildTemplate(ctx, req, out, saw(r))
+		return d.cfg.Engine.BuildTemplate(ctx, req, out, precondition(r))
 	})
 }
 
@@ -53,8 +53,9 @@ func (d *Daemon) removeTemplate(w http.ResponseWriter, r *http.Request) (any, er
 	return d.cfg.Engine.RemoveTemplate(r.Context(), name, how)
 }
 
-// mayRemoveTemplate is mayRemove of a template, and of its forks where they go with it.
-// Those it removes itself: a fork that another token makes meanwhile refuses what follows.
+// mayRemoveTemplate is mayRemove for a template and, with cascade, its forks. It removes the
+// forks itself: a fork that another token makes meanwhile then makes the removal of the template
+// fail.
 func (d *Daemon) mayRemoveTemplate(r *http.Request, name string, how *api.TemplateRemoval) error {
 	t, err := d.cfg.Engine.Template(name)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 )
 
 func notText(what string) error {
-	return cell.Errorf(cell.Invalid, "daemon", "name such a file from within the cell, or name its folder", "cannot read %s: it is not UTF-8", what)
+	return cell.Errorf(cell.Invalid, "daemon", "name such a file within the cell, or name its folder", "cannot read %s: it is not UTF-8", what)
 }
 
-// checkQuery refuses parameters that the route has not, because what they were to do is
-// not done, and those that are not UTF-8: paths in a cell are sent on as JSON. dir is only
-// compared, and clients say it always. What a program in a cell is asked is its own matter.
+// checkQuery rejects unknown parameters, which would have no effect, and parameters that are not
+// UTF-8: paths in a cell are passed on as JSON. dir is always allowed, since clients always send
+// it. The query of a program in a cell is not checked.
 func checkQuery(route Route, raw string) error {
 	if raw == "" || route.Method == anyMethod {
 		return nil

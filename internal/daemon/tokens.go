@@ -19,14 +19,13 @@ func tokenOf(t access.Token) api.Token {
 	return v
 }
 
-// boundsOf are the bounds that a request for a token asks for. None of them is
-// zero: that would be no bound, and nobody asks for that.
+// boundsOf returns the bounds in a request for a token. Zero is rejected: it would be no bound.
 func boundsOf(req api.TokenRequest) (b access.Bounds, err error) {
 	const op = "daemon.createToken"
 	b.Labels = req.Labels
 	if req.MaxCells != nil {
 		if b.MaxCells = *req.MaxCells; b.MaxCells == 0 {
-			return b, cell.Errorf(cell.Invalid, op, "leave it out for any number; a token that only looks has scope read", "0 is no number of cells")
+			return b, cell.Errorf(cell.Invalid, op, "leave it out for any number; for reading alone use scope read", "0 is no number of cells")
 		}
 	}
 	if req.Rate != nil {

@@ -10,12 +10,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traced makes a span of a request of somebody who is known, as part of the trace
-// that the request names (W3C traceparent) or of one of its own. over ends it,
-// when the answer is complete. Paths and queries are not in it, since names of
-// files and of cells are in them: routes are.
+// traced makes a span for a request of an authenticated caller, within the trace that the
+// request names (W3C traceparent) or in a new one. over ends the span, when the answer is
+// complete. Spans have routes, and no paths and queries, which contain names of files and cells.
 func (d *Daemon) traced(r *http.Request) (_ *http.Request, over func()) {
-	v := visitOf(r)
+	v := requestRecordOf(r)
 	if d.cfg.Tracer == nil || v == nil {
 		return r, func() {}
 	}
@@ -52,7 +51,7 @@ func (d *Daemon) traced(r *http.Request) (_ *http.Request, over func()) {
 	}
 }
 
-// known is a method as it may be written down: others can be anything.
+// known returns the method for a span; unknown methods can be any text.
 func known(method string) string {
 	switch m := strings.ToUpper(method); m {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":

@@ -11,8 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// unreadJSON says what is wrong with a body that is to be a value of type t, in the words
-// of JSON.
+// unreadJSON explains why a body cannot be decoded into type t, in terms of JSON.
 func unreadJSON(err error, t reflect.Type) error {
 	const see = "see /docs for its shape"
 	if bad, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -33,7 +32,7 @@ func unreadJSON(err error, t reflect.Type) error {
 		if t.Kind() == reflect.Struct {
 			hint = "it takes " + strings.Join(jsonFields(t), ", ")
 		}
-		return cell.Errorf(cell.Invalid, "daemon.decode", hint, "cannot read the request: it has a field %s, which is not known", strconv.Quote(clip(strings.Trim(name, `"`))))
+		return cell.Errorf(cell.Invalid, "daemon.decode", hint, "cannot read the request: it has an unknown field %s", strconv.Quote(clip(strings.Trim(name, `"`))))
 	}
 	return unread(err)
 }
@@ -51,7 +50,7 @@ func jsonFields(t reflect.Type) (out []string) {
 	return out
 }
 
-// jsonWords is what JSON has for a type.
+// jsonWords is the name of a Go type in JSON.
 func jsonWords(t reflect.Type) string {
 	if t == nil {
 		return "something else"
@@ -73,7 +72,7 @@ func jsonWords(t reflect.Type) string {
 	return "a number"
 }
 
-// withArticle is the kind of a JSON value, as the decoder says it.
+// withArticle is the kind of a JSON value in the decoder's error, with an article.
 func withArticle(value string) string {
 	kind, _, _ := strings.Cut(value, " ")
 	switch kind {

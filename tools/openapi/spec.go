@@ -104,7 +104,7 @@ func operation(r daemon.Route, path string, query []string) (object, error) {
 		op["requestBody"] = object{"required": true, "content": content(r.Takes, binary)}
 	}
 	answers := object{"default": object{
-		"description": "What can't be done, and what to do about it.",
+		"description": "The error, with a hint.",
 		"content":     content("application/json", ref("Error")),
 	}}
 	switch {
@@ -122,7 +122,7 @@ func operation(r daemon.Route, path string, query []string) (object, error) {
 		answers["200"] = object{"description": "Done."}
 	}
 	if r.Operation() != "" {
-		answers["202"] = object{"description": "It goes on as an operation, as Prefer: respond-async asks for.", "content": content("application/json", ref("Operation"))}
+		answers["202"] = object{"description": "The request continues as an operation (Prefer: respond-async).", "content": content("application/json", ref("Operation"))}
 	}
 	for _, reason := range api.Reasons {
 		if reason.Status == 404 && strings.Contains(path, "{") {

@@ -93,27 +93,27 @@ type, then the payload. Numbers in payloads are 8 bytes, big endian.
 | ` + "`o`" + ` | pando | offset, then bytes of standard output, or of the terminal |
 | ` + "`E`" + ` | pando | offset, then bytes of standard error |
 | ` + "`g`" + ` | pando | [Gap](#gap): output that is no longer kept |
-| ` + "`t`" + ` | pando | [Taken](#taken): how much standard input the command was given; to clients with input |
+| ` + "`t`" + ` | pando | [Taken](#taken): how much standard input the command has received; to clients with input |
 | ` + "`p`" + ` | pando | [Progress](#progress) of long work |
 | ` + "`r`" + ` | pando | the [Run](#run) or [Exec](#exec); the last frame |
 | ` + "`!`" + ` | pando | an [Error](#error); the last frame |
 
-The offsets let a client that lost its connection go on where it was: ` + "`?stdout=N&stderr=N`" + `.
-Its input goes on behind the bytes that the first ` + "`t`" + ` of the new connection names: it comes when
-nothing that earlier connections had sent is under way any more.
+After losing its connection, a client continues at its offsets: ` + "`?stdout=N&stderr=N`" + `.
+Its input continues after the bytes that the first ` + "`t`" + ` of the new connection names. That frame
+comes when all input of earlier connections has arrived or is lost.
 
 ## Answers in lines
 
 Long work answers with its result alone, or, to a request with
-` + "`Accept: application/jsonl`" + `, with a [StreamLine](#streamline) per line while it goes
-on. The last line is the result or an error. The work is cancelled when the caller hangs up.
+` + "`Accept: application/jsonl`" + `, with a [StreamLine](#streamline) per line while it
+runs. The last line is the result or an error. The work is cancelled when the caller hangs up.
 
 ## Operations
 
-With ` + "`Prefer: respond-async`" + ` the same work, and a run, goes on without the
+With ` + "`Prefer: respond-async`" + ` the same work, and a run, continues without the
 request: the answer is 202 and an [Operation](#operation), and ` + "`Location`" + ` leads to it.
 ` + "`GET /v1/operations/{operation}?wait=1`" + ` answers when it has ended,
-` + "`/events`" + ` tells on the way, as server-sent events, what the lines above are; a client that
-loses the connection goes on with ` + "`Last-Event-ID`" + `. The caller that began it sees it, and scope
-admin. One that has ended is known for a day, what came of it until the daemon ends.
+` + "`/events`" + ` streams the lines above as server-sent events; after losing its connection, a client
+continues with ` + "`Last-Event-ID`" + `. An operation is visible to the caller that began it and to scope
+admin. It is kept for a day after its end, its result until the daemon ends.
 `

@@ -249,7 +249,7 @@ def said(req: Request, status: int, reason: str, body: bytes) -> errors.Error:
 def document(req: Request, body: bytes) -> Any:
     """Reads an answer."""
     if not body.strip():
-        raise errors.Internal(f"cannot read the daemon's answer to {req.method} {req.path}: it is empty", "look into its log: pando daemon status says where it is")
+        raise errors.Internal(f"cannot read the daemon's answer to {req.method} {req.path}: it is empty", "read its log: pando daemon status says where it is")
     try:
         return json.loads(body)
     except ValueError as e:
@@ -259,7 +259,7 @@ def document(req: Request, body: bytes) -> Any:
 def lost(e: BaseException, where: Address, final: bool = False) -> errors.Error:
     """Makes an error of a connection that broke."""
     text = str(e) or type(e).__name__
-    return errors.Lost(f"lost the daemon at {where.socket or where.name}: {text}", "look into its log, then try again: pando daemon status", final=final)
+    return errors.Lost(f"lost the daemon at {where.socket or where.name}: {text}", "read its log, then try again: pando daemon status", final=final)
 
 
 def unreachable(e: BaseException, where: Address) -> errors.Error:

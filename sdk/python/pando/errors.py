@@ -45,31 +45,31 @@ class NotFound(Error):
 
 
 class Exists(Error):
-    """Something of that name exists."""
+    """The name exists already."""
 
     kind = "exists"
 
 
 class Conflict(Error):
-    """The state does not allow it now."""
+    """It is not possible in the present state."""
 
     kind = "conflict"
 
 
 class Stale(Error):
-    """What was to be changed is not what the caller saw."""
+    """The object changed since the caller read it."""
 
     kind = "stale"
 
 
 class Denied(Error):
-    """Policy or permission says no."""
+    """A policy or a permission denies it."""
 
     kind = "denied"
 
 
 class Unsupported(Error):
-    """This host or this backend can't."""
+    """This host or this backend cannot do it."""
 
     kind = "unsupported"
 
@@ -81,7 +81,7 @@ class Corrupt(Error):
 
 
 class Unavailable(Error):
-    """A part is not there or full; it may work later."""
+    """A part is missing or full; it may work later."""
 
     kind = "unavailable"
 
@@ -98,13 +98,13 @@ class Lost(Unavailable):
 
 
 class TimedOut(Error):
-    """A limit on time was reached."""
+    """A time limit was reached."""
 
     kind = "timeout"
 
 
 class Interrupted(Error):
-    """Somebody stopped it."""
+    """It was interrupted."""
 
     kind = "interrupted"
 
@@ -128,13 +128,13 @@ class Limited(Error):
 
 
 class Unauthenticated(Error):
-    """There is no token, or it is wrong, expired or removed."""
+    """The token is missing, wrong, expired or revoked."""
 
     kind = "unauthenticated"
 
 
 class Internal(Error):
-    """A defect of pando's."""
+    """A bug in pando."""
 
     kind = "internal"
 
@@ -182,9 +182,9 @@ class EvalError(Error):
     def __init__(self, type: str, message: str, traceback: str = "", cause: str = "", evaluation: Any = None) -> None:
         text = f"{type}: {message}" if type else message
         hint = {
-            "timeout": "its time was up; the interpreter can be used again. Give it more with timeout=",
-            "stuck": "it does not let itself be interrupted: fresh=True begins with a new interpreter",
-            "ended": "fresh=True begins with a new interpreter",
+            "timeout": "the time limit was reached; the interpreter can be used again. Raise the limit with timeout=",
+            "stuck": "it cannot be interrupted: fresh=True starts a new interpreter",
+            "ended": "fresh=True starts a new interpreter",
         }.get(cause, "")
         super().__init__(text, hint)
         self.type = type

@@ -11,22 +11,20 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// Optimistic concurrency, in the words of RFC 9110: who replaces something as a
-// whole says with If-Match what it was when they saw it, by the ETag of that
-// answer, and is refused when it is something else by now.
+// Preconditions (optimistic concurrency, RFC 9110, 13): a request that replaces something names
+// in If-Match the ETag of the version that it replaces, and fails if that has changed.
 
-// setTag says in an answer what was seen.
+// setTag sets the ETag of an answer.
 func setTag(w http.ResponseWriter, tag string) { w.Header().Set("ETag", `"`+tag+`"`) }
 
-// tags are what a header like If-Match names.
+// tags are the entity tags of a header such as If-Match.
 type tags struct {
-	any  bool // *: whatever there is
+	any  bool // *: any version
 	list []string
 }
 
-// readTags reads such a header. ok is false for one that is none; weak tags are
-// compared like others in If-None-Match, and are none in If-Match, where ours never
-// are.
+// readTags parses such a header. ok is false for a malformed one. Weak tags compare like others
+// in If-None-Match, and match nothing in If-Match, since ours are strong.
 func readTags(header string) (t tags, ok bool) {
 	header = strings.TrimSpace(header)
 	if header == "*" {
@@ -55,19 +53,19 @@ func readTags(header string) (t tags, ok bool) {
 	return t, false
 }
 
-// has reports whether what there is, "" for nothing, is one of them.
+// has reports whether tag, "" for a missing object, is one of them.
 func (t tags) has(tag string) bool {
 	return tag != "" && (t.any || slices.Contains(t.list, tag))
 }
 
-// conditional reports whether a request says what must be there.
+// conditional reports whether a request has preconditions.
 func conditional(r *http.Request) bool {
 	return r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != ""
 }
 
-// meets refuses a request whose caller saw something else than tag, which is what
-// there is now; "" is nothing.
-func meets(r *http.Request, tag string) error {
+// checkPreconditions checks the preconditions of a request against tag, the present version; "" is a missing
+// object.
+func checkPreconditions(r *http.Request, tag string) error {
 	const opName = "daemon.meets"
 	bad := func(name string) error {
 		return cell.Errorf(cell.Invalid, opName, "send an ETag as it was answered, in its quotes, or *", "%s is no list of ETags", name)
@@ -78,9 +76,9 @@ func meets(r *http.Request, tag string) error {
 		case !ok:
 			return bad("If-Match")
 		case tag == "":
-			return cell.Errorf(cell.Stale, opName, "look again", "what you saw is not there any more")
+			return cell.Errorf(cell.Stale, opName, "read it again", "it was removed since you read it")
 		case !t.has(tag):
-			return cell.Errorf(cell.Stale, opName, "look again, and decide anew", "it is not what you saw any more: now it is %s", tag)
+			return cell.Errorf(cell.Stale, opName, "read it again, and decide anew", "it changed since you read it: now it is %s", tag)
 		}
 	}
 	if h := strings.Join(r.Header.Values("If-None-Match"), ", "); h != "" {
@@ -89,16 +87,15 @@ func meets(r *http.Request, tag string) error {
 		case !ok:
 			return bad("If-None-Match")
 		case t.has(tag):
-			return cell.Errorf(cell.Stale, opName, "look at it, or choose another name", "it is there already: %s", tag)
+			return cell.Errorf(cell.Stale, opName, "read it, or choose another name", "it exists already: %s", tag)
 		}
 	}
 	return nil
 }
 
-// minds says what the ETags are of that a route looks at in If-Match and
-// If-None-Match; "" for a route that looks at none. There a request that changes
-// something is refused with them: who sends them means them.
-func minds(route string) string {
+// preconditionOf returns the object with the ETag that a route compares with If-Match and If-None-Match;
+// "" for a route without preconditions, which refuses these headers.
+func preconditionOf(route string) string {
 	switch route {
 	case "PUT /v1/cells/{cell}/file", "DELETE /v1/cells/{cell}/file":
 		return "the file's bytes: GET /v1/cells/{cell}/file, or stat with digest"
@@ -113,24 +110,24 @@ func minds(route string) string {
 	return ""
 }
 
-// mindful refuses conditions where nobody would look at them.
-func mindful(r *http.Request, route Route) error {
+// rejectUnusedPreconditions rejects If-Match and If-None-Match on routes that ignore them.
+func rejectUnusedPreconditions(r *http.Request, route Route) error {
 	path, _ := route.Split()
-	if r.Method == http.MethodGet || r.Method == http.MethodHead || route.Method == anyMethod || !conditional(r) || minds(route.Method+" "+path) != "" {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || route.Method == anyMethod || !conditional(r) || preconditionOf(route.Method+" "+path) != "" {
 		return nil
 	}
-	return cell.Errorf(cell.Invalid, "daemon", "leave them out, or see /docs for where they mean something", "If-Match and If-None-Match mean nothing here")
+	return cell.Errorf(cell.Invalid, "daemon", "leave them out; /docs lists the routes with preconditions", "this route has no preconditions: If-Match and If-None-Match")
 }
 
-// saw is what the engine asks before it changes something; nil without conditions.
-func saw(r *http.Request) engine.Seen {
+// precondition returns the precondition that the engine checks before a change; nil without one.
+func precondition(r *http.Request) engine.Seen {
 	if !conditional(r) {
 		return nil
 	}
-	return func(tag string) error { return meets(r, tag) }
+	return func(tag string) error { return checkPreconditions(r, tag) }
 }
 
-// disposition has a browser keep a file under its name, whatever that is.
+// disposition makes a browser save a file under its name.
 func disposition(name string) string {
 	if v := mime.FormatMediaType("attachment", map[string]string{"filename": name}); v != "" {
 		return v

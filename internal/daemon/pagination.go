@@ -11,21 +11,20 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// anchors is how many of a page's last items a cursor names: it leads behind the
-// last of them that is still there.
+// anchors is the number of a page's last items that a cursor names: the next page begins after
+// the last of them that still exists.
 const anchors = 16
 
-// nextCursor is the header that says where the rest of a list begins.
+// nextCursor is the header with the cursor of the next page.
 const nextCursor = "X-Next-Cursor"
 
-// paged is a list that its handler has cut, as it would be too long to be made whole.
+// paged is a list that its handler has already cut, since building all of it would be expensive.
 type paged struct{ list any }
 
-// page cuts a list to what the request asks for: limit items behind cursor. If
-// there are more, X-Next-Cursor leads to them. What is added or removed meanwhile
-// neither hides nor repeats anything else. Only routes with these parameters have
-// pages; other answers are returned as they are.
-func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, error) {
+// page cuts a list to a page: limit items after cursor. If there are more, X-Next-Cursor is set.
+// Items that are added or removed meanwhile neither hide nor repeat others. Routes without these
+// parameters return their answers unchanged.
+func cutPage(w http.ResponseWriter, r *http.Request, route Route, out any) (any, error) {
 	if p, ok := out.(paged); ok {
 		return p.list, nil
 	}
@@ -48,7 +47,7 @@ func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, er
 			err = json.Unmarshal(b, &behind)
 		}
 		if err != nil || len(behind) == 0 || len(behind) > anchors {
-			return nil, cell.Errorf(cell.Invalid, "daemon.page", "use X-Next-Cursor of an answer as it is", "%q is no cursor", clip(cursor))
+			return nil, cell.Errorf(cell.Invalid, "daemon.page", "use X-Next-Cursor of an answer unchanged", "%q is no cursor", clip(cursor))
 		}
 		at := -1
 		for i := range list.Len() {
@@ -57,7 +56,7 @@ func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, er
 			}
 		}
 		if at < 0 {
-			return nil, cell.Errorf(cell.Conflict, "daemon.page", "begin again without cursor", "what the cursor leads behind is not there any more")
+			return nil, cell.Errorf(cell.Conflict, "daemon.page", "begin again without cursor", "the item that the cursor points to was removed")
 		}
 		list = list.Slice(at+1, list.Len())
 	}
@@ -77,8 +76,8 @@ func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, er
 	return list.Interface(), nil
 }
 
-// ids are the fields that tell items of lists apart, in package api's words; the
-// first that a type has is taken.
+// ids are the fields of package api that identify items of lists; the first that a type has is
+// used.
 var ids = []string{"ID", "Path", "Digest", "Name"}
 
 // idOf is the identity of an item of a list.

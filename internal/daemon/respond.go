@@ -23,10 +23,10 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// done says that a handler has written its answer itself.
+// done is returned by a handler that has written its answer itself.
 type done struct{}
 
-// answer runs a route's handler and writes what it returns.
+// answer runs a route's handler and writes its result.
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
 	w, end, free := d.compress(w, r, route)
 	defer free()
@@ -34,7 +34,7 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
 		r.Body = http.MaxBytesReader(w, r.Body, d.maxBody())
 	}
 	if key := r.Header.Get("Idempotency-Key"); key != "" && route.Method == http.MethodPost && d.cfg.Once != nil && allowed(r, route.Access) == nil {
-		if v := visitOf(r); v != nil {
+		if v := requestRecordOf(r); v != nil {
 			v.route, v.object = &route, objectOf(r, route)
 		}
 		d.once(w, r, route, key)
@@ -44,10 +44,9 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
 	end()
 }
 
-// reply is answer whatever key a request has. It reports whether that was a
-// success.
+// reply is answer without idempotency keys. It reports whether the answer is a success.
 func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok bool) {
-	v := visitOf(r)
+	v := requestRecordOf(r)
 	if v != nil {
 		v.route, v.object = &route, objectOf(r, route)
 	}
@@ -63,10 +62,10 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		err = refuseEncoded(w, r, route)
 	}
 	if err == nil {
-		err = mindful(r, route)
+		err = rejectUnusedPreconditions(r, route)
 	}
 	if err == nil {
-		err = d.takes(route)
+		err = d.available(route)
 	}
 	if err == nil {
 		err = checkQuery(route, r.URL.RawQuery)
@@ -77,7 +76,7 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 	if err != nil {
 		kind := cell.KindOf(err)
 		if cause := context.Cause(r.Context()); cell.KindOf(cause) == cell.Unauthenticated {
-			err, kind = cause, cell.Unauthenticated // the token has ended, and everything with it
+			err, kind = cause, cell.Unauthenticated // the token has expired, and ends everything begun with it
 		}
 		if hungUp(r) {
 			kind = cell.Interrupted
@@ -103,7 +102,7 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 	if _, ok := out.(done); ok {
 		return r.Context().Err() == nil
 	}
-	if out, err = page(w, r, route, out); err != nil {
+	if out, err = cutPage(w, r, route, out); err != nil {
 		writeError(w, d.as(r).cfg.Engine.Named(route.explain(r, err)))
 		return false
 	}
@@ -111,17 +110,17 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 	return true
 }
 
-// hungUp reports whether a request failed because its caller is gone, which is no failure
-// of the daemon's.
+// hungUp reports whether a request failed because its client disconnected, which is no failure
+// of the daemon.
 func hungUp(r *http.Request) bool {
 	return context.Cause(r.Context()) == context.Canceled
 }
 
-// brokenOff ends an answer that has begun and can't be finished: breaking it off is the only
-// way to say so.
+// brokenOff ends an answer that has begun and cannot be finished. Breaking the connection is the
+// only way to report that.
 func (d *Daemon) brokenOff(r *http.Request, what string, err error) {
-	// What is written to a caller who is gone fails before the context of the request ends.
-	v := visitOf(r)
+	// Writes to a disconnected client fail before the context of the request ends.
+	v := requestRecordOf(r)
 	gone := v != nil && v.w != nil && v.w.gone.Load()
 	if !hungUp(r) && !gone && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		id := ""
@@ -133,7 +132,7 @@ func (d *Daemon) brokenOff(r *http.Request, what string, err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// objectOf is what a request's path names: "web", "r-1/stdout".
+// objectOf returns the object in a request's path: "web", "r-1/stdout".
 func objectOf(r *http.Request, route Route) string {
 	path, _ := route.Split()
 	var names []string
@@ -143,7 +142,7 @@ func objectOf(r *http.Request, route Route) string {
 	return strings.Join(names, "/")
 }
 
-// explain makes an error begin with what can't be done.
+// explain prefixes an error with the failed action.
 func (route Route) explain(r *http.Request, err error) error {
 	if strings.HasPrefix(err.Error(), "cannot ") {
 		return err
@@ -160,7 +159,7 @@ func (route Route) explain(r *http.Request, err error) error {
 	return fmt.Errorf("cannot %s: %w", what, err)
 }
 
-// pathWord is a part of a path in Route.cannot, with the word for it.
+// pathWord matches a path parameter in Route.cannot, with the noun before it.
 var pathWord = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(cell |run |receipt |credential |template |token |operation |port |exec )?\{[a-z]+\}`)
 })
@@ -190,21 +189,21 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, api.ReasonOf(e.Kind).Status, e)
 }
 
-// errorOf is an error in the words of the API.
+// errorOf returns err as an error of the API.
 func errorOf(err error) *api.Error {
 	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
 }
 
 func notFound(r *http.Request) error {
-	return cell.Errorf(cell.NotFound, "daemon", "see /docs or GET /v1/openapi.json for what there is", "cannot find %s in this API", strconv.Quote(clip(r.URL.Path)))
+	return cell.Errorf(cell.NotFound, "daemon", "see /docs or GET /v1/openapi.json for the paths of this API", "cannot find %s in this API", strconv.Quote(clip(r.URL.Path)))
 }
 
-// methods are those that the routes have.
+// methods are the methods that routes have.
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete}
 
-// astray answers what no route does: there is no such path, or it takes other
+// noRoute answers requests that no route matches: the path does not exist, or takes other
 // methods.
-func astray(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+func noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allow []string
 	for _, m := range methods {
 		other := *r
@@ -218,14 +217,14 @@ func astray(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
 		err = cell.Errorf(cell.WrongMethod, "daemon", "use "+strings.Join(allow, " or "), "cannot %s %s", clip(r.Method), strconv.Quote(clip(r.URL.Path)))
 	}
-	if v := visitOf(r); v != nil {
+	if v := requestRecordOf(r); v != nil {
 		v.kind = string(cell.KindOf(err))
 	}
 	writeError(w, err)
 }
 
-// decode reads a JSON body strictly: unknown fields are errors, and so is what the
-// caller may not name. An empty body is the zero value.
+// decode reads a JSON body strictly: unknown fields are errors, and so are fields that the
+// caller may not use. An empty body is the zero value.
 func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	if err := typed(r, "application/json"); err != nil {
 		return v, err
@@ -252,10 +251,10 @@ func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	return v, mayName(r.Context(), v)
 }
 
-// unread says why a body could not be read.
+// unread explains why a body could not be read.
 func unread(err error) error {
 	if m, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return cell.Errorf(cell.TooLarge, "daemon", "send less at once", "cannot read the request: it is longer than %d bytes", m.Limit)
+		return cell.Errorf(cell.TooLarge, "daemon", "send a smaller request", "cannot read the request: it is longer than %d bytes", m.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return cell.Errorf(cell.Timeout, "daemon", "", "cannot read the request: it comes too slowly")
@@ -263,8 +262,8 @@ func unread(err error) error {
 	return cell.Errorf(cell.Invalid, "daemon", "", "cannot read the request: %w", err)
 }
 
-// typed refuses a body of another media type than it has to be. One that says
-// nothing of its type is taken at its word when JSON is expected.
+// typed refuses a body of another media type. A body without a type is accepted where JSON is
+// expected.
 func typed(r *http.Request, want string) error {
 	said := r.Header.Get("Content-Type")
 	if said == "" && (want == "application/json" || r.ContentLength == 0) {
@@ -276,7 +275,7 @@ func typed(r *http.Request, want string) error {
 	return cell.Errorf(cell.WrongType, "daemon", "send Content-Type: "+want, "cannot read a body of type %s", strconv.Quote(clip(said)))
 }
 
-// selector reads a path segment; "-" stands for nothing given.
+// selector reads a path segment; "-" stands for an empty one.
 func selector(r *http.Request, name string) string {
 	if v := r.PathValue(name); v != "-" {
 		return v
@@ -284,8 +283,8 @@ func selector(r *http.Request, name string) string {
 	return ""
 }
 
-// cellOf is the cell that the path names. What changes something has to name it: an
-// empty name is a mistake, and not the latest cell.
+// cellOf resolves the cell in the path. Requests that change something must name it: an empty
+// name is then a mistake, and not the latest cell.
 func (d *Daemon) cellOf(r *http.Request) (cell.ID, error) {
 	if selector(r, "cell") == "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return "", unnamed("cell")
@@ -304,8 +303,8 @@ func (d *Daemon) runOf(r *http.Request) (cell.RunID, error) {
 	return d.cfg.Engine.SelectRun(selector(r, "run"), r.URL.Query().Get("dir"))
 }
 
-// targetOf is what a verdict is about: the run or the cell that the path names; for "-"
-// in the place of a cell, the one that choose finds.
+// targetOf resolves the run or cell in the path that a verdict is about. For "-" instead of a
+// cell it takes the one that choose returns.
 func (d *Daemon) targetOf(r *http.Request, choose func(sel, dir string) (cell.ID, error)) (t engine.Target, err error) {
 	if r.PathValue("run") != "" {
 		t.Run, err = d.runOf(r)

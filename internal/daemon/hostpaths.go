@@ -14,23 +14,23 @@ import (
 	"github.com/pando-dev/pando/internal/oci"
 )
 
-// What names something of the daemon's host needs more than starting things in
-// cells does: a caller that could import any directory could read the host's files,
-// and a run without isolation is one on the host.
+// Naming something of the daemon's host needs more access than starting things in cells: a
+// caller that could import any directory could read the host's files, and a run without
+// isolation is a command on the host.
 
-// mayName is what every request's body passes that decode reads. MCP's tools pass
-// it as well: they ask with the caller's own token.
+// mayName checks every body that decode reads. MCP's tools are checked as well: they send the
+// caller's own token.
 func mayName(ctx context.Context, request any) error { return fields.MayName(ctx, request) }
 
 var harmless access.Names = access.Harmless
 
-// fields classifies every field of every request. TestX01 fails for one that is
-// not here; until it is, callers that may not name the host can't use it.
+// fields classifies every field of every request. A missing field fails TestX01, and is
+// forbidden for callers that may not name the host.
 var fields = access.Fields{
-	// A run, and what it would be: /v1/runs, /v1/plans, /v1/policies.
+	// A run, and its plan: /v1/runs, /v1/plans, /v1/policies.
 	"RunRequest.command":       programOfHost,
 	"RunRequest.from":          hostThing("the directory "),
-	"RunRequest.upload":        harmless, // what a caller sent, and no other has
+	"RunRequest.upload":        harmless, // an upload of the caller, and of no other
 	"RunRequest.cell":          harmless,
 	"RunRequest.backend":       withoutIsolation,
 	"RunRequest.prefer":        withoutIsolation,
@@ -42,9 +42,9 @@ var fields = access.Fields{
 	"RunRequest.mounts":        hostThing("the mount "),
 	"RunRequest.env":           harmless, // of the command
 	"RunRequest.with_secret":   fileOfSource,
-	"RunRequest.allow":         harmless, // the gateway reaches it, and refuses what is the host's own
+	"RunRequest.allow":         harmless, // the gateway connects, and refuses the host's own addresses
 	"RunRequest.credentials":   harmless, // every caller of scope run may have them lent
-	"RunRequest.workdir":       harmless, // looked up in the cell alone; it decides what a relative command is, see there
+	"RunRequest.workdir":       harmless, // looked up in the cell alone; for its effect on a relative command see there
 	"RunRequest.on_failure":    harmless,
 	"RunRequest.on_success":    applied,
 	"RunRequest.check":         harmless, // it runs in a fork of the cell
@@ -64,7 +64,7 @@ var fields = access.Fields{
 	"PolicyRequest.dir":        projectDir,
 	"PolicyRequest.request":    harmless,
 	"PolicyCheckRequest.name":  harmless,                                       // for messages
-	"PolicyCheckRequest.text":  harmless,                                       // nothing of it is put in force
+	"PolicyCheckRequest.text":  harmless,                                       // none of it takes effect
 	"PolicyReplayRequest.name": harmless, "PolicyReplayRequest.text": harmless, // as in PolicyCheckRequest
 	"PolicyReplayRequest.dir":   harmless, // nothing is read from there
 	"PolicyAllowRequest.path":   hostThing("the policy file "),
@@ -74,7 +74,7 @@ var fields = access.Fields{
 	"CreateRequest.name":        harmless,
 	"CreateRequest.from":        hostThing("the directory "),
 	"CreateRequest.upload":      harmless,
-	"CreateRequest.place":       harmless, // the host image follows no links of what the host has there
+	"CreateRequest.place":       harmless, // the host image follows no links of the host there
 	"CreateRequest.backend":     withoutIsolation,
 	"CreateRequest.image":       imageOfHost,
 	"CreateRequest.kernel":      hostThing("the kernel "),
@@ -120,14 +120,14 @@ var fields = access.Fields{
 	"WarmForkRequest.timeout":     harmless,
 	"WarmForkRequest.dry_run":     harmless,
 	"WarmForkRequest.remove":      harmless,
-	"WarmForkRequest.certify":     harmless, // it only refuses more
+	"WarmForkRequest.certify":     harmless, // it only makes the request stricter
 	"WarmForkRequest.at_fork":     harmless, // as a command of an exec
 
-	// What is done in and with a cell.
+	// Requests about an existing cell.
 	"CheckpointRequest.message": harmless,
 	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless, "RestoreRequest.certify": harmless, "RestoreRequest.at_fork": harmless,
 	"UndoRequest.to": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
-	"UndoRequest.keep_source": harmless, // a caller who may not name the source has it anyway: see View.Undo
+	"UndoRequest.keep_source": harmless, // a caller that may not name the source has it anyway: see View.Undo
 	"ForkRequest.number":      harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
 	"BranchRequest.count": harmless, "BranchRequest.name": harmless, "BranchRequest.certify": harmless, "BranchRequest.at_fork": harmless, // as a command of an exec
 	"EvalRequest.code": harmless, "EvalRequest.timeout": harmless, "EvalRequest.fresh": harmless, "EvalRequest.kind": harmless,
@@ -140,7 +140,7 @@ var fields = access.Fields{
 	"AcceptRequest.apply":   hostThing("the source, which apply writes to,"),
 	"AcceptRequest.include": harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
 	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless, "AcceptRequest.expect": harmless,
-	"AcceptRequest.other_branch": harmless, // apply does not take it further
+	"AcceptRequest.other_branch": harmless, // it does not widen what apply writes
 
 	// The installation.
 	"ImagePullRequest.image":       imageOfHost,
@@ -158,21 +158,20 @@ var fields = access.Fields{
 	"DrainRequest.undo": harmless,
 }
 
-// words classifies the words of paths and queries, as fields does those of bodies.
-// TestX01 fails for one that is not here; until it is, callers that may not name the
-// host can't use it.
+// words classifies the parameters of paths and queries, as fields does those of bodies. A
+// missing one fails TestX01, and is forbidden for callers that may not name the host.
 var words = map[string]func(value string) []string{
-	// Of what there is in this installation.
+	// Objects of this installation.
 	"cell": harmlessWord, "run": harmlessWord, "receipt": harmlessWord, "credential": harmlessWord, "token": harmlessWord, "template": harmlessWord,
 	"exec": harmlessWord, "approval": harmlessWord, "operation": harmlessWord,
 	"image": imageWord,
-	"dir":   harmlessWord, // of callers that may not name the host it is compared with sources, and not looked up
+	"dir":   harmlessWord, // for callers that may not name the host it is compared with sources, and not looked up
 	"name":  harmlessWord, // one of a fixed list of records
 
 	// In a cell.
 	"path": harmlessWord, "port": harmlessWord, "rest": harmlessWord, "depth": harmlessWord, "below": harmlessWord, "digest": harmlessWord,
 
-	// How it is done and answered.
+	// Forms of requests and answers.
 	"cascade": harmlessWord, "force": harmlessWord, "dry_run": harmlessWord, "objects": harmlessWord, "from": harmlessWord, "to": harmlessWord, "form": harmlessWord, "colour": harmlessWord, "width": harmlessWord,
 	"ignored": harmlessWord, "include": harmlessWord, "input": harmlessWord, "screen": harmlessWord, "rows": harmlessWord, "cols": harmlessWord, "client": harmlessWord, "stdout": harmlessWord, "stderr": harmlessWord, "limit": harmlessWord, "cursor": harmlessWord, "label": harmlessWord, "kind": harmlessWord,
 	"denied": harmlessWord, "follow": harmlessWord, "format": harmlessWord, "wait": harmlessWord, "all": harmlessWord, "after": harmlessWord,
@@ -182,8 +181,8 @@ func harmlessWord(string) []string { return nil }
 
 func imageWord(image string) []string { return imageOfHost(reflect.Value{}, reflect.ValueOf(image)) }
 
-// mayAsk refuses a request whose path or query names something of the host, as
-// mayName does for bodies.
+// mayAsk rejects a request with a path or query that names something of the host, as mayName
+// does for bodies.
 func mayAsk(r *http.Request, route Route) error {
 	if p, ok := access.From(r.Context()); ok && p.MayNameHost() {
 		return nil
@@ -205,7 +204,7 @@ func mayAsk(r *http.Request, route Route) error {
 	return access.RefuseHost(r.Context(), what)
 }
 
-// hostThing is a field whose every value names something.
+// hostThing classifies a field with values that all name something of the host.
 func hostThing(what string) access.Names {
 	return func(_, field reflect.Value) (list []string) {
 		switch field.Kind() {
@@ -222,7 +221,7 @@ func hostThing(what string) access.Names {
 	}
 }
 
-// fileOfSource: of a source that was sent its owner knows what is let in.
+// fileOfSource: the owner of an uploaded source knows what it contains.
 func fileOfSource(request, field reflect.Value) []string {
 	if request.FieldByName("Upload").String() != "" {
 		return nil
@@ -230,7 +229,7 @@ func fileOfSource(request, field reflect.Value) []string {
 	return hostThing("the file of the source ")(request, field)
 }
 
-// withoutIsolation: a command on backend none is one of the host.
+// withoutIsolation: a command on backend none is one on the host.
 func withoutIsolation(_, field reflect.Value) []string {
 	if field.String() != "none" {
 		return nil
@@ -238,8 +237,8 @@ func withoutIsolation(_, field reflect.Value) []string {
 	return []string{"backend none"}
 }
 
-// imageOfHost: an image is a reference to a registry, the host's own system, or a
-// path of the host.
+// imageOfHost: an image is a reference to a registry, the host's own system, or a path on the
+// host.
 func imageOfHost(_, field reflect.Value) []string {
 	image := field.String()
 	if !strings.HasPrefix(image, "dir:") && !oci.IsPath(strings.TrimPrefix(image, "oci:")) {
@@ -248,8 +247,8 @@ func imageOfHost(_, field reflect.Value) []string {
 	return []string{"the image " + clip(image)}
 }
 
-// programOfHost: the host's image mounts the directory where the program of a command
-// is installed, when the command names it by a path.
+// programOfHost: the host's image mounts the installation directory of a program that the
+// command names by path.
 func programOfHost(request, field reflect.Value) []string {
 	req, ok := request.Interface().(api.RunRequest)
 	if !ok || field.Len() == 0 {
@@ -257,7 +256,7 @@ func programOfHost(request, field reflect.Value) []string {
 	}
 	name := field.Index(0).String()
 	if image := strings.TrimPrefix(req.Image, "oci:"); !strings.Contains(name, "/") || image != "" && image != "host" {
-		return nil // found in PATH; or in an image, which imageOfHost judges
+		return nil // found in PATH; or in an image, which imageOfHost checks
 	}
 	at := name
 	if !path.IsAbs(at) {
@@ -286,8 +285,8 @@ func applied(_, field reflect.Value) []string {
 	return []string{"the source, which --on-success apply writes to,"}
 }
 
-// projectDir: a project's policy file is read from the directory, where nothing
-// else says which policy is meant.
+// projectDir: a project's policy file is read from the directory if the request names no other
+// policy.
 func projectDir(request, field reflect.Value) []string {
 	if req, ok := request.Interface().(api.PolicyRequest); ok && (req.Of != "" || req.Run.From != "") {
 		return nil
@@ -295,15 +294,14 @@ func projectDir(request, field reflect.Value) []string {
 	return []string{"the directory " + clip(field.String())}
 }
 
-// plainVars are the variables of a caller that say how text is shown, and nothing
-// of where anything lies.
+// plainVars are variables of a caller that control the display of text, and have no paths.
 var plainVars = []string{"TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "LANG", "LANGUAGE", "TZ"}
 
 // systemPath are the directories in PATH that every cell of the host's image has.
 var systemPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// callerEnv: the image makes mounts of a caller's variables (caches, toolchains,
-// settings, directories of programs), and SSH_AUTH_SOCK is a socket.
+// callerEnv: the image makes mounts from a caller's variables (caches, toolchains, settings,
+// directories of programs), and SSH_AUTH_SOCK is a socket.
 func callerEnv(_, field reflect.Value) (list []string) {
 	for i := range field.Len() {
 		name, value, _ := strings.Cut(field.Index(i).String(), "=")

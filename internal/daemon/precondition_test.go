@@ -42,7 +42,7 @@ func TestMeets(t *testing.T) {
 				r.Header.Set(k, v)
 			}
 		}
-		if err := meets(r, x.there); cell.KindOf(err) != x.want {
+		if err := checkPreconditions(r, x.there); cell.KindOf(err) != x.want {
 			t.Errorf("%+v: %v", x, err)
 		}
 	}
@@ -60,27 +60,27 @@ func FuzzTags(f *testing.F) {
 	})
 }
 
-// Writers of one thing take turns, who gives up leaves none behind, and others do not
-// wait.
+// Writers of the same file take turns, a cancelled one leaves no waiter behind, and writers of
+// other files do not wait.
 func TestTurns(t *testing.T) {
-	var turns turns
-	release, err := turns.hold(t.Context(), "a")
+	var nameLocks nameLocks
+	release, err := nameLocks.lock(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := turns.hold(t.Context(), "b")
+	other, err := nameLocks.lock(t.Context(), "b")
 	if err != nil {
 		t.Fatal(err)
 	}
 	other()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := turns.hold(ctx, "a"); cell.KindOf(err) != cell.Interrupted {
+	if _, err := nameLocks.lock(ctx, "a"); cell.KindOf(err) != cell.Interrupted {
 		t.Errorf("it is had by two: %v", err)
 	}
 	got := make(chan func())
 	go func() {
-		r, err := turns.hold(t.Context(), "a")
+		r, err := nameLocks.lock(t.Context(), "a")
 		if err != nil {
 			t.Error(err)
 		}
@@ -88,7 +88,7 @@ func TestTurns(t *testing.T) {
 	}()
 	release()
 	(<-got)()
-	if len(turns.of) != 0 {
-		t.Errorf("%d turns are left", len(turns.of))
+	if len(nameLocks.of) != 0 {
+		t.Errorf("%d turns are left", len(nameLocks.of))
 	}
 }

@@ -127,7 +127,7 @@ func TestX01WordsAreCheckedFirst(t *testing.T) {
 	}
 }
 
-// callers are those who may name the host, or not.
+// callers are those that may, or may not, name the host.
 var callers = map[string]struct {
 	p    access.Principal
 	may  bool
@@ -143,8 +143,8 @@ var callers = map[string]struct {
 	"local":          {p: access.Local, may: true},
 }
 
-// What names something of the host is for callers who may do everything there, and
-// what does not is for all.
+// Naming something of the host is for callers with all rights there; everything else is for all
+// callers.
 func TestX01HostIsOutOfReach(t *testing.T) {
 	env := func(list ...string) []string {
 		return append([]string{"PATH=/usr/bin:/bin", "TERM=xterm", "LC_ALL=C"}, list...)

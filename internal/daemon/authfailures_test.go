@@ -100,7 +100,7 @@ func TestX11FailedLoginsAreLimited(t *testing.T) {
 
 // Peers in any number take a bounded table; those that are not told apart share a budget.
 func TestX11PeersAreBounded(t *testing.T) {
-	s := &strangers{burst: 5}
+	s := &authFailures{burst: 5}
 	beyond := 0
 	for i := range 3 * maxPeers {
 		if over, _ := s.failed(peerOf(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff))); over {

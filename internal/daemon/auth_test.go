@@ -18,7 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// house is a daemon whose routes answer with nothing but that they were reached.
+// house is a daemon with routes that only report that they were reached.
 func house(t *testing.T, cfg Config) (d *Daemon, remote *httptest.Server) {
 	t.Helper()
 	tokens, err := access.Open(durable.Disk(t.TempDir()))
@@ -152,7 +152,7 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 	if known != len(Routes) || len(labelled)+len(ofAll) != len(Routes) {
 		t.Errorf("%d routes are in the lists, and %d in the table", len(labelled)+len(ofAll), len(Routes))
 	}
-	// What there is not is not told to who is not known.
+	// Unauthenticated callers do not learn which paths exist.
 	if status, _, _ := call(t, srv, "GET", "/v1/nothing", ""); status != http.StatusUnauthorized {
 		t.Errorf("an unknown path says %d", status)
 	}
@@ -230,7 +230,7 @@ func TestRemovingATokenEndsWhatItBegan(t *testing.T) {
 	}
 }
 
-// Who shows a token on the unix socket is no more than it says.
+// A token sent on the unix socket restricts the caller to its rights.
 func TestTokenOnTheSocket(t *testing.T) {
 	d, _ := house(t, Config{})
 	_, secret, err := d.cfg.Tokens.Create("reader", access.Read, time.Time{})

@@ -92,7 +92,7 @@ func TestC32RepeatedRequestsMakeNothingTwice(t *testing.T) {
 		t.Errorf("another key: %d %s", status, body)
 	}
 	if status, body, _ := post(t, srv, token(t, d, access.Run, time.Time{}), "k", "{}"); status != 200 || !strings.HasPrefix(body, "[3") {
-		t.Errorf("somebody else's key: %d %s", status, body)
+		t.Errorf("another caller's key: %d %s", status, body)
 	}
 	// What is known survives: the same names and ids stand for the same caller.
 	d.cfg.Once.Close()
@@ -135,7 +135,7 @@ func TestC32UnknownOutcomesAreSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Close()
-	if _, _, err := o.begin("k", "a", nil); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "not known") {
+	if _, _, err := o.begin("k", "a", nil); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "outcome is unknown") {
 		t.Errorf("%v", err)
 	}
 }
@@ -164,9 +164,9 @@ func TestC32SecretsAreNotKept(t *testing.T) {
 // does, and then a new one is refused.
 func TestC32OldKeysMakePlace(t *testing.T) {
 	fill := func(age time.Duration) *Once {
-		o := &Once{all: map[string]*deed{}}
+		o := &Once{all: map[string]*keyedRequest{}}
 		for i := range onceKeys {
-			o.take(&deed{At: time.Now().Add(-age + time.Duration(i)), Key: strconv.Itoa(i), Over: true, Answer: []byte("x")})
+			o.take(&keyedRequest{At: time.Now().Add(-age + time.Duration(i)), Key: strconv.Itoa(i), Over: true, Answer: []byte("x")})
 		}
 		return o
 	}

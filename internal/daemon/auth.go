@@ -16,31 +16,28 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A Front is another API over the same cells, at the same address. Where there
-// are several the first that matches answers, before the routes of this API.
+// A Front is another API for the same cells, at the same address. The first front that matches
+// answers, before the routes of this API.
 type Front struct {
-	// Match reports whether a request is for it. It is asked before anything is
-	// known of who asks.
+	// Match reports whether a request is for the front. It runs before authentication.
 	Match func(*http.Request) bool
-	// Needs is what a caller must be allowed to do for a request; "" when the
-	// front itself finds out whether to answer, as for a link that is signed. A
-	// token that is presented must be right all the same.
+	// Needs is the access level that a request needs; "" when the front itself authenticates, as
+	// for a signed link. A token that is sent must be valid all the same.
 	Needs func(*http.Request) access.Level
-	// Refuse says in the words of that API why a request is not answered; nil
-	// for the words of this one.
+	// Refuse writes an error in the format of that API; nil for the format of this one.
 	Refuse func(http.ResponseWriter, *http.Request, error)
-	// Handler answers. access.From tells it who asks, where that is known.
+	// Handler answers. access.From returns its caller, if known.
 	Handler http.Handler
 }
 
-// Open is a Listener for callers from elsewhere, who need a token.
+// Open is a Listener for callers over the network, which need a token.
 type Open struct {
 	net.Listener
 	URL string
 	TLS *tls.Config // nil for plain HTTP
 }
 
-// server makes the server of one kind of listener.
+// server makes the server for one kind of listener.
 func (d *Daemon) server(h http.Handler) *http.Server {
 	s := &http.Server{
 		Handler:           h,
@@ -54,23 +51,23 @@ func (d *Daemon) server(h http.Handler) *http.Server {
 	return s
 }
 
-// local is the door for callers on the unix socket: the user, and root. Who
-// presents a token there is whom it says: as a program that asks for others.
+// local authenticates callers on the unix socket: the user, and root. A token sent there
+// restricts the caller to its rights, for programs that ask for others.
 func (d *Daemon) local() http.Handler {
-	return d.visited(true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return d.withRecord(true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if secret := access.Presented(r); secret != "" {
-			d.recognised(w, r, d.frontOf(r), secret)
+			d.authenticateToken(w, r, d.frontOf(r), secret)
 			return
 		}
 		p := withProcess(r, access.Local)
-		visitOf(r).know(p)
+		requestRecordOf(r).know(p)
 		d.enter(w, r.WithContext(access.With(r.Context(), p)))
 	}))
 }
 
-// remote is the door for everybody else.
+// remote authenticates all other callers, by token.
 func (d *Daemon) remote() http.Handler {
-	return d.visited(false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return d.withRecord(false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		front := d.frontOf(r)
 		secret := access.Presented(r)
 		if secret == "" {
@@ -86,7 +83,7 @@ func (d *Daemon) remote() http.Handler {
 		if front == nil && (r.URL.Path == "/docs" || r.URL.Path == "/") {
 			leave, err := d.limit.enter(unknown(r), 0)
 			if err != nil {
-				front.turnAway(w, r, err)
+				front.refuseAndClose(w, r, err)
 				return
 			}
 			defer leave()
@@ -95,7 +92,7 @@ func (d *Daemon) remote() http.Handler {
 			}
 		}
 		if secret != "" {
-			d.recognised(w, r, front, secret)
+			d.authenticateToken(w, r, front, secret)
 			return
 		}
 		if front == nil || front.Needs(r) != "" {
@@ -105,19 +102,20 @@ func (d *Daemon) remote() http.Handler {
 		}
 		leave, err := d.limit.enter(unknown(r), 0)
 		if err != nil {
-			front.turnAway(w, r, err)
+			front.refuseAndClose(w, r, err)
 			return
 		}
 		defer leave()
 		d.enter(w, r)
-		if v := visitOf(r); v.w.status == http.StatusUnauthorized { // the front has looked at a key of its own
-			d.strangers.failed(peerOf(v.from))
+		if v := requestRecordOf(r); v.w.status == http.StatusUnauthorized { // the front has checked a key of its own
+			d.authFailures.failed(peerOf(v.from))
 		}
 	}))
 }
 
-// recognised lets in who presents a token, if it is right, for as long as it is.
-func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front, secret string) {
+// authenticateToken authenticates a caller by its token, and serves the request until the token
+// expires.
+func (d *Daemon) authenticateToken(w http.ResponseWriter, r *http.Request, front *Front, secret string) {
 	p, life, expires, err := d.cfg.Tokens.Recognise(secret)
 	if err != nil {
 		leave, ok := d.stranger(w, r)
@@ -129,15 +127,15 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 		return
 	}
 	p = withProcess(r, p)
-	visitOf(r).know(p)
-	recognisedOn(r.Context())
+	requestRecordOf(r).know(p)
+	markAuthenticated(r.Context())
 	own := 0.0
 	if p.Bounds != nil {
 		own = p.Bounds.Rate
 	}
 	leave, err := d.limit.enter(p.Token, own)
 	if err != nil {
-		front.turnAway(w, r, err)
+		front.refuseAndClose(w, r, err)
 		return
 	}
 	defer leave()
@@ -149,12 +147,12 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 			cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
 		}).Stop()
 	}
-	r = r.WithContext(context.WithValue(ctx, standingKey{}, standing{life, expires}))
+	r = r.WithContext(context.WithValue(ctx, tokenLifetimeKey{}, tokenLifetime{life, expires}))
 	if front == nil {
 		r.Body = pace(w, r.Body)
 		if n := d.limit.of.Upload; n > 0 {
 			if r.ContentLength > n { // so that nothing is begun with it
-				front.turnAway(w, r, unread(&http.MaxBytesError{Limit: n}))
+				front.refuseAndClose(w, r, unread(&http.MaxBytesError{Limit: n}))
 				return
 			}
 			r.Body = http.MaxBytesReader(w, r.Body, n)
@@ -164,10 +162,10 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 	sent(w, r)
 }
 
-// turnAway refuses a request, and ends the connection soon of who is not known.
-// headers are names and values in the place of those that the kind of err has.
-func (f *Front) turnAway(w http.ResponseWriter, r *http.Request, err error, headers ...string) {
-	turnAway(w, err)
+// refuseAndClose refuses a request, and soon ends the connection of an unauthenticated caller. headers
+// are names and values that replace those of err's kind.
+func (f *Front) refuseAndClose(w http.ResponseWriter, r *http.Request, err error, headers ...string) {
+	closeSoon(w, err)
 	for i := 0; i+1 < len(headers); i += 2 {
 		w.Header().Set(headers[i], headers[i+1])
 	}
@@ -175,10 +173,10 @@ func (f *Front) turnAway(w http.ResponseWriter, r *http.Request, err error, head
 	f.refuse(w, r, err)
 }
 
-// refuse says why a request is not answered, in the words of the API that it is
-// for; f is nil for this one.
+// refuse writes an error in the format of the API that the request is for; f is nil for this
+// one.
 func (f *Front) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if v := visitOf(r); v != nil {
+	if v := requestRecordOf(r); v != nil {
 		v.kind = string(cell.KindOf(err))
 	}
 	if f != nil && f.Refuse != nil {
@@ -188,7 +186,7 @@ func (f *Front) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	writeError(w, err)
 }
 
-// enter hands a request to the front that it is for, or to the routes.
+// enter passes a request to its front, or to the routes.
 func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
 	f := d.frontOf(r)
 	if f == nil && (d.health(w, r) || d.docs(w, r)) || d.refuseEnding(w, r, f) {
@@ -197,7 +195,7 @@ func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
 	r, over := d.traced(r)
 	defer over()
 	if f != nil {
-		if v := visitOf(r); v != nil {
+		if v := requestRecordOf(r); v != nil {
 			v.front = true
 		}
 		if need := f.Needs(r); need != "" {
@@ -209,8 +207,8 @@ func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
 		f.Handler.ServeHTTP(w, r)
 		return
 	}
-	if crooked(straight(r.URL.Path)) {
-		// The mux would send the client elsewhere, and a name be part of a way up.
+	if uncleanPath(trimFinalSlash(r.URL.Path)) {
+		// The mux would redirect the client, and a name could be part of a way up.
 		writeError(w, cell.Errorf(cell.Invalid, "daemon", "escape names, and use none that is . or ..", "cannot use %q as a path", clip(r.URL.Path)))
 		return
 	}
@@ -226,30 +224,30 @@ func (d *Daemon) frontOf(r *http.Request) *Front {
 	return nil
 }
 
-// allowed reports whether whoever asks may do what needs need.
+// allowed reports whether the caller has the access level need.
 func allowed(r *http.Request, need access.Level) error {
 	p, ok := access.From(r.Context())
 	switch {
 	case !ok:
-		return cell.Errorf(cell.Unauthenticated, "daemon", "", "nobody is known to ask")
+		return cell.Errorf(cell.Unauthenticated, "daemon", "", "the caller is unknown")
 	case !p.Level.Allows(need):
-		return cell.Errorf(cell.Denied, "daemon", "make one that may, where the daemon runs: pando token create --scope "+string(need),
+		return cell.Errorf(cell.Denied, "daemon", "make another token on the daemon's host: pando token create --scope "+string(need),
 			"the token %s is of scope %s, and this needs %s", p.Name, p.Level, need)
 	}
 	return nil
 }
 
-// straight leaves out the end of a path of a program in a cell that says that it is
-// a folder: what such a path means is the program's affair.
-func straight(p string) string {
+// straight leaves out the end of a path of a program in a cell that marks it as a directory: the
+// program decides what such a path means.
+func trimFinalSlash(p string) string {
 	if strings.Contains(p, "/http/") {
 		p = strings.TrimSuffix(p, "/")
 	}
 	return p
 }
 
-// crooked reports whether a path is not what it looks like.
-func crooked(p string) bool {
+// uncleanPath reports whether a path has escaped or relative segments.
+func uncleanPath(p string) bool {
 	for s := range strings.SplitSeq(strings.TrimPrefix(p, "/"), "/") {
 		if s == "" || s == "." || s == ".." {
 			return true
@@ -304,7 +302,7 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 	}
 	wg.Wait()
 	if !d.finish(finishing) {
-		d.cfg.Log.Warn("requests go on though the daemon ends: they are not in the audit log")
+		d.cfg.Log.Warn("the daemon ends while requests are in progress: they are not in the audit log")
 	}
 	var all []error
 	for range servers {

@@ -21,40 +21,39 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 )
 
-// Once has a request with an Idempotency-Key done once, however often it comes:
-// who repeats it gets the same answer. The same key with anything else is a
-// conflict. Keys are a caller's own: two tokens may use the same.
+// Once implements idempotency keys: a request with an Idempotency-Key is done once, and
+// repetitions get the same answer. The same key with another request is a conflict. Each token
+// has its own keys.
 //
-// That a request begins is on disk before it does, and its answer when it is over.
-// So one that was under way when the daemon ended is known as such, and not
-// begun again. A request that failed has made nothing, and may be repeated.
+// The beginning of a request is on disk before it runs, and its answer after it. A request that
+// was in progress when the daemon ended is known as such, and not run again. A failed request
+// has changed nothing, and may be repeated.
 type Once struct {
 	log *durable.Log
 
-	mu    sync.Mutex // guards what follows
-	all   map[string]*deed
+	mu    sync.Mutex // guards the fields below
+	all   map[string]*keyedRequest
 	bytes int // of kept answers
 }
 
-// deed is what is known of a key.
-type deed struct {
+// keyedRequest is the record of a key.
+type keyedRequest struct {
 	At     time.Time `json:"at"`
-	Key    string    `json:"key"`   // digest of who and the key
-	Asked  string    `json:"asked"` // digest of what was asked for
+	Key    string    `json:"key"`   // digest of the caller and the key
+	Asked  string    `json:"asked"` // digest of the request
 	Over   bool      `json:"over,omitempty"`
-	Failed bool      `json:"failed,omitempty"` // and may be repeated
+	Failed bool      `json:"failed,omitempty"` // the request may be repeated
 	Kind   string    `json:"kind,omitempty"`   // content type of the answer
 	Answer []byte    `json:"answer,omitempty"`
 	Status int       `json:"status,omitempty"`   // of the answer; 0: 200
 	Where  string    `json:"location,omitempty"` // its Location
 	Large  bool      `json:"large,omitempty"`    // the answer was not kept
 
-	done chan struct{} // closed when it is over; nil if it was under way when a daemon ended
+	done chan struct{} // closed at the end; nil if it was in progress when a daemon ended
 }
 
-// How long keys are known, how many of them, and how much of answers. When there
-// are more, the oldest make place, down to an age at which nobody repeats a
-// request any more because an answer was lost.
+// Limits on the age of keys, their number, and the size of answers. Above them the oldest keys
+// are dropped, but none that is so young that a client may still repeat its request.
 const (
 	onceFor     = 24 * time.Hour
 	onceLeast   = 10 * time.Minute
@@ -64,13 +63,13 @@ const (
 	onceJournal = 256 << 20
 )
 
-const onceHint = "look whether it was done, then use another key"
+const onceHint = "check whether it was done, then use another key"
 
-// OpenOnce reads the journal called name, and makes it when there is none.
+// OpenOnce reads the journal called name, and creates it if it does not exist.
 func OpenOnce(fsys durable.FS, name string) (*Once, error) {
-	o := &Once{all: map[string]*deed{}}
+	o := &Once{all: map[string]*keyedRequest{}}
 	log, err := durable.OpenLog(fsys, name, func(rec []byte) error {
-		var d deed
+		var d keyedRequest
 		if err := json.Unmarshal(rec, &d); err != nil {
 			return err
 		}
@@ -95,9 +94,8 @@ func (o *Once) Close() error {
 	return o.log.Close()
 }
 
-// take puts a deed in the place of an older one. The caller holds mu, or is
-// OpenOnce.
-func (o *Once) take(d *deed) {
+// take replaces an older record of the same key. The caller holds mu, or is OpenOnce.
+func (o *Once) take(d *keyedRequest) {
 	if old := o.all[d.Key]; old != nil {
 		o.bytes -= len(old.Answer)
 		delete(o.all, d.Key)
@@ -108,7 +106,7 @@ func (o *Once) take(d *deed) {
 	}
 }
 
-// forget drops what is older than onceFor. The caller holds mu.
+// forget drops records older than onceFor. The caller holds mu.
 func (o *Once) forget(now time.Time) {
 	for _, d := range o.all {
 		if now.Sub(d.At) > onceFor {
@@ -117,22 +115,22 @@ func (o *Once) forget(now time.Time) {
 	}
 }
 
-// drop forgets a deed, unless it is under way. The caller holds mu.
-func (o *Once) drop(d *deed) {
+// drop forgets a record, unless its request is in progress. The caller holds mu.
+func (o *Once) drop(d *keyedRequest) {
 	if d.done == nil || d.Over {
 		o.bytes -= len(d.Answer)
 		delete(o.all, d.Key)
 	}
 }
 
-// room drops the oldest deeds until there is room for a tenth more, and reports
-// whether there is any. The caller holds mu.
+// room drops the oldest records until a tenth is free, and reports whether there is room. The
+// caller holds mu.
 func (o *Once) room(now time.Time) bool {
 	full := func(part int) bool { return len(o.all) >= onceKeys/10*part || o.bytes >= onceBytes/10*part }
 	if !full(10) {
 		return true
 	}
-	for _, d := range slices.SortedFunc(maps.Values(o.all), func(a, b *deed) int { return a.At.Compare(b.At) }) {
+	for _, d := range slices.SortedFunc(maps.Values(o.all), func(a, b *keyedRequest) int { return a.At.Compare(b.At) }) {
 		if !full(9) || now.Sub(d.At) < onceLeast {
 			break
 		}
@@ -141,7 +139,7 @@ func (o *Once) room(now time.Time) bool {
 	return !full(10)
 }
 
-// rewrite has the journal hold what is known, and no more.
+// rewrite compacts the journal.
 func (o *Once) rewrite() error {
 	return o.log.Rewrite(iter.Seq[[]byte](func(yield func([]byte) bool) {
 		for _, d := range o.all {
@@ -153,9 +151,9 @@ func (o *Once) rewrite() error {
 	}))
 }
 
-// begin returns a deed that is the caller's to do, or (mine false) one that is
-// over.
-func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *deed, mine bool, err error) {
+// begin returns a new record, with mine for a request that the caller runs, or that of an ended
+// request.
+func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *keyedRequest, mine bool, err error) {
 	const op = "daemon.Once"
 	for {
 		o.mu.Lock()
@@ -170,7 +168,7 @@ func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *deed, mine boo
 			if !o.room(now) {
 				n := len(o.all)
 				o.mu.Unlock()
-				return nil, false, cell.Errorf(cell.Limited, op, "send it without Idempotency-Key, or later", "cannot remember another key: %d are known from the last minutes", n)
+				return nil, false, cell.Errorf(cell.Limited, op, "send it without Idempotency-Key, or later", "cannot store another key: there are %d of the last minutes", n)
 			}
 			if o.log.Size() > onceJournal {
 				if err := o.rewrite(); err != nil {
@@ -178,7 +176,7 @@ func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *deed, mine boo
 					return nil, false, err
 				}
 			}
-			d = &deed{At: now, Key: key, Asked: asked, done: make(chan struct{})}
+			d = &keyedRequest{At: now, Key: key, Asked: asked, done: make(chan struct{})}
 			o.all[key] = d
 			o.mu.Unlock()
 			if err := o.keep(d); err != nil {
@@ -188,7 +186,7 @@ func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *deed, mine boo
 			return d, true, nil
 		case d.Asked != asked:
 			o.mu.Unlock()
-			return nil, false, cell.Errorf(cell.Conflict, op, "use another key for another request", "this Idempotency-Key came with another request before")
+			return nil, false, cell.Errorf(cell.Conflict, op, "use another key for another request", "this Idempotency-Key was used for another request")
 		case d.Over:
 			o.mu.Unlock()
 			if d.Large {
@@ -197,20 +195,20 @@ func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *deed, mine boo
 			return d, false, nil
 		case d.done == nil:
 			o.mu.Unlock()
-			return nil, false, cell.Errorf(cell.Conflict, op, onceHint, "this request was under way when the daemon ended, so whether it was done is not known")
+			return nil, false, cell.Errorf(cell.Conflict, op, onceHint, "this request was in progress when the daemon ended, so its outcome is unknown")
 		}
 		done := d.done
 		o.mu.Unlock()
 		select {
-		case <-done: // look again: if it failed, it is ours now
+		case <-done: // check again: if it failed, it is ours now
 		case <-gone:
 			return nil, false, cell.Errorf(cell.Interrupted, op, "", "interrupted")
 		}
 	}
 }
 
-// keep writes a deed to the journal.
-func (o *Once) keep(d *deed) error {
+// keep writes a record to the journal.
+func (o *Once) keep(d *keyedRequest) error {
 	b, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -218,9 +216,9 @@ func (o *Once) keep(d *deed) error {
 	return o.log.Append(b)
 }
 
-// end says what became of a deed: what was answered, or nil when it failed.
-func (o *Once) end(d *deed, answer *recorded) error {
-	next := &deed{At: d.At, Key: d.Key, Asked: d.Asked, Over: true, Failed: answer == nil, done: d.done}
+// end records the outcome of a request: its answer, or nil when it failed.
+func (o *Once) end(d *keyedRequest, answer *recorded) error {
+	next := &keyedRequest{At: d.At, Key: d.Key, Asked: d.Asked, Over: true, Failed: answer == nil, done: d.done}
 	if answer != nil {
 		next.Kind, next.Answer, next.Large = answer.kind, answer.body.Bytes(), answer.large
 		next.Status, next.Where = answer.status, answer.Header().Get("Location")
@@ -236,7 +234,7 @@ func (o *Once) end(d *deed, answer *recorded) error {
 // once answers a request that has a key.
 func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key string) {
 	fail := func(err error) {
-		if v := visitOf(r); v != nil {
+		if v := requestRecordOf(r); v != nil {
 			v.kind = string(cell.KindOf(err))
 		}
 		writeError(w, route.explain(r, err))
@@ -256,34 +254,34 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 		how += "\nrespond-async"
 	}
 	asked := digest(r.Method, r.URL.Path, r.URL.RawQuery, how, string(body))
-	deed, mine, err := d.cfg.Once.begin(digest(p.Name, p.Token, key), asked, r.Context().Done())
+	keyedRequest, mine, err := d.cfg.Once.begin(digest(p.Name, p.Token, key), asked, r.Context().Done())
 	if err != nil {
 		fail(err)
 		return
 	}
 	if !mine {
-		w.Header().Set("Content-Type", deed.Kind)
+		w.Header().Set("Content-Type", keyedRequest.Kind)
 		w.Header().Set("Idempotent-Replayed", "true")
-		if deed.Where != "" {
-			w.Header().Set("Location", deed.Where)
+		if keyedRequest.Where != "" {
+			w.Header().Set("Location", keyedRequest.Where)
 		}
-		if deed.Status != 0 {
-			w.WriteHeader(deed.Status)
+		if keyedRequest.Status != 0 {
+			w.WriteHeader(keyedRequest.Status)
 		}
-		w.Write(deed.Answer)
+		w.Write(keyedRequest.Answer)
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	_, tells := route.Out.(api.Token) // a secret is told once, and kept nowhere
+	_, tells := route.Out.(api.Token) // a secret is sent once, and stored nowhere
 	rec := &recorded{ResponseWriter: w, large: tells}
 	ok := false
-	defer func() { // also when the handler breaks off
+	defer func() { // also when the handler panics
 		var answer *recorded
 		if ok {
 			answer = rec
 		}
-		if err := d.cfg.Once.end(deed, answer); err != nil {
-			d.cfg.Log.Error("cannot keep what an Idempotency-Key stands for", "error", err)
+		if err := d.cfg.Once.end(keyedRequest, answer); err != nil {
+			d.cfg.Log.Error("cannot record an idempotency key", "error", err)
 		}
 	}()
 	ok = d.reply(rec, r, route)
@@ -328,14 +326,14 @@ func (w *recorded) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *recorded) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// OpenOnceOrNew is OpenOnce that goes on with an empty journal when the old one
-// is damaged: keys are a convenience, and the daemon is needed.
+// OpenOnceOrNew is OpenOnce that starts with an empty journal when the old one is damaged: keys
+// are a convenience, and the daemon is needed.
 func OpenOnceOrNew(fsys durable.FS, name string, log *slog.Logger) (*Once, error) {
 	o, err := OpenOnce(fsys, name)
 	if cell.KindOf(err) != cell.Corrupt {
 		return o, err
 	}
-	log.Error("the journal of idempotency keys is damaged: earlier keys are not known any more", "error", err)
+	log.Error("the journal of idempotency keys is damaged: earlier keys are lost", "error", err)
 	if err := errors.Join(fsys.Rename(name, name+".damaged"), fsys.SyncDir(".")); err != nil {
 		return nil, err
 	}
