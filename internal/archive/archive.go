@@ -1,9 +1,9 @@
-// Package archive copies files of a cell out of it and into it, as tar. It
-// trusts neither side: every path is resolved inside the cell's root, and of an
-// archive only files, folders and symlinks are taken.
+// Package archive copies files out of a cell and into it, as tar. It trusts neither side: every
+// path is resolved inside the cell's root, and from an archive only files, folders and symlinks
+// are taken.
 //
-// Beside that, Manage looks at files of a cell, and reads, writes, moves, removes
-// and watches single ones, with the same caution.
+// Manage describes, reads, writes, moves, removes and watches single files of a cell, with the
+// same caution.
 package archive
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Every path is resolved as a process of the cell would, inside its root:
-// symlinks lead to places of the cell, never out of it.
+// Every path is resolved as a process of the cell would, inside its root: symlinks lead to
+// places of the cell, never out of it.
 
 func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 	rel := strings.TrimPrefix(path.Clean("/"+p), "/")
@@ -32,16 +32,16 @@ func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 	}
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if len(rel) > linux.LongestPath {
-		// No process of the cell could give it as one path. It is resolved in
-		// pieces, and a symlink in one of them would begin at the wrong root.
+		// A path longer than the kernel takes is resolved in pieces. A symlink in one of them
+		// would be resolved from the wrong root, so none is allowed.
 		how.Resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	}
 	fd, err := linux.OpenBelow(int(root.Fd()), rel, &how)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: "/" + linux.Abridged(rel), Err: err}
 	}
-	// Who opens here is the keeper, whom /proc would tell and let do more
-	// than a process of the cell; a symlink may have led there.
+	// The keeper opens the file: /proc would describe the keeper and allow it more than a
+	// process of the cell, and a symlink may have led there.
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
 		unix.Close(fd)
@@ -50,11 +50,11 @@ func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/"+rel), nil
 }
 
-// owner is who written files belong to.
+// owner is the owner of written files.
 type owner struct{ uid, gid int }
 
-// Send writes what lies at p below root into a tar archive whose names begin
-// with p's last component.
+// Send writes the file or directory at p below root into a tar archive. The names begin with p's
+// last component.
 func Send(root *os.File, p string, w io.Writer) error {
 	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -68,8 +68,8 @@ func Send(root *os.File, p string, w io.Writer) error {
 	return t.Close()
 }
 
-// sendOne sends what at is, and closes a directory before it sends what is in it:
-// a tree may be deeper than descriptors last.
+// sendOne sends the open file at. It closes a directory before sending its contents: a tree may
+// be deeper than the number of descriptors.
 func sendOne(t *tar.Writer, root *os.File, p, name string, at *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(at.Fd()), &st); err != nil {
@@ -103,7 +103,7 @@ func sendOne(t *tar.Writer, root *os.File, p, name string, at *os.File) error {
 		if err := t.WriteHeader(h); err != nil {
 			return err
 		}
-		// A file that changes meanwhile is cut or padded to the size announced.
+		// A file that changes meanwhile is cut or padded to the announced size.
 		n, err := io.CopyN(t, f, st.Size)
 		if errors.Is(err, io.EOF) {
 			_, err = io.CopyN(t, zeros{}, st.Size-n)
@@ -130,7 +130,7 @@ func sendDir(t *tar.Writer, root *os.File, p, name string) error {
 	for _, n := range names {
 		at, err := openIn(root, path.Join(p, n), unix.O_PATH|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // gone meanwhile
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return err
@@ -144,8 +144,8 @@ func sendDir(t *tar.Writer, root *os.File, p, name string) error {
 	return nil
 }
 
-// Take extracts an archive below p, which is made if need be. What it makes
-// belongs to uid and gid.
+// Take extracts an archive below p, which it creates if missing. The new files belong to uid and
+// gid.
 func Take(root *os.File, p string, uid, gid int, r io.Reader) error {
 	who := owner{uid, gid}
 	base := path.Clean("/" + p)
@@ -181,7 +181,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 		return mkdirs(root, p, who)
 	case tar.TypeReg:
 		if bound.Sparse(h) {
-			return cell.Errorf(cell.Invalid, "archive", "send an archive without sparse files", "cannot copy %s: it has holes in the archive, which are no limit to its size", p)
+			return cell.Errorf(cell.Invalid, "archive", "send an archive without sparse files", "cannot copy %s: it is sparse in the archive, so its size has no bound", p)
 		}
 		return put(root, p, who, os.FileMode(mode), true, r)
 	case tar.TypeSymlink:

@@ -17,12 +17,11 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// maxListed bounds what one list names.
+// maxListed bounds the entries of one list.
 const maxListed = 100_000
 
-// Manage does what is asked with files below root. in has the bytes of
-// cell.FileWrite; out gets those of FileRead, else JSON: a FileInfo, or of
-// FileList and FileWatch a line for each.
+// Manage runs an action on files below root. in has the bytes of cell.FileWrite. out gets those
+// of FileRead, else JSON: a FileInfo, or a line for each entry of FileList and FileWatch.
 func Manage(root *os.File, a cell.FileAct, in io.Reader, out io.Writer, stop <-chan struct{}) error {
 	p, who := path.Clean("/"+a.Path), owner{a.UID, a.GID}
 	switch a.Act {
@@ -63,7 +62,7 @@ func Manage(root *os.File, a cell.FileAct, in io.Reader, out io.Writer, stop <-c
 	return json.NewEncoder(out).Encode(info)
 }
 
-// stat describes what is at p; of a symlink, itself and where it leads.
+// stat describes the file at p; for a symlink, itself and its target.
 func stat(root *os.File, p string) (info cell.FileInfo, err error) {
 	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -103,7 +102,7 @@ func typeOf(st *unix.Stat_t) string {
 	return cell.TypeOther
 }
 
-// namesIn are the names in a directory, sorted.
+// namesIn returns the names in a directory, sorted.
 func namesIn(root *os.File, p string, flags int) ([]string, error) {
 	d, err := openIn(root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
 	if errors.Is(err, unix.ENOTDIR) {
@@ -121,8 +120,7 @@ func namesIn(root *os.File, p string, flags int) ([]string, error) {
 	return names, nil
 }
 
-// list tells what is below a directory, down to a depth. Only the directory
-// itself may be a symlink.
+// list lists a directory down to a depth. Only the directory itself may be a symlink.
 func list(root *os.File, p string, depth int, to *json.Encoder) error {
 	left := maxListed
 	var walk func(p string, depth, flags int) error
@@ -134,10 +132,10 @@ func list(root *os.File, p string, depth int, to *json.Encoder) error {
 		for _, n := range names {
 			info, err := stat(root, path.Join(p, n))
 			if cell.KindOf(err) == cell.NotFound {
-				continue // gone meanwhile
+				continue // removed meanwhile
 			}
 			if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-				continue // what may not be looked at, such as /proc
+				continue // not accessible, such as /proc
 			}
 			if err != nil {
 				return err
@@ -152,7 +150,7 @@ func list(root *os.File, p string, depth int, to *json.Encoder) error {
 				err := walk(info.Path, depth-1, unix.O_NOFOLLOW)
 				switch {
 				case err == nil, cell.KindOf(err) == cell.NotFound, errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-				case errors.Is(err, unix.ELOOP): // it is a symlink by now
+				case errors.Is(err, unix.ELOOP): // it is a symlink now
 				default:
 					return err
 				}
@@ -163,8 +161,8 @@ func list(root *os.File, p string, depth int, to *json.Encoder) error {
 	return walk(p, depth, 0)
 }
 
-// move renames from to to, making the directories above that. Between file
-// systems of the cell it copies.
+// move renames from to to, and makes the directories above to. Between file systems of the cell
+// it copies.
 func move(root *os.File, from, to string, who owner) error {
 	if from == "/" || to == "/" {
 		return cell.Errorf(cell.Invalid, "archive.move", "", "cannot move %s to %s", from, to)
@@ -215,7 +213,7 @@ func rename(root *os.File, from, to string) error {
 	return nil
 }
 
-// remove takes away what is at p, with all that is in it. It follows nothing.
+// remove removes the file or directory at p with everything in it. It follows no symlink.
 func remove(root *os.File, p string) error {
 	if p == "/" {
 		return cell.Errorf(cell.Denied, "archive.remove", "", "cannot remove the cell's root")
@@ -257,8 +255,7 @@ func read(root *os.File, p string, limit int64, out io.Writer) error {
 	return err
 }
 
-// write makes a regular file of what comes: one that is there keeps its mode and
-// its owner.
+// write makes a regular file of in. An existing file keeps its mode and its owner.
 func write(root *os.File, p string, who owner, in io.Reader) error {
 	if p == "/" {
 		return cell.Errorf(cell.Invalid, "archive.write", "", "cannot write /: it is a directory")
@@ -269,7 +266,7 @@ func write(root *os.File, p string, who owner, in io.Reader) error {
 	return put(root, p, who, 0o644, false, in)
 }
 
-// regular refuses what is no regular file.
+// regular rejects everything but regular files.
 func regular(f *os.File, act, p string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

@@ -21,16 +21,16 @@ const watched = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED
 // maxWatched bounds the directories of one watch.
 const maxWatched = 8192
 
-// watcher follows the changes in directories, until its file is closed.
+// watcher watches directories until its file is closed.
 type watcher struct {
 	root  *os.File
 	f     *os.File // of inotify
-	all   bool     // directories below, too
+	all   bool     // also directories below
 	paths map[int]string
 	to    *json.Encoder
 }
 
-// watch tells what changes in a directory until stop is closed.
+// watch sends the changes in a directory until stop is closed.
 func watch(root *os.File, p string, all bool, to *json.Encoder, stop <-chan struct{}) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -69,8 +69,7 @@ func watch(root *os.File, p string, all bool, to *json.Encoder, stop <-chan stru
 	}
 }
 
-// add watches a directory, and those below it if all are wanted. Only the first
-// may be a symlink.
+// add watches a directory and, with all, those below it. Only the first may be a symlink.
 func (w *watcher) add(p string, flags int) error {
 	d, err := openIn(w.root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
 	if errors.Is(err, unix.ENOTDIR) {
@@ -83,7 +82,7 @@ func (w *watcher) add(p string, flags int) error {
 	if len(w.paths) >= maxWatched {
 		return cell.Errorf(cell.Invalid, "archive.watch", "watch a smaller part", "cannot watch %s: more than %d directories", p, maxWatched)
 	}
-	c, err := w.f.SyscallConn() // Fd would make it block
+	c, err := w.f.SyscallConn() // Fd would make it blocking
 	if err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func (w *watcher) add(p string, flags int) error {
 	return err
 }
 
-// events tells what a read of inotify's file says.
+// events sends the events of one read of the inotify file.
 func (w *watcher) events(b []byte) error {
 	for len(b) >= unix.SizeofInotifyEvent {
 		wd, mask, size := int(int32(binary.NativeEndian.Uint32(b))), binary.NativeEndian.Uint32(b[4:]), int(binary.NativeEndian.Uint32(b[12:]))
@@ -153,7 +152,7 @@ func (w *watcher) events(b []byte) error {
 	return nil
 }
 
-// forget ends the watches of a directory that is elsewhere now.
+// forget ends the watches of a directory that was moved away.
 func (w *watcher) forget(dir string) {
 	for wd, p := range w.paths {
 		if p == dir || strings.HasPrefix(p, dir+"/") {

@@ -12,14 +12,13 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// inMemory is how much of a file is kept in memory until all of it has come, in
-// bytes. What is larger waits in a file without a name.
+// inMemory bounds the part of a file that is kept in memory until all of it has arrived, in
+// bytes. A larger file is spooled to a file without a name.
 const inMemory = 1 << 20
 
-// put makes in the content of the regular file at p, whose directory exists. All of
-// it must have come before anything is changed: when it breaks off, because the
-// caller or the daemon is gone, there is no half of it. A file that was there keeps
-// its inode, its mode and its owner, unless mode is to be set.
+// put writes in into the regular file at p, in an existing directory. It changes nothing before
+// all of in has arrived: when in breaks off, no partial file is left. An existing file keeps its
+// inode, its mode and its owner, unless mode is to be set.
 func put(root *os.File, p string, who owner, mode os.FileMode, set bool, in io.Reader) error {
 	old, err := openIn(root, p, unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	switch {
@@ -36,7 +35,7 @@ func put(root *os.File, p string, who owner, mode os.FileMode, set bool, in io.R
 	var first bytes.Buffer
 	n, err := io.CopyN(&first, in, inMemory)
 	switch {
-	case err == io.EOF: // that was all
+	case err == io.EOF: // all bytes are in memory
 		in = &first
 	case err != nil:
 		return notInCell(fmt.Errorf("cannot write %s: %w", p, err))
@@ -53,9 +52,9 @@ func put(root *os.File, p string, who owner, mode os.FileMode, set bool, in io.R
 	return putInPlace(root, p, old, who, mode, set, in)
 }
 
-// spool waits until in has ended well and returns all of it again: from a file
-// without a name in the cell's /tmp, whose watchers alone could notice. Where there
-// can be none, in is returned as it is.
+// spool reads in to its end and returns its bytes again: from a file without a name in the
+// cell's /tmp, visible only to watchers there. If such a file is impossible, it returns in
+// unchanged.
 func spool(root *os.File, in io.Reader) (io.Reader, error) {
 	dir, err := openIn(root, "/tmp", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -77,7 +76,7 @@ func spool(root *os.File, in io.Reader) (io.Reader, error) {
 	return f, nil
 }
 
-// putInPlace writes into the file at p, which is made if old is nil.
+// putInPlace writes into the file at p, which it creates if old is nil.
 func putInPlace(root *os.File, p string, old *os.File, who owner, mode os.FileMode, set bool, in io.Reader) error {
 	f, made := old, false
 	if f == nil {
@@ -91,8 +90,8 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, mode os.FileMo
 		}
 		made = true
 	}
-	// What is written is another program: it does not run with rights that were given
-	// to the one before. The kernel would see to it, if this process could not keep them.
+	// The content may be another program, so set-id bits of the former one are removed. The
+	// kernel would remove them, if this process had no privilege to keep them.
 	if st, err := f.Stat(); err != nil {
 		return notInCell(err)
 	} else if st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {

@@ -1,6 +1,5 @@
-// Package backend is the isolation contract: what every technology that runs
-// cells promises. The conformance suite is in backend/backendtest; the
-// shortest implementation is backend/mem.
+// Package backend is the isolation contract that every technology for running cells fulfils. The
+// conformance suite is in backend/backendtest; the shortest implementation is backend/mem.
 package backend
 
 import (
@@ -17,33 +16,30 @@ import (
 // for concurrent use. Backends keep no state that Attach cannot rebuild from
 // the host after the daemon was killed.
 type Backend interface {
-	// Name is the backend's word in flags, records and errors.
+	// Name is the name of the backend in flags, records and errors.
 	Name() string
 
-	// Probe reports what works on this host and, for each thing that does
-	// not, why. It fails when the backend can't run at all here, with the
-	// reason and the remedy.
+	// Probe reports what works on this host and, for each ability that does not, why. It fails
+	// when the backend can't run at all here, with the reason and the remedy.
 	Probe(ctx context.Context) (Caps, error)
 
-	// Create makes spec ready for processes. When it fails, nothing remains
-	// on the host. A second Create of a living ID fails with cell.Exists. A
-	// limit that was asked for (spec.Asked) and can't be applied fails with
-	// cell.Unsupported; one that is only a default becomes a downgrade. A cell
-	// with spec.Network whose gateway can't be had is Unsupported, too: it is
-	// never made with less, nor with more.
+	// Create makes a cell for spec that is ready for processes. When it fails, nothing remains
+	// on the host. A second Create of a living ID fails with cell.Exists. An explicit limit
+	// (spec.Asked) that can't be applied fails with cell.Unsupported; a default one becomes a
+	// downgrade. Without the gateway that spec.Network needs it is Unsupported, too: a cell
+	// never gets less or more network.
 	Create(ctx context.Context, spec cell.Spec) (Instance, error)
 
-	// Attach returns the instance an earlier process created, or fails with
-	// cell.NotFound when it is gone. family is its spec's.
+	// Attach returns the instance that an earlier process created, or fails with cell.NotFound
+	// if it has ended. family is its spec's.
 	Attach(ctx context.Context, id, family cell.ID) (Instance, error)
 
-	// Living lists the cells that there are, whoever made them, so that those of
-	// whom nobody knows any more can be ended. A keeper that holds none is listed
-	// as the first of its family.
+	// Living lists the existing cells of all daemons, so that cells without a record can be
+	// ended. A keeper without cells is listed as the first cell of its family.
 	Living(ctx context.Context) ([]cell.Held, error)
 
-	// Leftovers removes what dead instances left on the host, and says what
-	// it was; with dry it only says.
+	// Leftovers removes the remains of dead instances from the host and names them; with dry it
+	// only names them.
 	Leftovers(ctx context.Context, dry bool) ([]string, error)
 }
 
@@ -51,69 +47,61 @@ type Backend interface {
 type Instance interface {
 	ID() cell.ID
 
-	// Assurance is what was measured when the cell was made.
+	// Assurance returns the measurements made when the cell was created.
 	Assurance() cell.Assurance
 
-	// Alive reports whether the process that holds the cell is there. It is asked
-	// before each command, and so quick. It is false only when that process is
-	// known to have ended: a cell for which it is false is taken down, and a shortage
-	// of descriptors or a late answer are no reason for that.
+	// Alive reports whether the process that holds the cell exists. It runs before each command,
+	// and so is quick. It is false only when that process is known to have ended, since the cell
+	// is then removed: neither a shortage of descriptors nor a late answer makes it false.
 	Alive(ctx context.Context) bool
 
-	// Start runs a process. logs are files for stdout, stderr and events,
-	// each may be nil; they are duplicated. name is new in this instance,
-	// else cell.Exists. A program that is not there fails with
-	// cell.NoSuchBinary, one that can't be executed with cell.NotRunnable, and a
-	// working directory that is not there with cell.NotFound.
+	// Start runs a process. logs are files for stdout, stderr and events, each may be nil; they
+	// are duplicated. name is new in this instance, else cell.Exists. A missing program fails
+	// with cell.NoSuchBinary, one that can't be executed with cell.NotRunnable, and a missing
+	// working directory with cell.NotFound.
 	Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (Process, error)
 
-	// Do is Start, Wait, reading what is kept of both streams (up to
-	// s.LogLimit each), and Forget, in one exchange where that is possible. The
-	// process's input is empty. It goes on when ctx ends: find it by its name.
+	// Do is Start, Wait, reading the kept output (up to s.LogLimit of each stream), and Forget,
+	// in one exchange where possible. The process's input is empty. It continues when ctx ends:
+	// find it by its name.
 	Do(ctx context.Context, name string, s cell.Start) (Done, error)
 
-	// Process returns one that was started earlier and not forgotten, or
-	// fails with cell.NotFound.
+	// Process returns a process that was started earlier and not forgotten, or fails with
+	// cell.NotFound.
 	Process(ctx context.Context, name string) (Process, error)
 
-	// KillAll ends all processes, for cause, and returns how many there were.
+	// KillAll ends all processes, for cause, and returns their number.
 	KillAll(ctx context.Context, cause string) (int, error)
 
-	// Freeze stops all processes where they are; Thaw lets them go on. Both
-	// may be repeated.
+	// Freeze pauses all processes; Thaw resumes them. Both may be repeated.
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
 
-	// ReadFiles sends what lies at a path inside the cell as a tar archive,
-	// and WriteFiles extracts one below a directory inside it. No symlink of
-	// the cell leads out of it.
+	// ReadFiles sends the file or directory at a path in the cell as a tar archive. WriteFiles
+	// extracts one below a directory in it. No symlink of the cell leads out of it.
 	ReadFiles(ctx context.Context, path string, w io.Writer) error
 	WriteFiles(ctx context.Context, path string, u cell.User, r io.Reader) error
 
-	// List returns all processes of the cell, or fails: a list that could not be read
-	// to its end is an error. NotFound says that the cell is gone.
+	// List returns all processes of the cell, or fails: an incomplete list is an error. NotFound
+	// says that the cell has ended.
 	List(ctx context.Context) ([]cell.ProcessInfo, error)
 
-	// Names are those of processes that were started and not forgotten, in no
-	// order.
+	// Names returns the names of the processes that were started and not forgotten, in no order.
 	Names(ctx context.Context) ([]string, error)
 	Stats(ctx context.Context) (cell.Stats, error)
 
-	// Govern replaces what the gateway of a cell goes by, as a whole and at
-	// once, also for connections that are open. A cell that was made without
-	// spec.Network has no gateway: Unsupported, as with backends that can't
-	// have one (Caps.Network); the same with Asked and Answer.
+	// Govern atomically replaces what the gateway of a cell enforces, also for open connections.
+	// A cell created without spec.Network has no gateway: Govern, Asked and Answer are
+	// Unsupported then, as with backends without gateways (Caps.Network).
 	Govern(ctx context.Context, g cell.Governance) error
 
-	// Asked returns the requests that wait for a person, and the version of
-	// that list, which grows with each change. It returns when the version is
-	// above since, and after half a minute at the latest, with what there is
-	// then; when ctx ends, with its cause.
+	// Asked returns the requests that wait for a person, and the version of that list, which
+	// grows with each change. It returns when the version is above since, after at most half a
+	// minute, or with the cause of ctx when ctx ends.
 	Asked(ctx context.Context, since int64) (list []cell.Asked, version int64, err error)
 
-	// Answer tells the gateway what a person said. An answer to what is not
-	// asked (any more) is NotFound, one to something else than was asked (by
-	// its digest) Conflict.
+	// Answer passes a person's decision to the gateway. For a request that does not wait (any
+	// more) it is NotFound, for another request than decided on (by its digest) Conflict.
 	Answer(ctx context.Context, a cell.Answered) error
 
 	// Refused counts what the cell was refused on the network since it was made.
@@ -144,7 +132,7 @@ type Instance interface {
 	// host but files under the spec's paths. Removing twice is no error.
 	Remove(ctx context.Context, cause string) error
 
-	// Close lets go of the instance, which lives on.
+	// Close releases the instance, which continues.
 	Close()
 }
 
@@ -153,7 +141,7 @@ type Process interface {
 	PID() int      // on the host; 0 if it has no number there
 	InnerPID() int // in the cell; 0 if that is not known
 
-	// Assurance adds what was measured in the process itself.
+	// Assurance returns the measurements made in the process itself, added to the cell's.
 	Assurance() cell.Assurance
 
 	// Attach returns the stream of the process, in frames of package api.
@@ -161,11 +149,11 @@ type Process interface {
 
 	Signal(ctx context.Context, sig string) error
 
-	// End asks the process to end, and makes it after a grace. Its exit will
-	// have this cause.
+	// End asks the process to end, and kills it after a grace period. Its exit will have this
+	// cause.
 	End(ctx context.Context, cause string) error
 
-	// Status says how it stands. Wait returns when it has ended.
+	// Status returns the state of the process. Wait returns when it has ended.
 	Status(ctx context.Context) (cell.Status, error)
 	Wait(ctx context.Context) (cell.Status, error)
 
@@ -173,7 +161,7 @@ type Process interface {
 	Forget(ctx context.Context) error
 }
 
-// Done is a process that has ended, and what is kept of its output.
+// Done is an ended process with its kept output.
 type Done struct {
 	Status         cell.Status
 	Stdout, Stderr []byte
@@ -182,14 +170,14 @@ type Done struct {
 // Offsets are positions in a process's output.
 type Offsets struct{ Stdout, Stderr int64 }
 
-// Attach says what a client that attaches to a process wants.
+// Attach configures a client's attachment to a process.
 type Attach struct {
 	Offsets        // from where it wants output
 	Input   bool   // its frames are passed on
 	Client  string // see proto.AttachRequest; "": it has no name
 
-	// Of a process with a terminal, where the backend can (else there is none of it):
-	Screen bool        // begin with what is on the screen, instead of at Offsets
+	// For a process with a terminal, where the backend can; otherwise ignored:
+	Screen bool        // begin with the screen, instead of at Offsets
 	Size   *api.Resize // of the client's own
 }
 
@@ -199,15 +187,15 @@ type Connector interface {
 	Link(ctx context.Context) (string, error)
 }
 
-// A Trier is a backend whose Probe, which is asked often, doesn't start all that a
-// cell needs. Try does: it makes a cell, runs a command in it and removes it, within
-// half a minute. When it fails, cells can't be had, and the error says why.
+// A Trier is a backend with a frequent Probe that doesn't start everything a cell needs. Try
+// makes a cell, runs a command in it and removes it, within half a minute. When it fails, cells
+// can't be made, and the error says why.
 type Trier interface {
 	Try(ctx context.Context) error
 }
 
-// Caps has one entry per optional ability: "" means present, anything else is
-// the sentence shown to the user.
+// Caps has one entry per optional ability: "" means present, anything else is the sentence shown
+// to the user.
 type Caps struct {
 	Isolation    string // separates cells from the host at all
 	Mounts       string // shows files at other places than they lie
@@ -216,8 +204,8 @@ type Caps struct {
 	Terminal     string // cell.Process.TTY
 	Memory       string // captures memory: Capturer
 	Eval         string // keeps an interpreter: Warmer
-	Fork         string // forks a sealed one
-	LiveBranch   string // forks a running one: Warmer.Branch
+	Fork         string // forks a sealed interpreter
+	LiveBranch   string // forks a running interpreter: Warmer.Branch
 	Freeze       string
 	MemoryLimit  string
 	CPULimit     string
@@ -225,11 +213,11 @@ type Caps struct {
 	DiskLimit    string // by a file system of limited size
 	ManyIDs      string // more users than the caller's own inside
 	Landlock     string
-	Network      string // spec.Network: cells that talk through a gateway
+	Network      string // spec.Network: cells with a network, through a gateway
 }
 
-// A Booter is a backend whose cells boot a kernel that can be chosen (cell.Spec.Kernel).
+// A Booter is a backend with cells that boot a chosen kernel (cell.Spec.Kernel).
 type Booter interface {
-	// CheckKernel says why a cell can't boot a kernel, before one is made.
+	// CheckKernel returns why a cell can't boot a kernel, before a cell is made.
 	CheckKernel(kernel string) error
 }

@@ -6,49 +6,45 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A Warmer is an instance that can keep an interpreter, evaluate in it, and
-// fork it. Backends whose Caps.Eval, Caps.Fork and Caps.LiveBranch are "" have
-// instances that implement it; what a single one of them is not able to do is
-// Unsupported, with the sentence of Caps.
+// A Warmer is an instance that can keep an interpreter, evaluate in it, and fork it. Backends
+// with empty Caps.Eval, Caps.Fork and Caps.LiveBranch have instances that implement it; what a
+// single instance can't do is Unsupported, with the sentence of Caps.
 type Warmer interface {
 	Instance
 
-	// Warm starts the cell's interpreter, evaluates the set-up and waits until
-	// the probe answers; out gets what it writes meanwhile. A cell has one
-	// interpreter: a second is Exists. When set-up or probe fail nothing of it
-	// remains, and the error (Invalid; Timeout, when w.Timeout is over) has the
-	// traceback.
+	// Warm starts the cell's interpreter, evaluates the set-up and waits until the probe
+	// succeeds; out gets the output meanwhile. A cell has one interpreter: a second is Exists.
+	// When set-up or probe fail nothing of it remains, and the error (Invalid; Timeout after
+	// w.Timeout) has the traceback.
 	Warm(ctx context.Context, w cell.Warm, out func(cell.Output)) (cell.Warmth, error)
 
-	// Warmth says how the interpreter stands; NotFound if there is none.
+	// Warmth returns the state of the interpreter; NotFound if there is none.
 	Warmth(ctx context.Context) (cell.Warmth, error)
 
-	// Eval evaluates code. One evaluation is under way at a time: a second
-	// waits, ctx bounds how long. When ctx ends during the evaluation it is
-	// interrupted. What the code does wrong is in the answer, not an error.
+	// Eval evaluates code. Evaluations run one at a time: a second waits until ctx ends. When
+	// ctx ends during the evaluation it is interrupted. Errors of the code are in the answer,
+	// and not errors of the call.
 	Eval(ctx context.Context, ev cell.Eval, out func(cell.Output)) (cell.Evaluated, error)
 
-	// Dismiss ends the interpreter and what it started, and returns when it has
-	// ended; another can be warmed then. Where Warmth.IsCell, everything in the
-	// cell has ended, and the cell is to be removed. While an evaluation is
-	// under way, or a branch, it is a Conflict; one that could not be
-	// interrupted and was given up is ended. Deaths doesn't tell of it.
+	// Dismiss ends the interpreter and its processes, and returns when they have ended; another
+	// can be warmed then. With Warmth.IsCell, everything in the cell has ended, and the caller
+	// removes the cell. During an evaluation or a branch it is a Conflict, but it ends an
+	// evaluation that could not be interrupted. Deaths doesn't report it.
 	Dismiss(ctx context.Context) error
 
-	// Seal makes the interpreter one that is only forked, and the cell's files
-	// immutable. What can't be forked safely is Unsupported, naming threads,
-	// processes, files: with the backend that can. It can't be undone, and may
-	// be repeated.
+	// Seal makes the interpreter one that is only forked, and the cell's files immutable. State
+	// that can't be forked safely is Unsupported, naming threads, processes, files, and the
+	// backend that can. It can't be undone, and may be repeated.
 	Seal(ctx context.Context) (cell.Warmth, error)
 
-	// Fork makes a cell out of a sealed interpreter, in the same family: its
-	// memory is the interpreter's, copied on write, everything else its own, as
-	// spec says. It has no identity yet and evaluates nothing before it is
-	// adopted. When it fails nothing of it remains. Many may be under way.
+	// Fork makes a cell from a sealed interpreter, in the same family: its memory is the
+	// interpreter's, copy-on-write, everything else its own, as in spec. It has no identity yet
+	// and evaluates nothing before it is adopted. When Fork fails nothing of it remains. Forks
+	// may run concurrently.
 	Fork(ctx context.Context, spec cell.Spec) (Warmer, error)
 
-	// Adopt gives a forked cell its identity, handles its hazards, and returns
-	// what was measured. It is called once. When it fails the cell is removed.
+	// Adopt gives a forked cell its identity, handles its hazards, and returns the measurements.
+	// It is called once. When it fails the cell is removed.
 	Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error)
 
 	// Branch forks the interpreter as it is, in the middle of its life; the
@@ -57,9 +53,9 @@ type Warmer interface {
 	// source leaves them. Live threads and processes other than the
 	// interpreter, writable shared mappings, deleted files that are open: each
 	// is a Conflict that names them; a family that is too deep is Unsupported.
-	// When Branch fails there are no branches. The source then goes on where it
-	// was, or, when the pause has a gap, over b.Self: what can fail after the
-	// source has gone on does not make it stand still again.
+	// When Branch fails there are no branches. The source then continues as
+	// it was or, when the pause has a gap, over b.Self: a failure after the source has
+	// continued does not pause it again.
 	Branch(ctx context.Context, b cell.Branching) ([]Warmer, cell.Pause, error)
 
 	// Limit lowers memory, processes and processors to l before Adopt, where l is not 0: a
@@ -77,28 +73,26 @@ type Warmer interface {
 	Deaths(ctx context.Context, since int64) (list []cell.Death, version int64, err error)
 }
 
-// A Capturer is an instance whose memory can be captured, with all that runs in
-// it. Backends whose Caps.Memory is "" have instances that implement it.
+// A Capturer is an instance with memory that can be captured, with all its processes. Backends
+// with an empty Caps.Memory have instances that implement it.
 type Capturer interface {
 	Instance
 
-	// Capture writes an image of what a frozen instance has in memory into dir, an
-	// empty directory of the caller's. A cell that is created with it as its
-	// Spec.Memory, and has the same files at the same places, is a copy of the
-	// instance: its processes go on where they were, once it is adopted. While its
-	// interpreter evaluates it is a Conflict. taken says how the memory was taken, in
-	// words; "" where there is one way alone.
+	// Capture writes an image of a frozen instance's memory into dir, an empty directory of the
+	// caller's. A cell that is created with it as its Spec.Memory, and has the same files at the
+	// same paths, is a copy of the instance: its processes continue once it is adopted. During
+	// an evaluation Capture is a Conflict. taken describes how the memory was captured; "" where
+	// there is one way alone.
 	Capture(ctx context.Context, dir string) (taken string, err error)
 
-	// Prepare begins to write an image into dir, an empty directory of the caller's, while
-	// the instance runs, so that Capture into the same one takes less time. It may do
-	// nothing. An image that was prepared is for the moment: a file of it may be a link to
-	// one that this process has in memory, and that ends with it or with the link. One that
-	// is brief is for nothing but copies that begin while this process lives: it need not
-	// hold what the instance itself has begun with.
+	// Prepare begins to write an image into dir, an empty directory of the caller's, while the
+	// instance runs, so that Capture into the same directory takes less time. It may do nothing.
+	// A prepared image is short-lived: a file of it may be a link to one that this process has
+	// in memory, which ends with the process or the link. A brief image is only for copies that
+	// begin while this process lives: it may lack what the instance itself began with.
 	Prepare(ctx context.Context, dir string, brief bool) error
 
-	// Adopt gives a copy its identity, handles its hazards, lets it go on, and
-	// returns what was measured. It is called once.
+	// Adopt gives a copy its identity, handles its hazards, resumes it, and returns the
+	// measurements. It is called once.
 	Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error)
 }

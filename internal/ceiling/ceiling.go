@@ -1,7 +1,7 @@
-// Package ceiling is about what callers may have: defaults and maxima of a cell, how many
-// cells there are at once, and how long paused ones are kept, for each door, token and
-// label. It is pure: the operator's file and who asks in; what holds for them, and who said
-// so, out. Counting and waiting are the engine's.
+// Package ceiling computes the bounds of callers: defaults and maxima of a cell, the number of
+// cells at once, and how long paused ones are kept, for each door, token and label. It is pure:
+// from the operator's file and a caller it derives the bounds and where each is set. The engine
+// counts and waits.
 package ceiling
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// Doors, by which cells are asked for.
+// Doors, by which callers ask for cells.
 const (
 	Local = "local" // the unix socket: the command line of the daemon's user
 	REST  = "rest"  // TCP, and tokens on the unix socket
@@ -27,20 +27,20 @@ const (
 	MCP   = "mcp"
 )
 
-// Doors are all of them.
+// Doors lists all doors.
 func Doors() []string { return []string{Local, REST, E2B, MCP} }
 
-// Path is where the operator's file is, when nothing else is said.
+// Path is the default path of the operator's file.
 const Path = "/etc/pando/ceilings.yaml"
 
-// builtIn is who set what no file says.
+// builtIn is the origin of rules that no file sets.
 const builtIn = "built in"
 
 // none lifts a bound.
 const none = "none"
 
-// Limits are a cell's; 0 is none. CPUs are cores, Memory, Disk and Egress bytes (Egress of
-// one run), PIDs processes and threads.
+// Limits are limits of a cell; 0 is unlimited. CPUs are cores, Memory, Disk and Egress bytes
+// (Egress of one run), PIDs processes and threads.
 type Limits struct {
 	CPUs   float64
 	Memory int64
@@ -52,7 +52,7 @@ type Limits struct {
 // Names of limits, as in policies.
 func Names() []string { return []string{"cpus", "memory", "pids", "disk", "egress"} }
 
-// Get is one of them as a number.
+// Get returns a limit by name.
 func (l Limits) Get(name string) float64 {
 	switch name {
 	case "cpus":
@@ -97,7 +97,7 @@ func Text(name string, v float64) string {
 	return policy.FormatSize(int64(v))
 }
 
-// A Scope is whom something holds for.
+// A Scope is the object of a rule.
 type Scope struct {
 	Kind string // "door", "token" or "label"
 	Name string
@@ -105,7 +105,7 @@ type Scope struct {
 
 func (s Scope) String() string { return s.Kind + " " + s.Name }
 
-// A rule is what is said for one scope. What is nil is not said.
+// A rule is the settings of one scope; nil is unset.
 type rule struct {
 	dflt, max              map[string]float64
 	cells                  *int
@@ -121,19 +121,19 @@ type Set struct {
 	Queue Queue
 }
 
-// Queue is how requests wait for cells beyond a number at once.
+// Queue bounds the requests that wait for cells to end.
 type Queue struct {
-	Length int           // how many requests wait at most
-	Wait   time.Duration // how long one waits at most
+	Length int           // maximum number of waiting requests
+	Wait   time.Duration // maximum time of waiting
 }
 
-// What a queue has when nothing is said.
+// The default queue.
 const (
 	queueLength = 64
 	queueWait   = 20 * time.Second
 )
 
-// maxKeep bounds how long something is kept.
+// maxKeep bounds how long a cell is kept.
 const maxKeep = 100 * 365 * 24 * time.Hour
 
 // File is the operator's file. All values are texts; none lifts a bound.
@@ -151,15 +151,15 @@ type FileQueue struct {
 	Wait   string `yaml:"wait"`
 }
 
-// Rule is what a file says for one door, token or label.
+// Rule is a file's settings for one door, token or label.
 type Rule struct {
-	Default FileLimits `yaml:"default"` // of a cell that asks for nothing
+	Default FileLimits `yaml:"default"` // of a cell that requests nothing
 	Max     FileLimits `yaml:"max"`     // of any cell
-	Cells   string     `yaml:"cells"`   // how many there are at once that are not paused
-	Keep    string     `yaml:"keep"`    // how long a paused or stopped one is kept: 30d, 12h
+	Cells   string     `yaml:"cells"`   // number of cells that are not paused
+	Keep    string     `yaml:"keep"`    // how long a paused or stopped cell is kept: 30d, 12h
 }
 
-// FileLimits are limits in the words of policies.
+// FileLimits are limits with the keys of policies.
 type FileLimits struct {
 	CPUs   string `yaml:"cpus"`
 	Memory string `yaml:"memory"`
@@ -168,8 +168,8 @@ type FileLimits struct {
 	Egress string `yaml:"egress"`
 }
 
-// BuiltIn is what holds when no file says anything: programs' doors have bounds that leave
-// a host its life, and people's have none.
+// BuiltIn is the rules without a file: the doors of programs have bounds that keep a host
+// usable, and those of people have none.
 func BuiltIn(h policy.Host) *Set {
 	size := func(n int64) string { return strconv.FormatInt(n>>20, 10) + "M" }
 	program := func(cells string) Rule {
@@ -182,29 +182,29 @@ func BuiltIn(h policy.Host) *Set {
 	}
 	f := File{Version: 1, Doors: map[string]Rule{E2B: program("1000"), MCP: program("200")}}
 	s := &Set{rules: map[Scope]*rule{}, Queue: Queue{queueLength, queueWait}}
-	if err := s.add(&f, builtIn); err != nil { // a defect of the lines above, which the test finds
+	if err := s.add(&f, builtIn); err != nil { // a bug in the lines above, which the test finds
 		panic(err)
 	}
 	return s
 }
 
-// Parse reads an operator's file over what is built in.
+// Parse reads an operator's file over the built-in rules.
 func Parse(name string, text []byte, h policy.Host) (*Set, error) {
 	var f File
 	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
-		return nil, cell.Errorf(cell.Invalid, "ceiling.Parse", "see docs/howto/operate.md for what a file of ceilings says", "cannot read %s: %w", name, err)
+		return nil, cell.Errorf(cell.Invalid, "ceiling.Parse", "see docs/howto/operate.md for the format of the file", "cannot read %s: %w", name, err)
 	}
 	if f.Version != 1 {
-		return nil, cell.Errorf(cell.Invalid, "ceiling.Parse", "begin it with: version: 1", "cannot read %s: version %d is none that is known", name, f.Version)
+		return nil, cell.Errorf(cell.Invalid, "ceiling.Parse", "begin it with: version: 1", "cannot read %s: version %d is unknown", name, f.Version)
 	}
 	s := BuiltIn(h)
 	return s, s.add(&f, name)
 }
 
-// add puts the rules of a file over those that there are.
+// add merges the rules of a file over the existing ones.
 func (s *Set) add(f *File, from string) error {
 	bad := func(where, format string, args ...any) error {
-		return cell.Errorf(cell.Invalid, "ceiling.Parse", "see docs/howto/operate.md for what a file of ceilings says", "cannot read %s: %s: %s", from, where, fmt.Sprintf(format, args...))
+		return cell.Errorf(cell.Invalid, "ceiling.Parse", "see docs/howto/operate.md for the format of the file", "cannot read %s: %s: %s", from, where, fmt.Sprintf(format, args...))
 	}
 	if f.Queue.Length != "" {
 		n, err := number(f.Queue.Length)
@@ -256,7 +256,7 @@ func (s *Set) add(f *File, from string) error {
 	return nil
 }
 
-// take puts what a file says over the rule.
+// take merges a file's rule over the existing one.
 func (r *rule) take(f Rule, from string) error {
 	for _, part := range []struct {
 		what string
@@ -292,7 +292,7 @@ func (r *rule) take(f Rule, from string) error {
 	return nil
 }
 
-// limit reads one limit; 0 for none.
+// limit parses one limit; 0 for none.
 func limit(name, text string) (float64, error) {
 	if text == none {
 		return 0, nil
@@ -308,7 +308,7 @@ func limit(name, text string) (float64, error) {
 	return float64(n), err
 }
 
-// number reads a number of cells or requests; 0 for none.
+// number parses a number of cells or requests; 0 for none.
 func number(text string) (int, error) {
 	if text == none {
 		return 0, nil
@@ -320,7 +320,7 @@ func number(text string) (int, error) {
 	return int(n), nil
 }
 
-// period reads a time; 0 for none.
+// period parses a duration; 0 for none.
 func period(text string) (time.Duration, error) {
 	if text == none {
 		return 0, nil
@@ -337,33 +337,33 @@ func period(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// A Caller is who asks: by which door, with which token (its id and name; "" for none),
-// for a cell with which labels.
+// A Caller is a door, a token (its id and name; "" for none) and the labels of the requested
+// cell.
 type Caller struct {
 	Door, Token, TokenName string
 	Labels                 map[string]string
 }
 
-// Bounds are what holds for a caller.
+// Bounds are the bounds of a caller.
 type Bounds struct {
-	Default   Limits            // of a cell that asks for nothing; 0 where nothing is said
-	DefaultBy map[string]string // limit → who said so: "door e2b, built in"
-	Max       Limits            // 0 where nothing bounds
-	By        map[string]string // limit → who set its maximum
+	Default   Limits            // of a cell that requests nothing; 0 is unset
+	DefaultBy map[string]string // limit → its origin: "door e2b, built in"
+	Max       Limits            // 0 is unbounded
+	By        map[string]string // limit → origin of its maximum
 	Counts    []Count
-	Keep      time.Duration // how long a paused cell is kept; 0 for ever
-	KeepBy    string        // who said so
+	Keep      time.Duration // how long a paused cell is kept; 0: unlimited
+	KeepBy    string        // its origin
 }
 
-// A Count is how many cells there are at once in a scope.
+// A Count is the number of cells at once in a scope.
 type Count struct {
 	Scope Scope
 	Most  int
 	By    string
 }
 
-// For is what holds for a caller. Of several maxima the least counts, of several defaults
-// that of the label, then that of the token. nil has no bounds.
+// For returns the bounds of a caller. The least maximum counts; of defaults that of the label,
+// then that of the token. A nil Set has no bounds.
 func (s *Set) For(c Caller) (b Bounds) {
 	if s == nil {
 		return b
@@ -400,7 +400,7 @@ func (s *Set) For(c Caller) (b Bounds) {
 	return b
 }
 
-// Of reports whether a scope is one of a caller.
+// Of reports whether a scope applies to a caller.
 func (s Scope) Of(c Caller) bool {
 	switch s.Kind {
 	case "door":
@@ -413,16 +413,16 @@ func (s Scope) Of(c Caller) bool {
 	return ok && got == v
 }
 
-// Whole is what is said for one scope, for people.
+// Whole is the rule of one scope, for people.
 type Whole struct {
 	Scope
 	Default, Max Limits
-	Cells        int // at once; 0 for any number
+	Cells        int // at once; 0 is unlimited
 	Keep         time.Duration
 	By           string
 }
 
-// List is everything that is said, doors first.
+// List returns all rules, doors first.
 func (s *Set) List() (out []Whole) {
 	if s == nil {
 		return nil

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	askFor     = 10 * time.Minute // unless the policy says how long
+	askFor     = 10 * time.Minute // unless the policy sets another time
 	maxAsked   = 64               // questions that wait for a person
 	maxHeld    = 256              // connections and requests that wait for an answer
 	maxAnswers = 1024
-	maxNew     = 128 // questions within a minute: each is recorded, and told to the person
+	maxNew     = 128 // questions within a minute: each is recorded, and shown to the person
 )
 
-// Bind is the digest that an answer is bound to: the sum of what was asked for
-// and of the policy that asked.
+// Bind returns the digest that an answer is bound to: that of the request and of the policy that
+// asks.
 func Bind(a cell.Access, policy cell.Digest) cell.Digest {
 	b, err := json.Marshal(struct {
 		Access cell.Access `json:"access"`
@@ -32,23 +32,22 @@ func Bind(a cell.Access, policy cell.Digest) cell.Digest {
 	return cell.Sum(b)
 }
 
-// asks are the questions that wait for a person, and the answers that are still
-// good.
+// asks are the questions that wait for a person, and the answers that are still valid.
 type asks struct {
 	g *Gateway
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []*question
 	held    int
 	answers []cell.Answered
-	used    map[string]bool // answers that were good once, by the id of the question
+	used    map[string]bool // answers for one request that were used, by the id of the question
 	changed chan struct{}   // closed and replaced when waiting has changed
 	closed  bool
-	minute  time.Time // since when questions are counted
+	minute  time.Time // start of the minute in which questions are counted
 	fresh   int
 }
 
-// question is one that waits. All that would do the same wait together.
+// question is one question. All requests for the same wait together.
 type question struct {
 	cell.Asked
 	waiters []chan cell.Answered
@@ -58,14 +57,14 @@ func newAsks(g *Gateway) *asks {
 	return &asks{g: g, changed: make(chan struct{}), used: map[string]bool{}}
 }
 
-// news tells who watches. a.mu is held.
+// news wakes watchers. a.mu is held.
 func (a *asks) news() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
 
-// Asked returns what waits for a person, oldest first, and a channel that is
-// closed when that has changed.
+// Asked returns the waiting questions, oldest first, and a channel that is closed at the next
+// change.
 func (g *Gateway) Asked() (list []cell.Asked, changed <-chan struct{}) {
 	g.asks.mu.Lock()
 	defer g.asks.mu.Unlock()
@@ -75,9 +74,8 @@ func (g *Gateway) Asked() (list []cell.Asked, changed <-chan struct{}) {
 	return list, g.asks.changed
 }
 
-// Answer is what a person said. An answer is good for exactly what was asked
-// under the policy that asked: "once" for one request, "run" and "time" until it
-// expires or is governed away.
+// Answer applies a person's decision. It is valid for exactly the request and the policy that
+// asked: "once" for one request, "run" and "time" until it expires or is governed away.
 func (g *Gateway) Answer(ans cell.Answered) error {
 	invalid := func(kind cell.Kind, hint, format string, args ...any) error {
 		return cell.Errorf(kind, "gateway.Answer", hint, "cannot answer %s: %w", ans.Ask.ID, fmt.Errorf(format, args...))
@@ -89,12 +87,12 @@ func (g *Gateway) Answer(ans cell.Answered) error {
 		return invalid(cell.Invalid, "choose once, run or time", "%q is no scope", ans.Scope)
 	}
 	if ans.Scope == "time" && ans.Expires.IsZero() {
-		return invalid(cell.Invalid, "say until when", "the answer says not until when it is good")
+		return invalid(cell.Invalid, "say until when", "the answer has no expiry")
 	}
 	if !ans.Expires.IsZero() && time.Now().After(ans.Expires) {
 		return invalid(cell.Conflict, "answer anew", "the answer has expired")
 	}
-	l := g.law.Load()
+	l := g.inForce.Load()
 	if ans.Ask.Policy != l.policy {
 		return invalid(cell.Conflict, "look at what is asked now", "another policy is in force than the one that asked")
 	}
@@ -106,7 +104,7 @@ func (g *Gateway) Answer(ans cell.Answered) error {
 	defer a.mu.Unlock()
 	i := slices.IndexFunc(a.waiting, func(q *question) bool { return q.ID == ans.Ask.ID })
 	if i < 0 {
-		return invalid(cell.NotFound, "look at what is asked now", "nothing waits for it any more")
+		return invalid(cell.NotFound, "look at what is asked now", "the request does not wait any more")
 	}
 	q := a.waiting[i]
 	if q.Digest != ans.Ask.Digest {
@@ -141,9 +139,9 @@ func (a *asks) keep(ans cell.Answered) {
 	a.answers = append(a.answers, ans)
 }
 
-// restore replaces the answers by those that a governance brings.
+// restore replaces the answers by those of a governance.
 func (a *asks) restore(list []cell.Answered) {
-	l := a.g.law.Load()
+	l := a.g.inForce.Load()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.answers = nil
@@ -152,7 +150,7 @@ func (a *asks) restore(list []cell.Answered) {
 			a.keep(ans)
 		}
 	}
-	// Who asks under a policy that is in force no more gets no answer.
+	// A request under a policy that is no longer in force gets no answer.
 	moved := false
 	a.waiting = slices.DeleteFunc(a.waiting, func(q *question) bool {
 		if q.Policy == l.policy {
@@ -169,7 +167,7 @@ func (a *asks) restore(list []cell.Answered) {
 	}
 }
 
-// find takes an answer that is there already. a.mu is held.
+// find returns an earlier valid answer. a.mu is held.
 func (a *asks) find(d cell.Digest) (ans cell.Answered, ok bool) {
 	now := time.Now()
 	for i, o := range a.answers {
@@ -188,9 +186,9 @@ func (a *asks) find(d cell.Digest) (ans cell.Answered, ok bool) {
 	return ans, false
 }
 
-// ask holds the caller until a person has answered, the question expires, or ctx
-// ends. It returns the id of the question and the decision, which it has told.
-func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision, conn string) (id string, out cell.Decision) {
+// ask blocks the caller until a person decides, the question expires, or ctx ends. It returns
+// the id of the question and the decision, after emitting it.
+func (a *asks) ask(ctx context.Context, l *compiledPolicy, acc cell.Access, d cell.Decision, conn string) (id string, out cell.Decision) {
 	id = cell.NewRequestID()
 	digest := Bind(acc, l.policy)
 	told := func(d cell.Decision) (string, cell.Decision) {
@@ -212,7 +210,7 @@ func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision
 		return deny("the cell's network has ended")
 	case a.held >= maxHeld:
 		a.mu.Unlock()
-		return deny("too much waits for a person already")
+		return deny("too many requests wait for a person already")
 	}
 	i := slices.IndexFunc(a.waiting, func(q *question) bool { return q.Digest == digest })
 	var q *question
@@ -221,7 +219,7 @@ func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision
 	} else {
 		if len(a.waiting) >= maxAsked {
 			a.mu.Unlock()
-			return deny("too much waits for a person already")
+			return deny("too many requests wait for a person already")
 		}
 		now := time.Now()
 		if now.Sub(a.minute) > time.Minute {
@@ -229,7 +227,7 @@ func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision
 		}
 		if a.fresh++; a.fresh > maxNew {
 			a.mu.Unlock()
-			return deny("too much was asked for within a minute")
+			return deny("too many requests were made within a minute")
 		}
 		q = &question{Asked: cell.Asked{ID: id, Cell: a.g.cfg.Cell, Access: acc, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin,
 			Policy: l.policy, Digest: digest, At: now, Expires: now.Add(l.askFor)}}
@@ -253,9 +251,9 @@ func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision
 		a.mu.Unlock()
 		return told(answered(d, ans))
 	case <-timer.C:
-		reason = "nobody answered in time"
+		reason = "no decision in time"
 	case <-ctx.Done():
-		reason = "whoever asked has given up"
+		reason = "the caller has given up"
 	}
 	a.mu.Lock()
 	a.held--
@@ -274,7 +272,7 @@ func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision
 	return deny(reason)
 }
 
-// answered is the decision after a person has answered.
+// answered returns the decision of a person.
 func answered(d cell.Decision, ans cell.Answered) cell.Decision {
 	d.Effect, d.By = ans.Effect, "person"
 	d.Reason = fmt.Sprintf("%s by %s", map[cell.Effect]string{cell.Allow: "allowed", cell.Deny: "denied"}[ans.Effect], ans.By)
@@ -284,7 +282,7 @@ func answered(d cell.Decision, ans cell.Answered) cell.Decision {
 	return d
 }
 
-// close denies what waits.
+// close denies the waiting questions.
 func (a *asks) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,12 +6,11 @@ import (
 	"sync"
 )
 
-// This file knows how authentication looks: the names of headers, parameters and
-// cookies that carry it, and the shapes of tokens.
+// This file recognises authentication: the names of headers, parameters and cookies that carry
+// it, and the shapes of tokens.
 
-// plainName is a name without case, separators and the digits at its end: all of
-// X-Api-Key, x_api_key and apiKey2 are one name for some servers. The suffix -bin
-// marks binary metadata in gRPC.
+// plainName returns a name without case, separators and final digits: X-Api-Key, x_api_key and
+// apiKey2 are one name for some servers. The suffix -bin marks binary metadata in gRPC.
 func plainName(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(name), "-bin")
 	name = strings.Map(func(r rune) rune {
@@ -27,14 +26,14 @@ func plainName(name string) string {
 var authNames = set("key", "token", "pass", "pwd", "sig", "sid", "login", "ticket", "session", "sessionid", "awsaccesskeyid", "ossaccesskeyid", "googleaccessid",
 	"keypairid", "remoteuser", "xremoteuser", "xforwardeduser", "xforwardedclientcert", "xclientcert", "xjfrogartapi", "xhoneycombteam", "clientassertion", "xamzalgorithm", "sharedkeylite")
 
-// harmlessNames are names that a rule of authName would take for authentication.
+// harmlessNames are exceptions from the rules of authName.
 var harmlessNames = set("authority", "npmauthtype", "npmsession", "mcpsessionid", "vscodesessionid", "anthropicdangerousdirectbrowseraccess", "acceptsignature",
 	"cookieenabled", "npmotp", "tokens", "maxtokens")
 
 var (
 	authParts = []string{"apikey", "secret", "passw", "passphrase", "credential", "signature", "jwt", "bearer", "accesskey", "privatekey", "sharedaccess", "cookie", "dpop", "sessiontoken", "macaroon", "biscuit", "assertion"}
-	// What ends so is authentication, unless what is before says that it is a
-	// key or a token of another kind.
+	// Names with these endings are authentication, unless the part before marks a key or a token
+	// of another kind.
 	authEnds      = []string{"token", "key", "sig", "pwd", "sessionid", "session"}
 	harmlessKinds = []string{"idempotency", "websocket", "surrogate", "cache", "partition", "primary", "foreign", "public", "sort", "order", "start", "end", "range", "hash", "row", "object", "shard", "routing", "dedup",
 		"page", "next", "prev", "previous", "continuation", "continue", "sync", "cursor", "resume", "skip", "csrf", "xsrf", "max", "min"}
@@ -74,15 +73,15 @@ func authName(name string) bool {
 	return false
 }
 
-// isSession reports whether a name is that of a session, whose value may be a
-// mere label: agents number their conversations so.
+// isSession reports whether a name is that of a session, which may be a mere label: agents
+// number their conversations so.
 func isSession(name string) bool {
 	n := plainName(name)
 	return strings.HasSuffix(n, "sessionid") || strings.HasSuffix(n, "session")
 }
 
-// shape is a regular expression that is compiled when it is first needed, since every
-// pando process pays for what packages do before main.
+// shape is a regular expression that is compiled on first use, since every pando process pays
+// for package initialisation.
 func shape(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
@@ -96,8 +95,7 @@ var (
 	longRun    = shape(`[A-Za-z0-9]{20,}`)
 )
 
-// looksRandom reports whether a text has a run as tokens have: letters and digits,
-// 20 or more, without anything between.
+// looksRandom reports whether a text has a run of 20 or more letters and digits, as tokens have.
 func looksRandom(text string) bool {
 	for _, run := range longRun().FindAllString(text, -1) {
 		if letters().MatchString(run) && digits().MatchString(run) {
@@ -107,8 +105,8 @@ func looksRandom(text string) bool {
 	return false
 }
 
-// mayBeRandom reports whether headers of this name have random values that are no
-// keys: numbers of requests and traces, digests, what programs say of themselves.
+// mayBeRandom reports whether headers of this name have random values that are no keys: ids of
+// requests and traces, digests, user agents.
 func mayBeRandom(name string) bool {
 	n := plainName(name)
 	if n == "b" || harmlessNames[n] { // b3, of Zipkin
@@ -127,8 +125,8 @@ func mayBeRandom(name string) bool {
 	return false
 }
 
-// edgeCookies are those by which balancers and filters before a host keep their
-// clients apart. They say nothing about an account.
+// edgeCookies are cookies by which balancers and filters before a host tell clients apart. They
+// identify no account.
 var edgeCookies = set("__cf_bm", "_cfuvid", "cf_clearance", "__cflb", "__cfruid", "AWSALB", "AWSALBCORS", "AWSALBTG", "AWSALBTGCORS", "GCLB", "ARRAffinity", "ARRAffinitySameSite")
 
 // authSchemes are the words that may stand before a placeholder.

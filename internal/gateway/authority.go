@@ -27,8 +27,8 @@ const (
 	maxLeaves     = 1024
 )
 
-// NewAuthority makes the certificate authority of a lineage of cells: a key of
-// its own, that signs for hosts and for nothing else.
+// NewAuthority makes the certificate authority of a lineage of cells: a key of its own, for
+// signing certificates of hosts alone.
 func NewAuthority(name string) (cell.Authority, error) {
 	fail := func(err error) (cell.Authority, error) {
 		return cell.Authority{}, cell.Errorf(cell.Internal, "gateway.NewAuthority", "", "cannot make a certificate authority: %w", err)
@@ -63,15 +63,15 @@ func newSerial() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// commonName cuts a name to what X.520 allows.
+// commonName cuts a name to the limit of X.520.
 func commonName(s string) string { return s[:min(len(s), 64)] }
 
-// signer makes certificates for the hosts whose connections are opened.
+// signer makes certificates for the hosts of opened connections.
 type signer struct {
 	ca  *x509.Certificate
 	key any
 
-	leafKey *ecdsa.PrivateKey // of all leaves: it doesn't leave the keeper
+	leafKey *ecdsa.PrivateKey // of all leaves: it stays in the keeper
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate
@@ -84,7 +84,7 @@ func newSigner(a cell.Authority) (*signer, error) {
 	}
 	s := &signer{ca: pair.Leaf, key: pair.PrivateKey, leaves: map[string]*tls.Certificate{}}
 	if !s.ca.IsCA {
-		return nil, errors.New("the authority is none: its certificate can't sign")
+		return nil, errors.New("its certificate is not that of an authority")
 	}
 	s.leafKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	return s, err

@@ -20,12 +20,12 @@ func (c *counter) add(g *Gateway, n int64) bool {
 	return g.account(n)
 }
 
-// countedBody is a request's body on its way out.
+// countedBody is the body of a request to the outside.
 type countedBody struct {
 	io.ReadCloser
 	x  *exchange
 	n  *counter
-	in *http.Request // its trailers are there at the end
+	in *http.Request // its trailers are complete at the end
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
@@ -34,7 +34,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	if err == io.EOF && b.in != nil {
 		count += headerSize(b.in.Trailer)
 		if d, no := b.x.trailers(b.in.Trailer); no {
-			return 0, &denied{b.x.access, d} // which ends the request before its end
+			return 0, &denied{b.x.access, d} // which ends the request early
 		}
 		b.in = nil
 	}
@@ -44,7 +44,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// countedReader is a response's body on its way in.
+// countedReader is the body of a response.
 type countedReader struct {
 	io.Reader
 	n *counter
@@ -56,7 +56,7 @@ func (b *countedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// duplex is the outside's end of a connection in which HTTP is over.
+// duplex is the outside end of an upgraded connection.
 type duplex struct {
 	io.Reader
 	to io.ReadWriteCloser

@@ -13,43 +13,43 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// conn is one TCP connection of the cell's.
+// conn is one TCP connection of the cell.
 type conn struct {
 	g        *Gateway
 	id       string
 	request  string // id of the decision that allowed it
 	access   cell.Access
 	decision cell.Decision
-	policy   cell.Digest // by which it was decided
-	refused  *refusal    // of a connection to a denied name: it is answered here
+	policy   cell.Digest // the policy of the decision
+	refused  *refusal    // of a connection to a denied name: the gateway answers it itself
 	started  time.Time
 
 	ep tcpip.Endpoint
 	wq *waiter.Queue
-	in net.Conn // towards the cell
+	in net.Conn // to the cell
 
 	sent, received atomic.Int64
-	hungUp         atomic.Bool // the cell has sent all it will
+	hungUp         atomic.Bool // the cell has ended its direction
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	out    net.Conn   // dialled ahead or passed through
-	addr   netip.Addr // that was dialled
-	proxy  proxyAddr  // or what was asked to
+	addr   netip.Addr // the dialled address
+	proxy  proxyAddr  // the proxy that the connection goes through
 	scheme string     // "https", "http", "" for neither
 	opened bool
-	told   bool // its requests have told what became of it
-	quiet  bool // a decision has
+	told   bool // its requests have reported its outcome
+	quiet  bool // a decision has reported its outcome
 	cause  string
 	over   bool
-	uses   map[*exchange]bool // requests under way
-	done   chan struct{}      // closed when HTTP in it is over
+	uses   map[*exchange]bool // requests in progress
+	done   chan struct{}      // closed when HTTP in it has ended
 }
 
-// opens reports whether the gateway speaks to the outside for this connection,
-// and not the cell itself.
+// opens reports whether the gateway, and not the cell itself, speaks to the outside on this
+// connection.
 func (c *conn) opens() bool { return c.decision.Open || c.access.Port == 80 }
 
-// host is the name that the connection is to; for an address, the address.
+// host returns the name that the connection is to; for an address, the address.
 func (c *conn) host() string {
 	if c.access.Host != "" {
 		return c.access.Host
@@ -57,8 +57,7 @@ func (c *conn) host() string {
 	return c.access.Addr.String()
 }
 
-// setIn takes the accepted connection. It reports false when it was reset
-// before it was there.
+// setIn sets the accepted connection. It is false when the connection was reset before.
 func (c *conn) setIn(ep tcpip.Endpoint, wq *waiter.Queue, in net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +78,7 @@ func (c *conn) setOut(out net.Conn) {
 	}
 }
 
-// takeOut gives away the connection that was dialled ahead, if it is there.
+// takeOut returns the connection that was dialled ahead, if any, and gives up its ownership.
 func (c *conn) takeOut() (out net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,14 +92,14 @@ func (c *conn) speaks(scheme string, opened bool) {
 	c.scheme, c.opened = scheme, opened
 }
 
-// speaksHTTP reports whether its requests are judged one by one.
+// speaksHTTP reports whether its requests are decided one by one.
 func (c *conn) speaksHTTP() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.done != nil
 }
 
-// fail notes why it ended, the first time.
+// fail records the first error.
 func (c *conn) fail(err error) {
 	if err == nil {
 		return
@@ -112,7 +111,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// reset ends it at once, for both sides to see.
+// reset ends it at once, with a reset on both sides.
 func (c *conn) reset(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +131,7 @@ func (c *conn) reset(why string) {
 	abort(c.out)
 }
 
-// abort closes a connection to the outside as one that was cut.
+// abort resets a connection to the outside.
 func abort(out net.Conn) {
 	if out == nil {
 		return
@@ -143,9 +142,9 @@ func abort(out net.Conn) {
 	out.Close()
 }
 
-// end closes what is left, and tells what it was.
+// end closes what is open, and emits the flow event.
 func (c *conn) end() {
-	defer c.g.conns.remove(c) // once it is told: see Settle
+	defer c.g.conns.remove(c) // after the event: see Settle
 	c.mu.Lock()
 	c.over = true
 	in, out := c.in, c.out
@@ -171,9 +170,8 @@ func ms(since time.Time) float64 {
 	return float64(time.Since(since).Microseconds()) / 1000
 }
 
-// rejudge ends the connection unless the law allows it, and all that goes on in
-// it, too.
-func (c *conn) rejudge(l *law) {
+// rejudge resets the connection, with its requests, unless the new policy allows it.
+func (c *conn) rejudge(l *compiledPolicy) {
 	d := c.g.decideConnect(l, c.access)
 	ok := d.Effect != cell.Deny && d.Open == c.decision.Open && !c.unseen(l)
 	if d.Effect == cell.Ask && (c.decision.Effect != cell.Ask || c.policy != l.policy) && !c.speaksHTTP() {
@@ -200,7 +198,7 @@ func (c *conn) rejudge(l *law) {
 		a = x.access
 		d = l.decide(a)
 		if x.pinned == "" && len(x.hide) == 0 && l.looksInto(c.host()) {
-			ok = false // it was not looked at as it must be now
+			ok = false // it was not opened as the new policy requires
 			break
 		}
 		ok = d.Effect == cell.Allow && !asks || d.Effect != cell.Deny && x.asked && x.l.policy == l.policy
@@ -220,9 +218,9 @@ func (c *conn) rejudge(l *law) {
 	c.reset("denied by the policy that is in force now")
 }
 
-// unseen reports whether TLS was passed through to a host whose connections are
-// looked into now.
-func (c *conn) unseen(l *law) bool {
+// unseen reports whether TLS was passed through to a host with connections that must be opened
+// now.
+func (c *conn) unseen(l *compiledPolicy) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.scheme == "https" && !c.opened && l.looksInto(c.host())
@@ -230,7 +228,7 @@ func (c *conn) unseen(l *law) bool {
 
 // conns are the open connections.
 type conns struct {
-	max int // at once; not changed
+	max int // at once; constant
 
 	mu   sync.Mutex
 	open map[*conn]bool
@@ -277,27 +275,26 @@ func (s *conns) resetAll() {
 	}
 }
 
-// Settle is for a cell whose processes have all ended: it waits, no longer than
-// d, for their connections to end too, ends those that are left, and tells all
-// that is still to be told.
+// Settle is for a cell after the end of all its processes: it waits up to d for their
+// connections to end, ends the others, and emits the remaining events.
 func (g *Gateway) Settle(d time.Duration) {
 	everything := func(*conn) bool { return true }
 	for _, c := range g.await(d, everything) {
-		c.reset("its process is gone")
+		c.reset("its process has ended")
 	}
 	g.await(d, everything)
 	g.events.flush()
 }
 
-// Tell is Settle for a cell that lives on: it ends no connection, because what
-// has hung up on one side may be read from by a process that goes on.
+// Tell is Settle for a cell that continues: it ends no connection, since a half-closed one may
+// still have a reader.
 func (g *Gateway) Tell(d time.Duration) {
 	g.await(d, func(c *conn) bool { return c.hungUp.Load() })
 	g.events.flush()
 }
 
-// await waits, no longer than d, until no connection is left of those that are
-// meant, and returns those that are.
+// await waits up to d until none of the selected connections is left, and returns those that
+// are.
 func (g *Gateway) await(d time.Duration, meant func(*conn) bool) (left []*conn) {
 	for end := time.Now().Add(d); ; time.Sleep(time.Millisecond) {
 		left = nil

@@ -9,15 +9,15 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Denial is what a program in the cell is told when its request was denied: the
-// body of the response, as {"error": …}.
+// Denial is the answer to a denied request in the cell: the body of the response, as {"error":
+// …}.
 type Denial struct {
-	Kind   string `json:"kind"` // "denied", "invalid" for what has no one meaning, "unavailable" for a host that can't be reached
+	Kind   string `json:"kind"` // "denied", "invalid" for an ambiguous request, "unavailable" for a host that can't be reached
 	Rule   string `json:"rule,omitempty"`
 	Origin string `json:"origin,omitempty"`
 	Reason string `json:"reason"`
-	// Narrower is the least grant that would do, Permit the flag that would
-	// allow it, Line what to write into a policy file.
+	// Narrower is the least grant that suffices, Permit the flag that would allow it, Line the
+	// line for a policy file.
 	Narrower string `json:"narrower,omitempty"`
 	Permit   string `json:"permit,omitempty"`
 	Line     string `json:"line,omitempty"`
@@ -31,7 +31,7 @@ const (
 	howToNever = "Nothing can allow this: do it another way."
 )
 
-// refuse tells a decision, and the cell about it.
+// refuse emits a decision, and reports it to the cell.
 func (x *exchange) refuse(rw http.ResponseWriter, r *http.Request, d cell.Decision, status int) {
 	if x.access.Path == "" {
 		if forms, ok := pathForms(r.URL.EscapedPath()); ok {
@@ -42,7 +42,7 @@ func (x *exchange) refuse(rw http.ResponseWriter, r *http.Request, d cell.Decisi
 	x.deny(rw, d, status)
 }
 
-// deny tells the cell about a decision.
+// deny reports a decision to the cell.
 func (x *exchange) deny(rw http.ResponseWriter, d cell.Decision, status int) {
 	e := Denial{Kind: "denied", Rule: d.Rule, Origin: d.Origin, Reason: d.Reason, Narrower: d.Narrower, Permit: d.Permit, Line: d.Line, HowToAsk: howToAsk, RequestID: x.id}
 	if d.By == "gateway" && d.Line == "" {
@@ -54,7 +54,7 @@ func (x *exchange) deny(rw http.ResponseWriter, d cell.Decision, status int) {
 	respond(rw, status, e)
 }
 
-// unavailable tells the cell that the host can't be reached.
+// unavailable reports to the cell that the host can't be reached.
 func (x *exchange) unavailable(rw http.ResponseWriter, err error) {
 	reason := "the gateway can't reach " + x.c.host() + ": " + err.Error()
 	if u, ok := errors.AsType[*unseeable](err); ok {

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	keptDenials = 32 // the last ones that a cell can read
-	// They are written at once, but no more than so many times in a second; what
-	// comes then is shown a little later.
+	keptDenials = 32 // latest denials that a cell can read
+	// They are written at once, up to this rate per second; later ones follow with a short
+	// delay.
 	showBurst = 50
 	showLater = 200 * time.Millisecond
-	// oneDenial is how long what says more about a refusal replaces it.
+	// oneDenial is the time within which a more detailed denial replaces an earlier one.
 	oneDenial = oneAttempt
-	// maxWant is how many bytes of what was wanted are shown.
+	// maxWant bounds the shown part of a request, in bytes.
 	maxWant = 1 << 10
 )
 
-// Denied is one of the last refusals of a cell, as its programs can read it.
+// Denied is one denial, as the cell's programs can read it.
 type Denied struct {
 	Time   time.Time  `json:"time"`
 	Want   string     `json:"want"` // "GET https://api.github.com/user", "connect db.example:5432"
@@ -41,16 +41,16 @@ type Denied struct {
 	Rule   string     `json:"rule"`
 	Origin string     `json:"origin"`
 	Reason string     `json:"reason"`
-	// Grant is the flag that would allow it, Line what to write into a policy
-	// file; neither is there for what nothing allows.
+	// Grant is the flag that would allow it, Line the line for a policy file; both are empty if
+	// nothing can allow it.
 	Grant string `json:"grant,omitempty"`
 	Line  string `json:"line,omitempty"`
 	Times int64  `json:"times"`
 }
 
-// denials are the last refusals of a cell, and the files in which it sees them.
+// denials are the latest denials of a cell, and the files that show them.
 type denials struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	list   []Denied   // oldest first
 	text   *os.File   // nil: not shown
 	lines  *os.File
@@ -59,8 +59,8 @@ type denials struct {
 	closed bool
 }
 
-// note keeps a denial. One that says more about the same attempt (a request
-// after the question for its host) replaces what was known.
+// note adds a denial. A more detailed one for the same attempt (a request after the lookup of
+// its host) replaces the earlier one.
 func (n *denials) note(a cell.Access, d cell.Decision) {
 	e := Denied{Time: time.Now().UTC(), Host: a.Host, Addr: a.Addr, Port: a.Port, Method: a.Method, Path: a.Path,
 		Rule: d.Rule, Origin: d.Origin, Reason: d.Reason, Grant: d.Permit, Line: d.Line, Times: 1}
@@ -85,7 +85,7 @@ func (n *denials) note(a cell.Access, d cell.Decision) {
 	n.show()
 }
 
-// alike is the refusal that e is told of anew, or says more about. n.mu is held.
+// alike returns the denial that e repeats or refines. n.mu is held.
 func (n *denials) alike(e *Denied) *Denied {
 	for i := len(n.list) - 1; i >= 0; i-- {
 		o := &n.list[i]
@@ -98,9 +98,9 @@ func (n *denials) alike(e *Denied) *Denied {
 	return nil
 }
 
-// ShowDenials gives the cell two files in which its programs read the last
-// refusals: for people, a line each, and as JSON Lines. It owns both, and they
-// replace earlier ones. What an earlier gateway of the cell wrote there goes on.
+// ShowDenials gives the cell two files with its latest denials: for people, a line each, and as
+// JSON Lines. It owns both, and they replace earlier ones. The entries of an earlier gateway are
+// kept.
 func (g *Gateway) ShowDenials(text, lines *os.File) {
 	n := &g.denials
 	n.mu.Lock()
@@ -117,8 +117,8 @@ func (g *Gateway) ShowDenials(text, lines *os.File) {
 	n.write()
 }
 
-// readDenials reads what a gateway has written. The cell can't write it; what
-// can't be read is left out.
+// readDenials reads the file of an earlier gateway, which the cell can't write. Unreadable
+// entries are dropped.
 func readDenials(f *os.File) (list []Denied) {
 	s := bufio.NewScanner(io.LimitReader(f, 1<<20))
 	s.Buffer(nil, 64<<10)
@@ -131,7 +131,7 @@ func readDenials(f *os.File) (list []Denied) {
 	return list
 }
 
-// show writes them, now or soon. n.mu is held.
+// show writes the files, now or soon. n.mu is held.
 func (n *denials) show() {
 	if n.writes == nil {
 		n.writes = rate.NewLimiter(showBurst, showBurst)
@@ -152,7 +152,7 @@ func (n *denials) show() {
 	}
 }
 
-// write replaces what is in the files. n.mu is held.
+// write replaces the contents of the files. n.mu is held.
 func (n *denials) write() {
 	var text, lines bytes.Buffer
 	for _, d := range n.list {
@@ -164,14 +164,14 @@ func (n *denials) write() {
 		lines.Write(append(b, '\n'))
 	}
 	for f, b := range map[*os.File][]byte{n.text: text.Bytes(), n.lines: lines.Bytes()} {
-		// What fails here (a full disk) costs an explanation, and nothing else.
+		// A failure here (a full disk) costs an explanation, and nothing else.
 		if _, err := f.WriteAt(b, 0); err == nil {
 			f.Truncate(int64(len(b)))
 		}
 	}
 }
 
-// text is a refusal in one line.
+// text is a denial in one line.
 func (d *Denied) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: denied by %s (%s), %s", d.Time.Format(time.RFC3339), d.Want, d.Rule, d.Origin, d.Reason)
@@ -217,7 +217,7 @@ func (n *denials) close() {
 	n.closeFiles()
 }
 
-// closeFiles lets go of the files. n.mu is held.
+// closeFiles closes the files. n.mu is held.
 func (n *denials) closeFiles() {
 	if n.text != nil {
 		n.text.Close()

@@ -10,18 +10,17 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// headStart is how long one address is tried before the next is too.
+// headStart is the delay after which the next address is tried in parallel.
 const headStart = 250 * time.Millisecond
 
-// dial opens a connection to what an access names, resolved now. Each address
-// is judged. When the policy has said no, that is told, and deny is what it
-// said.
-func (g *Gateway) dial(ctx context.Context, l *law, a cell.Access, conn string) (out net.Conn, deny *cell.Decision, err error) {
+// dial opens a connection to the host of an access, resolved now, after the policy has decided
+// on each address. A denial is emitted, and returned as deny.
+func (g *Gateway) dial(ctx context.Context, l *compiledPolicy, a cell.Access, conn string) (out net.Conn, deny *cell.Decision, err error) {
 	by, err := l.proxy.through(a)
 	if err != nil {
 		return nil, nil, err
 	}
-	if by != nil { // names and literals were judged before
+	if by != nil { // names and literals were decided before
 		checked, d, at, err := g.beforeProxy(ctx, l, a)
 		if err != nil {
 			return nil, nil, err
@@ -66,7 +65,7 @@ func (g *Gateway) dial(ctx context.Context, l *law, a cell.Access, conn string) 
 	return out, nil, err
 }
 
-// denied is the error of what the policy doesn't allow.
+// denied is the error of a denial.
 type denied struct {
 	access   cell.Access
 	decision cell.Decision
@@ -74,8 +73,8 @@ type denied struct {
 
 func (e *denied) Error() string { return "denied: " + e.decision.Reason }
 
-// race dials addresses one after the other, the next before the last has failed
-// when that takes long, and takes the first that answers.
+// race dials addresses in turn, each before a slow predecessor has failed, and returns the first
+// connection.
 func (g *Gateway) race(ctx context.Context, list []netip.Addr, port uint16) (net.Conn, error) {
 	list = order(list)
 	if len(list) > 8 {
@@ -139,8 +138,7 @@ func (g *Gateway) race(ctx context.Context, list []netip.Addr, port uint16) (net
 	}
 }
 
-// order puts the addresses that can be reached first, IPv6 before IPv4, in
-// turns.
+// order puts reachable addresses first, alternating IPv6 and IPv4.
 func order(list []netip.Addr) []netip.Addr {
 	if len(list) < 2 {
 		return list
@@ -167,7 +165,7 @@ func order(list []netip.Addr) []netip.Addr {
 	return append(all, far...)
 }
 
-// routed reports whether the host has a way to an address. Nothing is sent.
+// routed reports whether the host has a route to an address. It sends nothing.
 func routed(a netip.Addr) bool {
 	c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String())
 	if err != nil {
@@ -177,8 +175,8 @@ func routed(a netip.Addr) bool {
 	return true
 }
 
-// outConn is a connection to the outside; its remote address is the one that was
-// judged.
+// outConn is a connection to the outside; its remote address is the one that the policy decided
+// on.
 type outConn struct {
 	net.Conn
 	addr netip.AddrPort

@@ -20,7 +20,7 @@ const (
 	dnsPort    = 53
 	dnsTTL     = 30 // seconds
 	maxQueries = 512
-	maxQuery   = 1232 // bytes: no client of ours needs more to ask
+	maxQuery   = 1232 // bytes: enough for any of our clients
 	maxStreams = 64   // DNS over TCP
 )
 
@@ -31,7 +31,7 @@ type nameServer struct {
 	shapes  shapes
 }
 
-// startDNS begins to answer, over UDP and TCP, on both addresses.
+// startDNS starts the name servers, over UDP and TCP, on both addresses.
 func (g *Gateway) startDNS() error {
 	g.dns.busy = make(chan struct{}, maxQueries)
 	for _, a := range []netip.Addr{g.cfg.Link.Gateway4, g.cfg.Link.Gateway6} {
@@ -69,7 +69,7 @@ func (g *Gateway) serveDNS(s *dns.Server) {
 	<-started
 }
 
-// acceptQuery throws away what is no question before it is unpacked.
+// acceptQuery drops messages that are no queries before they are unpacked.
 func acceptQuery(h dns.Header) dns.MsgAcceptAction {
 	const response = 1 << 15
 	switch {
@@ -91,7 +91,7 @@ func (g *Gateway) stopDNS() {
 	}
 }
 
-// limited is a listener with so many connections at once.
+// limited is a listener with a bounded number of connections.
 type limited struct {
 	net.Listener
 	free chan struct{}
@@ -112,7 +112,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// Close also wakes who waits in Accept.
+// Close also wakes callers of Accept.
 func (l *limited) Close() error {
 	if s, ok := l.Listener.(interface{ Shutdown() }); ok {
 		s.Shutdown()
@@ -120,13 +120,13 @@ func (l *limited) Close() error {
 	return l.Listener.Close()
 }
 
-// answerDNS answers one question.
+// answerDNS answers one query.
 func (g *Gateway) answerDNS(w dns.ResponseWriter, q *dns.Msg) {
 	defer g.survive("a DNS query")
 	w.WriteMsg(g.reply(q))
 }
 
-// reply is the answer to a question, whatever it was.
+// reply returns the answer to any query.
 func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetReply(q)
@@ -153,7 +153,7 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 		return m
 	}
 	question := q.Question[0]
-	l := g.law.Load()
+	l := g.inForce.Load()
 	host, service := serviceOf(hostOf(question.Name))
 	a := cell.Access{Act: cell.Resolve, Host: host}
 	d, name := g.decideQuery(l, a, q)
@@ -173,7 +173,7 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	}
 	g.tell(l, a, d, "")
 	if service {
-		return m // has none: nobody is asked, and the host itself is tried next
+		return m // no answer: no server is asked, and the client tries the host itself next
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, resolveAll)
 	defer cancel()
@@ -181,7 +181,7 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	by, err := l.proxy.through(a)
 	switch {
 	case err != nil:
-	case by != nil: // it looks the name up, and says when there is none
+	case by != nil: // it looks the name up, and reports a missing one
 		ans.addrs = []netip.Addr{netip.IPv4Unspecified()}
 	default:
 		ans, err = l.resolver.lookup(ctx, a.Host)
@@ -212,9 +212,9 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	return m
 }
 
-// decideQuery is the decision about a question as it was put. name is set when
-// it is the name that is denied, and not the question.
-func (g *Gateway) decideQuery(l *law, a cell.Access, q *dns.Msg) (d cell.Decision, name bool) {
+// decideQuery decides on a query. name is set when the name is denied, and not the type or class
+// of the query.
+func (g *Gateway) decideQuery(l *compiledPolicy, a cell.Access, q *dns.Msg) (d cell.Decision, name bool) {
 	question := q.Question[0]
 	if question.Qclass != dns.ClassINET {
 		return never("dns", "nothing but the class IN is answered"), false
@@ -230,11 +230,11 @@ func (g *Gateway) decideQuery(l *law, a cell.Access, q *dns.Msg) (d cell.Decisio
 	return d, false
 }
 
-// decideName is the decision about a name. count says whether it is really
-// asked for: then it counts among the new names of its domain.
-func (g *Gateway) decideName(l *law, a cell.Access, count bool) cell.Decision {
+// decideName decides on a name. With count the lookup is real, and counts among the new names of
+// its domain.
+func (g *Gateway) decideName(l *compiledPolicy, a cell.Access, count bool) cell.Decision {
 	if !validHost(a.Host) {
-		return never("dns", "that is no name of a host")
+		return never("dns", "it is not a valid host name")
 	}
 	if d, over := g.overBudget(l); over {
 		return d
@@ -249,9 +249,9 @@ func (g *Gateway) decideName(l *law, a cell.Access, count bool) cell.Decision {
 	return d
 }
 
-// serviceOf returns the host of a name such as _http._tcp.deb.debian.org, by
-// which programs (apt, git, mail) ask for the servers of a service (RFC 2782).
-// It is judged as that host, so that one rule is enough and a denial names it.
+// serviceOf returns the host in a name such as _http._tcp.deb.debian.org, by which programs
+// (apt, git, mail) look up the servers of a service (RFC 2782). The policy decides on that host,
+// so that one rule is enough and a denial names it.
 func serviceOf(name string) (host string, service bool) {
 	first, rest, _ := strings.Cut(name, ".")
 	second, host, ok := strings.Cut(rest, ".")
@@ -261,13 +261,12 @@ func serviceOf(name string) (host string, service bool) {
 	return name, false
 }
 
-// hostOf makes a name of the question's: lower case, no final dot.
+// hostOf normalises the name of a query: lower case, no final dot.
 func hostOf(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// validHost reports whether a name can be that of a host. Underscores are in
-// use.
+// validHost reports whether a name can be that of a host. Underscores are in use.
 func validHost(host string) bool {
 	if host == "" || len(host) > 253 {
 		return false
@@ -285,7 +284,7 @@ func validHost(host string) bool {
 	return true
 }
 
-// sentence is a denial in one line: why, and what would permit it.
+// sentence is a denial in one line: the reason, and the grant that would allow it.
 func sentence(d cell.Decision) string {
 	if d.Permit == "" {
 		return d.Reason

@@ -1,5 +1,5 @@
-// Package gateway is the user-mode network of one cell: a TCP/IP stack whose
-// only neighbour is the cell, and the one way from there to anywhere.
+// Package gateway is the user-mode network of one cell: a TCP/IP stack with the cell as its
+// only neighbour, and the only way from there to the outside.
 //
 //	a process in the cell
 //	  │ DNS query ──────▶ dns.go     the policy is asked; an allowed name gets addresses
@@ -11,15 +11,14 @@
 //	  ▼                   dial.go    the name is resolved now, each address judged
 //	the outside
 //
-// It owns the stack, the protocols and what is told of them. It knows nothing
-// of policies: it asks a Decider. Everything that comes from the cell is
-// hostile, and what it can make the gateway keep is bounded.
+// It owns the stack, the protocols and their events. Policies are decided by a Decider.
+// Everything from the cell is untrusted, and the memory that the cell can make the gateway
+// use is bounded.
 //
-// It promises that nothing leaves the cell on which the policy in force was not
-// asked, that a new policy holds for connections that are open, and that Close
-// returns when everything has ended.
+// It promises that the policy in force has decided on everything that leaves the cell, that
+// a new policy also applies to open connections, and that Close returns when all goroutines
+// have ended.
 //
-// Lock order: asks.mu, conns.mu, conn.mu, events.mu, denials.mu. None is held while the
-// policy is asked or something is told, but for events.mu
-// and denials.mu.
+// Lock order: asks.mu, conns.mu, conn.mu, events.mu, denials.mu. Only events.mu and
+// denials.mu are held while the policy decides or an event is emitted.
 package gateway

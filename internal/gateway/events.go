@@ -11,30 +11,29 @@ import (
 )
 
 const (
-	gatherFor  = time.Second // what is alike within this time is told by one event
-	maxGather  = 1024        // kinds of it; what is more is told as one
-	maxFailing = 32          // names of a moment that could not be looked up
-	eachTold   = 32          // of what is allowed, so many are told one by one first
+	gatherFor  = time.Second // equal decisions within this time are one event
+	maxGather  = 1024        // kinds of gathered decisions; further ones are one event
+	maxFailing = 32          // recent names that could not be looked up
+	eachTold   = 32          // the first of these allowed decisions get an event each
 )
 
-// events tells what was decided, so that a flood makes few events and nothing
-// goes untold.
+// events emits decisions, so that a flood makes few events and no decision is missing.
 type events struct {
 	emit func(kind string, fields any)
-	deny func(cell.Access, cell.Decision) // is told of each denial that is the cell's doing
+	deny func(cell.Access, cell.Decision) // called for each denial of a request of the cell
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	gather map[cell.Access]*gathered
 	rest   map[restKey]*gathered // beyond maxGather
 	trials []*Trial
 	timer  *time.Timer
 	closed bool
 
-	failing map[string]bool // names that could not be looked up a moment ago
+	failing map[string]bool // recent names that could not be looked up
 }
 
-// unresolved tells that an allowed name could not be looked up: of each once in gatherFor,
-// since programs try again.
+// unresolved reports a failed lookup of an allowed name, each name once in gatherFor, since
+// programs retry.
 func (e *events) unresolved(host string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,17 +54,17 @@ func (e *events) unresolved(host string, err error) {
 	}
 }
 
-// restKey keeps what was allowed apart from what was denied.
+// restKey separates allowed from denied decisions.
 type restKey struct {
 	act    cell.Act
 	effect cell.Effect
 }
 
-// gathered are decisions that are alike. The first was told at once.
+// gathered counts equal decisions after the first, which has its own event.
 type gathered struct {
 	last  cell.Decided
-	told  int   // one by one
-	extra int64 // not told yet
+	told  int   // with an event each
+	extra int64 // without an event yet
 }
 
 func newEvents(emit func(string, any), deny func(cell.Access, cell.Decision)) *events {
@@ -79,7 +78,7 @@ func connID() string {
 	return "n-" + hex.EncodeToString(b[:])
 }
 
-// decided tells a decision.
+// decided emits or counts a decision.
 func (e *events) decided(d cell.Decided) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +118,7 @@ func (e *events) decided(d cell.Decided) {
 	e.emit("decision", d)
 }
 
-// flush tells what has gathered.
+// flush emits the counted decisions.
 func (e *events) flush() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,15 +138,15 @@ func (e *events) tell() {
 		if k.extra > 0 {
 			k.last.Count = k.extra
 			k.last.Access = cell.Access{Act: by.act}
-			k.last.Decision = cell.Decision{Effect: by.effect, Rule: "rest", Origin: "gateway", By: k.last.Decision.By, Reason: "more was asked for than is told one by one"}
+			k.last.Decision = cell.Decision{Effect: by.effect, Rule: "rest", Origin: "gateway", By: k.last.Decision.By, Reason: "there were too many requests to list each"}
 			e.emit("decision", k.last)
 		}
 		delete(e.rest, by)
 	}
 }
 
-// maxError is how much is told of an error: hosts can make them long, and an
-// event that is too long is none.
+// maxError bounds an error in an event: hosts can make it long, and an event that is too long is
+// dropped.
 const maxError = 1 << 10
 
 func (e *events) flow(f cell.Flow) {
@@ -171,8 +170,8 @@ func (e *events) close() {
 	e.closed = true
 }
 
-// tell makes an event of a decision, and returns its id.
-func (g *Gateway) tell(l *law, a cell.Access, d cell.Decision, conn string) string {
+// tell emits a decision, and returns the event's id.
+func (g *Gateway) tell(l *compiledPolicy, a cell.Access, d cell.Decision, conn string) string {
 	id := cell.NewRequestID()
 	g.events.decided(cell.Decided{ID: id, Access: a, Decision: d, Policy: l.policy, Conn: conn})
 	return id

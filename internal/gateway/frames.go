@@ -6,25 +6,25 @@ import (
 	"io"
 )
 
-// frames takes values out of what a server says in a WebSocket (RFC 6455). It
-// follows the frames, so that a value is found that is spread over the frames of
-// one message, and the end of a message is never held back.
+// frames removes values from the messages of a server on a WebSocket (RFC 6455). It parses the
+// frames, to find a value that is spread over the frames of one message, and never delays the
+// end of a message.
 type frames struct {
 	from io.Reader
 	hide []hidden
 	err  error
 
-	// queue is what was read and not given: headers and payloads in the order in
-	// which they came. loose lists the parts of it that are payload of the message
-	// that goes on, and may be looked at again when more of it comes.
+	// queue has the bytes that were read and not returned yet: headers and payloads in order.
+	// loose lists its parts that are payload of the unfinished message, and may be searched
+	// again with more of it.
 	queue []byte
 	given int    // of the queue
 	loose []span // in the queue
-	limit int    // so much of the queue can be given
+	limit int    // part of the queue that can be returned
 
-	head  []byte // of a frame, as far as it has come
-	left  uint64 // payload that is missing from the current frame
-	fin   bool   // the last frame of data was its message's last, or none came yet
+	head  []byte // the received part of a frame's header
+	left  uint64 // missing payload of the current frame
+	fin   bool   // the last data frame ended its message, or there was none yet
 	ctl   bool   // the current frame is a control frame
 	ctlAt int    // where its payload begins in the queue
 }
@@ -46,7 +46,7 @@ func (f *frames) Read(p []byte) (int, error) {
 	for f.given >= f.limit {
 		if f.err != nil {
 			if f.limit = len(f.queue); f.given < f.limit && f.err == io.EOF {
-				break // what is left is no value as a whole
+				break // the rest is no value
 			}
 			return 0, f.err
 		}
@@ -63,8 +63,7 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// compact forgets what was given, except for the last payload that a value may
-// begin in.
+// compact drops the returned bytes, except the last payload in which a value may begin.
 func (f *frames) compact() {
 	from := f.given
 	if len(f.loose) > 0 {
@@ -80,7 +79,7 @@ func (f *frames) compact() {
 	}
 }
 
-// take puts bytes into the queue.
+// take appends bytes to the queue.
 func (f *frames) take(b []byte) error {
 	for len(b) > 0 {
 		if f.left > 0 {
@@ -108,7 +107,7 @@ func (f *frames) take(b []byte) error {
 	return nil
 }
 
-// whole reports whether the header of a frame is there as a whole.
+// whole reports whether the header of a frame is complete.
 func (f *frames) whole() bool {
 	if len(f.head) < 2 {
 		return false
@@ -145,8 +144,8 @@ func (f *frames) begin() error {
 		return errFrame
 	}
 	if !f.ctl {
-		// A frame continues a message exactly when one has not ended: what is told apart
-		// otherwise here than by the program could hide a value from one of the two.
+		// A frame continues a message exactly when the previous one has not ended: another
+		// interpretation by the program could hide a value.
 		if (op == 0) == f.fin {
 			return errFrame
 		}
@@ -163,8 +162,8 @@ func (f *frames) begin() error {
 	return nil
 }
 
-// payload takes a part of a frame's payload. That of a control frame is a text by
-// itself, and waits for its end.
+// payload takes a part of a frame's payload. That of a control frame is a text of its own, and
+// waits for its end.
 func (f *frames) payload(b []byte) {
 	at := len(f.queue)
 	f.queue = append(f.queue, b...)
@@ -187,16 +186,15 @@ func (f *frames) end() {
 	}
 }
 
-// settle looks at the rest of a message, all of which can be given.
+// settle searches the rest of a message, all of which can then be returned.
 func (f *frames) settle() {
 	f.look()
 	f.loose = nil
 	f.limit = len(f.queue)
 }
 
-// look takes values out of the payloads that are loose, and finds out how much
-// can be given. Of payloads that were looked at, as much is kept as a value could
-// begin in.
+// look removes values from the loose payloads, and computes how much can be returned. Of
+// searched payloads it keeps as much as the beginning of a value.
 func (f *frames) look() {
 	if len(f.loose) == 0 {
 		f.limit = len(f.queue)
@@ -211,7 +209,7 @@ func (f *frames) look() {
 	for _, s := range f.loose {
 		rest = rest[copy(f.queue[s.from:s.to], rest):]
 	}
-	// The queue can be given up to where the payload that is held back begins.
+	// The queue can be returned up to the payload that is held back.
 	f.limit = len(f.queue)
 	at := 0
 	for _, s := range f.loose {

@@ -128,7 +128,7 @@ func bare(t testing.TB, dial func() net.Conn) *Gateway {
 		t.Fatal(err)
 	}
 	l.resolver.keep("a.test", answer{addrs: []netip.Addr{netip.MustParseAddr("203.0.113.1")}, until: time.Now().Add(24 * time.Hour)})
-	g.law.Store(l)
+	g.inForce.Store(l)
 	g.web = newWeb(g)
 	t.Cleanup(func() { g.Close() })
 	return g
@@ -205,10 +205,10 @@ func FuzzHTTP(f *testing.F) {
 		if bytes.HasPrefix(b, []byte("PRI ")) {
 			return // HTTP/2 takes its time to say goodbye
 		}
-		l := g.law.Load() // connections of its own for each input
+		l := g.inForce.Load() // connections of its own for each input
 		fresh := *l
 		fresh.outside = newOutside(g, &fresh)
-		g.law.Store(&fresh)
+		g.inForce.Store(&fresh)
 		near, far := net.Pipe()
 		c := &conn{g: g, id: "n-1", access: cell.Access{Act: cell.Connect, Host: "a.test", Port: 80, Transport: "tcp"}, decision: cell.Decision{Effect: cell.Allow}, in: near, started: time.Now()}
 		go func() {

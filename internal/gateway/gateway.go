@@ -16,18 +16,17 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Decider is a policy, as the gateway asks it. It is called from many
-// goroutines at once.
+// Decider is the gateway's view of a policy. Many goroutines call it at once.
 //
-// A Decider may also have these methods: Egress() int64, how many bytes may
-// leave the cell in all (0: no limit), and AskFor() time.Duration, how long a
-// request waits for a person.
+// A Decider may also have these methods: Egress() int64, the number of bytes that may
+// leave the cell in all (0: no limit), and AskFor() time.Duration, how long a request
+// waits for a person.
 type Decider interface {
 	Decide(cell.Access) cell.Decision
 	Digest() cell.Digest
 }
 
-// Config is what a gateway is made of.
+// Config configures a gateway.
 type Config struct {
 	Cell cell.ID
 	Link cell.NetworkLink
@@ -39,10 +38,10 @@ type Config struct {
 	// Endpoint is the link in tests; File is nil then.
 	Endpoint   stack.LinkEndpoint
 	Governance cell.Governance
-	// Compile makes a policy out of its canonical form.
+	// Compile makes a policy from its canonical form.
 	Compile func(cell.Governance) (Decider, error)
-	// Emit takes events: "decision" with a cell.Decided, "flow" with a
-	// cell.Flow. It is called from many goroutines, and holds them up.
+	// Emit receives events: "decision" with a cell.Decided, "flow" with a cell.Flow. Many
+	// goroutines call it, and wait for it.
 	Emit func(kind string, fields any)
 	// Dial opens connections to the outside, by address. nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -53,11 +52,11 @@ type Config struct {
 type Gateway struct {
 	cfg       Config
 	stack     *stack.Stack
-	door      *door
+	filter    *packetFilter
 	names     *names
 	refused   *refusals
 	denials   denials
-	refuseFor time.Duration // the longest life of such a connection
+	refuseFor time.Duration // the longest life of a connection to a refused name
 	refusing  conns         // to refused names
 	conns     conns
 	events    *events
@@ -65,8 +64,8 @@ type Gateway struct {
 	web       *web
 	dns       nameServer
 
-	law   atomic.Pointer[law] // what is in force
-	govMu sync.Mutex          // one Govern at a time
+	inForce atomic.Pointer[compiledPolicy] // the policy in force
+	govMu   sync.Mutex                     // serialises Govern
 
 	sent atomic.Int64 // bytes that left the cell, for the budget
 
@@ -75,12 +74,12 @@ type Gateway struct {
 	wg     sync.WaitGroup
 	close  sync.Once
 
-	endMu sync.Mutex // guards what follows
+	endMu sync.Mutex // guards the fields below
 	ended bool
 }
 
-// enter counts a goroutine that the gateway didn't start. It reports false when
-// the gateway ends.
+// enter counts a goroutine that the gateway didn't start. It is false when the gateway is
+// closing.
 func (g *Gateway) enter() bool {
 	g.endMu.Lock()
 	defer g.endMu.Unlock()
@@ -90,7 +89,7 @@ func (g *Gateway) enter() bool {
 	return !g.ended
 }
 
-// Open starts the gateway of a cell. When it fails, nothing remains of it.
+// Open starts the gateway of a cell. When it fails, nothing of it remains.
 func Open(cfg Config) (*Gateway, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -120,7 +119,7 @@ func Open(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return fail(err)
 	}
-	g.law.Store(l)
+	g.inForce.Store(l)
 	g.asks.restore(cfg.Governance.Answers)
 	g.web = newWeb(g)
 	if err := g.startStack(); err != nil {
@@ -130,8 +129,8 @@ func Open(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// share is n, or one part of so many of the files that this process may have
-// open: a cell must not leave it without one to hear its daemon by.
+// share returns n, or a fraction of this process's limit of open files if that is less: a cell
+// must leave descriptors for the connection to the daemon.
 func share(n int, parts uint64) int {
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err == nil && lim.Cur/parts < uint64(n) {
@@ -140,8 +139,8 @@ func share(n int, parts uint64) int {
 	return n
 }
 
-// Close ends the cell's network: connections are reset, and what waits for a
-// person is denied. It returns when all has ended.
+// Close ends the cell's network: it resets connections, and denies what waits for a person. It
+// returns when all goroutines have ended.
 func (g *Gateway) Close() error {
 	g.close.Do(func() {
 		g.endMu.Lock()
@@ -154,14 +153,14 @@ func (g *Gateway) Close() error {
 		g.web.close()
 		g.stopStack()
 		g.wg.Wait()
-		g.law.Load().retire()
+		g.inForce.Load().retire()
 		g.events.close()
 		g.denials.close()
 	})
 	return nil
 }
 
-// survive is deferred where bytes of the cell are handled.
+// survive is deferred where bytes of the cell are handled; it recovers from panics.
 func (g *Gateway) survive(what string) {
 	if r := recover(); r != nil {
 		g.cfg.Log.Error("cannot handle what came from the cell", "in", what, "panic", fmt.Sprint(r))

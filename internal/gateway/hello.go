@@ -6,13 +6,12 @@ import (
 	"fmt"
 )
 
-// maxHello is the longest ClientHello that is read; post-quantum keys make them
-// about 2 KiB.
+// maxHello bounds a ClientHello; post-quantum keys make them about 2 KiB.
 const maxHello = 64 << 10
 
-// hello is what a TLS client says first, as far as it concerns the gateway.
+// hello is the relevant part of a ClientHello.
 type hello struct {
-	name  string // server_name, lower case; "" when there is none
+	name  string // server_name, lower case; "" if absent
 	ech   bool   // encrypted_client_hello: there may be another name inside
 	proto []string
 }
@@ -35,9 +34,8 @@ const (
 	recordHeaderLength = 5
 )
 
-// parseHello reads the ClientHello at the start of b, over as many records as
-// it takes. It returns errShort as long as b is the beginning of one, and
-// errNotTLS for what is something else.
+// parseHello parses the ClientHello at the start of b, over any number of records. It returns
+// errShort while b is incomplete, and errNotTLS for other data.
 func parseHello(b []byte) (*hello, error) {
 	var msg []byte
 	for {
@@ -74,7 +72,7 @@ func parseHello(b []byte) (*hello, error) {
 	}
 }
 
-// reader takes fields off the front; it fails once and for all.
+// reader reads fields; after a failure it fails always.
 type reader struct {
 	b   []byte
 	bad bool
@@ -97,7 +95,7 @@ func (r *reader) uint(n int) (v int) {
 	return v
 }
 
-// field takes what has its length in front, in n bytes.
+// field reads a field with a length of n bytes in front.
 func (r *reader) field(n int) []byte { return r.take(r.uint(n)) }
 
 func parseHelloBody(b []byte) (*hello, error) {

@@ -22,17 +22,16 @@ import (
 
 const (
 	maxHeader   = 256 << 10
-	maxRequests = 2048    // under way at once
-	maxPath     = 8 << 10 // what is longer than most hosts take is too long to be told in events
+	maxRequests = 2048    // in progress at once
+	maxPath     = 8 << 10 // longer than most hosts accept, and too long for events
 	maxMethod   = 32
 	webIdle     = 5 * time.Minute
-	// flushAfter is how long a part of an answer of known length may be held
-	// back for more. Others are passed on as they come.
+	// flushAfter is how long a part of an answer of known length may be held back for more.
+	// Answers of unknown length are passed on at once.
 	flushAfter = 5 * time.Millisecond
 )
 
-// web is the HTTP side that faces the cell: one server for all connections in
-// which HTTP is spoken.
+// web is the HTTP side that faces the cell: one server for all HTTP connections.
 type web struct {
 	g      *Gateway
 	server *http.Server
@@ -74,7 +73,7 @@ func newWeb(g *Gateway) *web {
 	return w
 }
 
-// connOf is the connection of the cell's that HTTP is spoken in.
+// connOf returns the cell's connection of a request.
 func connOf(nc net.Conn) *conn {
 	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = t.NetConn()
@@ -82,8 +81,7 @@ func connOf(nc net.Conn) *conn {
 	return nc.(*prefixed).c
 }
 
-// web hands a connection to the server and returns when the server is done with
-// it.
+// web passes a connection to the server and returns when the server is done with it.
 func (c *conn) web(nc net.Conn) {
 	c.mu.Lock()
 	c.done = make(chan struct{})
@@ -96,8 +94,8 @@ func (c *conn) web(nc net.Conn) {
 	}
 }
 
-// served is called when the server has closed the connection, or a handler has
-// that took it over.
+// served is called when the connection was closed, by the server or by a handler that took it
+// over.
 func (c *conn) served() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,14 +130,14 @@ func (w *web) close() {
 // exchange is one HTTP request and its response.
 type exchange struct {
 	c       *conn
-	l       *law
+	l       *compiledPolicy
 	access  cell.Access
 	asked   bool        // a person has allowed it
-	secret  *lent       // what is put in
-	wrote   atomic.Bool // the host was sent the headers
+	secret  *lent       // the credential that is put in
+	wrote   atomic.Bool // the headers were sent to the host
 	pinned  string      // the credential that pins the host
-	without string      // the credential that is for the host, where none is put in
-	hide    []*lent     // whose values must not come back
+	without string      // the credential for this host, where none is put in
+	hide    []*lent     // credentials with values that must not come back
 	cancel  context.CancelFunc
 	id      string
 	started time.Time
@@ -147,15 +145,15 @@ type exchange struct {
 	flow     cell.Flow
 	mu       sync.Mutex // guards addr and by
 	addr     netip.Addr
-	by       proxyAddr // the proxy that was asked to
+	by       proxyAddr // the proxy that the request went through
 	sent     counter
 	received counter
 }
 
-// ServeHTTP judges one request, and passes it on when it may go.
+// ServeHTTP decides on one request, and passes it on if allowed.
 func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(connKey{}).(*conn)
-	l := w.g.law.Load()
+	l := w.g.inForce.Load()
 	x := &exchange{c: c, l: l, started: time.Now()}
 	c.mu.Lock()
 	x.access = cell.Access{Act: cell.Request, Host: c.access.Host, Addr: c.access.Addr, Port: c.access.Port, Transport: "tcp", Scheme: c.scheme, Method: r.Method}
@@ -188,8 +186,8 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if d.Effect == cell.Allow {
-		// Where the connection is what a person is asked about, each of its
-		// requests is: they say more than the connection could.
+		// If the policy asks about the connection, it asks about each of its requests instead:
+		// they are more specific.
 		if at := w.g.decideConnect(l, c.access); at.Effect == cell.Ask {
 			at.Credential = d.Credential
 			d = at
@@ -216,7 +214,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	c.use(x)
 	defer c.unuse(x)
-	if now := w.g.law.Load(); now != l {
+	if now := w.g.inForce.Load(); now != l {
 		c.rejudge(now)
 	}
 	x.flow = cell.Flow{Conn: c.id, ID: x.id, Host: c.access.Host, Port: c.access.Port, Scheme: x.access.Scheme, Opened: opened,
@@ -230,7 +228,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	out.redact() // trailers
 }
 
-// shape refuses what is no request to the host that the connection is to.
+// shape rejects requests that are not for the host of the connection.
 func (w *web) shape(x *exchange, r *http.Request) (forms []string, bad *cell.Decision) {
 	no := func(rule, reason string) ([]string, *cell.Decision) {
 		d := never(rule, reason)
@@ -241,13 +239,13 @@ func (w *web) shape(x *exchange, r *http.Request) (forms []string, bad *cell.Dec
 	}
 	if len(r.Method) > maxMethod {
 		x.access.Method = printable(r.Method)
-		return no("method", "the method is longer than any that there is")
+		return no("method", "the method is too long")
 	}
 	if strings.ContainsFunc(r.Method, func(c rune) bool { return c >= 'a' && c <= 'z' }) {
 		return no("method", "methods are written in capitals: some hosts take post for POST")
 	}
 	if r.URL.Opaque != "" {
-		return no("path", "the request is for something that is no path")
+		return no("path", "the target of the request is no path")
 	}
 	if r.URL.Host != "" && !strings.EqualFold(r.URL.Host, r.Host) {
 		return no("host", "the request is for another host than its Host header says")
@@ -264,14 +262,14 @@ func (w *web) shape(x *exchange, r *http.Request) (forms []string, bad *cell.Dec
 	}
 	forms, ok := pathForms(escaped)
 	if !ok {
-		return no("path", "the path can't be one of a resource")
+		return no("path", "the path is not valid")
 	}
 	return forms, nil
 }
 
-// decide asks about every form of the path. Where the answers differ, the
-// decision depends on a path that has no one meaning, and ok is false.
-func (w *web) decide(l *law, a cell.Access, forms []string) (d cell.Decision, ok bool) {
+// decide decides on every form of the path. When the decisions differ, the decision depends on
+// an ambiguous path, and ok is false.
+func (w *web) decide(l *compiledPolicy, a cell.Access, forms []string) (d cell.Decision, ok bool) {
 	if d, over := w.g.overBudget(l); over {
 		return d, true
 	}
@@ -285,9 +283,9 @@ func (w *web) decide(l *law, a cell.Access, forms []string) (d cell.Decision, ok
 	return d, true
 }
 
-// overridden asks once more where headers ask the host to take a request for
-// another one: what is allowed must be so as both.
-func overridden(l *law, a cell.Access, forms []string, h http.Header, d cell.Decision) (cell.Decision, bool) {
+// overridden decides again for headers that make the host treat a request as another one: both
+// must be allowed.
+func overridden(l *compiledPolicy, a cell.Access, forms []string, h http.Header, d cell.Decision) (cell.Decision, bool) {
 	methods := []string{a.Method}
 	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
 		for _, v := range h[name] {
@@ -318,7 +316,7 @@ func overridden(l *law, a cell.Access, forms []string, h http.Header, d cell.Dec
 	return d, true
 }
 
-// sameHost reports whether a Host header names what the connection is to.
+// sameHost reports whether a Host header names the host of the connection.
 func sameHost(header string, a cell.Access) bool {
 	host, port := header, ""
 	if i := strings.LastIndexByte(header, ':'); i >= 0 && !strings.HasSuffix(header, "]") {
@@ -337,9 +335,8 @@ func sameHost(header string, a cell.Access) bool {
 	return err == nil && addr.Unmap() == a.Addr
 }
 
-// credential finds what is to be put in, and returns the decision with what will
-// be. A placeholder that goes where its credential may not is a denial, and so is
-// other authentication on its way to a pinned host.
+// credential finds the credential to put in, and returns the decision for it. A placeholder in a
+// place that is not allowed is a denial, and so is other authentication for a pinned host.
 func (x *exchange) credential(r *http.Request, d cell.Decision) cell.Decision {
 	no := func(reason string) cell.Decision { return never("credential", reason) }
 	host := x.c.host()
@@ -347,7 +344,7 @@ func (x *exchange) credential(r *http.Request, d cell.Decision) cell.Decision {
 		s, lent := x.l.lentAs(d.Credential, x.access, host)
 		switch {
 		case !lent:
-			return no("the credential " + d.Credential + " is not lent to this cell, or not any more")
+			return no("the credential " + d.Credential + " is not lent to this cell (any more)")
 		case s == nil:
 			return no("the credential " + d.Credential + " must not go to " + x.access.Method + " " + x.access.Scheme + "://" + host + x.access.Path)
 		}
@@ -379,7 +376,7 @@ func (x *exchange) credential(r *http.Request, d cell.Decision) cell.Decision {
 	return d
 }
 
-// rewrite makes the request that goes out.
+// rewrite makes the outgoing request.
 func (w *web) rewrite(p *httputil.ProxyRequest) {
 	x := p.In.Context().Value(exchangeKey{}).(*exchange)
 	p.Out.URL.Scheme = x.access.Scheme
@@ -387,14 +384,14 @@ func (w *web) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	p.Out.URL.ForceQuery = p.In.URL.ForceQuery
 	p.Out.Host = p.In.Host
-	p.Out.Trailer = p.In.Trailer // filled when the body has been read
+	p.Out.Trailer = p.In.Trailer // filled at the end of the body
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := p.In.Header[name]; ok {
 			p.Out.Header[name] = v
 		}
 	}
-	// Another protocol in the same connection would be one that nobody judges;
-	// WebSockets are messages of the one request.
+	// Another protocol in the same connection would escape the policy; WebSockets are messages
+	// of the one request.
 	if up := p.Out.Header.Get("Upgrade"); up != "" && !strings.EqualFold(up, "websocket") {
 		p.Out.Header.Del("Upgrade")
 		p.Out.Header.Del("Connection")
@@ -404,7 +401,7 @@ func (w *web) rewrite(p *httputil.ProxyRequest) {
 		x.hide = append(x.hide, x.secret.putIn(p.Out.Header))
 	}
 	if len(x.hide) > 0 {
-		askPlainly(p.Out.Header) // what comes back is looked at
+		askPlainly(p.Out.Header) // the answer is searched
 	}
 	if p.Out.Body != nil && p.Out.Body != http.NoBody {
 		p.Out.Body = &countedBody{ReadCloser: p.Out.Body, x: x, n: &x.sent, in: p.In}
@@ -445,7 +442,7 @@ func (c *conn) unuse(x *exchange) {
 	delete(c.uses, x)
 }
 
-// end tells what became of the exchange.
+// end emits the outcome of the exchange.
 func (x *exchange) end() {
 	f := x.flow
 	x.mu.Lock()
@@ -461,7 +458,7 @@ func (x *exchange) end() {
 	x.c.g.events.flow(f)
 }
 
-// requestSize is about how many bytes a request without its body is.
+// requestSize estimates the size of a request without its body, in bytes.
 func requestSize(r *http.Request) int64 {
 	return int64(len(r.Method)+len(r.RequestURI)+len(r.Host)+20) + headerSize(r.Header)
 }
@@ -475,7 +472,7 @@ func headerSize(h http.Header) (n int64) {
 	return n
 }
 
-// answerWriter takes values out of what is sent back, whatever sets it.
+// answerWriter removes values from the answer's headers.
 type answerWriter struct {
 	http.ResponseWriter
 	x *exchange
@@ -490,7 +487,7 @@ func (a *answerWriter) redact() {
 func (a *answerWriter) WriteHeader(code int) {
 	a.redact()
 	if code >= http.StatusOK {
-		// What the host has not said, the server must not add.
+		// The server must not add headers that the host has not sent.
 		for _, name := range []string{"Content-Type", "Date"} {
 			if _, ok := a.Header()[name]; !ok {
 				a.Header()[name] = nil
@@ -500,10 +497,10 @@ func (a *answerWriter) WriteHeader(code int) {
 	a.ResponseWriter.WriteHeader(code)
 }
 
-// Unwrap lets an http.ResponseController reach what is below.
+// Unwrap is for http.ResponseController.
 func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Hijack gives the connection to who speaks another protocol in it.
+// Hijack is for upgraded connections.
 func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	nc, b, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err != nil {
@@ -512,7 +509,7 @@ func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &hijacked{Conn: nc, c: a.x.c}, b, nil
 }
 
-// hijacked tells the connection when it was closed: the server doesn't.
+// hijacked reports its close to the connection: the server doesn't.
 type hijacked struct {
 	net.Conn
 	c *conn

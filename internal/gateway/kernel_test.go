@@ -118,8 +118,7 @@ func (k *kernel) up(t testing.TB, link cell.NetworkLink) {
 	}, "the cell's IPv6 address")
 }
 
-// tap makes an interface whose packets, or with IFF_TAP frames, are read and written
-// here.
+// tap makes an interface; its packets, or frames with IFF_TAP, are read and written here.
 func (k *kernel) tap(t testing.TB, kind uint16) (f *os.File) {
 	err := k.enter(func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -143,7 +142,7 @@ func (k *kernel) tap(t testing.TB, kind uint16) (f *os.File) {
 	return f
 }
 
-// tun is a site whose link is a TUN device.
+// tun is a site with a TUN device as its link.
 func tun(t testing.TB) gatewaytest.Site {
 	k := newKernel(t)
 	link := cell.DefaultLink()
@@ -153,9 +152,9 @@ func tun(t testing.TB) gatewaytest.Site {
 	return gatewaytest.Site{Link: link, File: f, Cell: k}
 }
 
-// socket is a site whose link is a socket, a frame each, as that of a machine is: what
-// carries frames between the socket and the machine's interface is a test's here, and
-// waits, as such a program does, until there is room.
+// socket is a site with a socket as its link, one frame a message, like that of a machine. The
+// test carries frames between the socket and the machine's interface, and waits for room, as
+// such a program does.
 func socket(t testing.TB) gatewaytest.Site {
 	k := newKernel(t)
 	link := cell.DefaultLink()
@@ -188,7 +187,7 @@ func socket(t testing.TB) gatewaytest.Site {
 	return gatewaytest.Site{Link: link, File: f, Cell: k}
 }
 
-// veth is a site whose link is a pair of Ethernet interfaces.
+// veth is a site with a pair of Ethernet interfaces as its link.
 func veth(t testing.TB) gatewaytest.Site {
 	k, outer := newKernel(t), newKernel(t)
 	link := cell.DefaultLink()

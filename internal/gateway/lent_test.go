@@ -33,7 +33,7 @@ func TestLentGoesWhereItIsFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &law{lent: list}
+	l := &compiledPolicy{lent: list}
 	for _, x := range []struct {
 		handle, method, host, path string
 		want                       string // the header

@@ -8,12 +8,12 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// maxNames is how many names a cell can have looked up in its life.
+// maxNames bounds the names that a cell can look up in its life.
 const maxNames = 65000
 
-// names gives each name that a cell may know addresses of its own: one of
-// 198.18.0.0/15, one of the cell's unique local prefix. They stay for the life
-// of the cell, so that the name of a connection is a fact.
+// names gives each name that a cell may know addresses of its own: one of 198.18.0.0/15, one of
+// the cell's unique local prefix. They are fixed for the life of the cell, so the name of a
+// connection is certain.
 type names struct {
 	link   cell.NetworkLink
 	range4 netip.Prefix
@@ -24,7 +24,7 @@ type names struct {
 	list   []string
 }
 
-// The first addresses are the link's own.
+// The first addresses belong to the link.
 const firstName = 256
 
 func newNames(link cell.NetworkLink) *names {
@@ -38,7 +38,7 @@ func newNames(link cell.NetworkLink) *names {
 	}
 }
 
-// give returns the addresses of a name; false when there are none left.
+// give returns the addresses of a name; false when none are left.
 func (n *names) give(host string) (four, six netip.Addr, ok bool) {
 	n.mu.RLock()
 	i, ok := n.byName[host]
@@ -67,8 +67,8 @@ func (n *names) addrs(i uint32) (four, six netip.Addr) {
 	return netip.AddrFrom4(b), netip.AddrFrom16(c)
 }
 
-// nameOf returns the name of an address. ours is true for every address of the
-// ranges, also for one that no name has.
+// nameOf returns the name of an address. ours is true for every address of the ranges, also for
+// an unused one.
 func (n *names) nameOf(a netip.Addr) (host string, ours bool) {
 	var i uint32
 	switch {

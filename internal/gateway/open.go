@@ -9,12 +9,11 @@ import (
 
 const handshakeTimeout = 30 * time.Second
 
-// openTLS takes the place of the host in a TLS connection that the policy has
-// to look into.
+// openTLS terminates a TLS connection that the policy has to look into.
 func (c *conn) openTLS(in *prefixed) {
-	l := c.g.law.Load()
+	l := c.g.inForce.Load()
 	if l.signer == nil {
-		c.deny("https", never("tls", "a rule looks into this connection, and the cell has no authority to open it with"), alertAccessDenied)
+		c.deny("https", never("tls", "a rule looks into this connection, and the cell has no certificate authority to open it with"), alertAccessDenied)
 		return
 	}
 	t := tls.Server(in, &tls.Config{
@@ -28,7 +27,7 @@ func (c *conn) openTLS(in *prefixed) {
 	err := t.HandshakeContext(ctx)
 	cancel()
 	if err != nil {
-		// What a cell that doesn't trust its authority looks like from here.
+		// This is how a cell that doesn't trust its authority looks from here.
 		c.fail(errors.New("the cell broke off TLS: " + err.Error()))
 		return
 	}

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// outside are the HTTP connections that the gateway has to hosts. They belong to
-// the law under which they were made.
+// outside are the gateway's HTTP connections to hosts. They belong to the policy under which
+// they were made.
 type outside struct {
 	normal *http.Transport
-	clear2 *http.Transport // HTTP/2 without TLS, for who speaks that
+	clear2 *http.Transport // HTTP/2 without TLS, for cells that speak it
 }
 
-func newOutside(g *Gateway, l *law) *outside {
+func newOutside(g *Gateway, l *compiledPolicy) *outside {
 	make := func() *http.Transport {
 		return &http.Transport{
 			DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return dialFor(ctx, g, l) },
@@ -27,7 +27,7 @@ func newOutside(g *Gateway, l *law) *outside {
 			MaxIdleConnsPerHost:   64,
 			IdleConnTimeout:       90 * time.Second,
 			ExpectContinueTimeout: time.Second,
-			// A host's 10 MiB, times all requests, would be the end of this one.
+			// The default of 10 MiB per host, times all requests, would exhaust this process.
 			MaxResponseHeaderBytes: 1 << 20,
 			ReadBufferSize:         16 << 10,
 			WriteBufferSize:        16 << 10,
@@ -45,9 +45,8 @@ func (o *outside) close() {
 	o.clear2.CloseIdleConnections()
 }
 
-// dialFor opens a connection for a request: the one that was dialled ahead for
-// its connection, or a new one.
-func dialFor(ctx context.Context, g *Gateway, l *law) (net.Conn, error) {
+// dialFor opens a connection for a request: the one that was dialled ahead, or a new one.
+func dialFor(ctx context.Context, g *Gateway, l *compiledPolicy) (net.Conn, error) {
 	x := ctx.Value(exchangeKey{}).(*exchange)
 	if out := x.c.takeOut(); out != nil {
 		return out, nil
@@ -57,7 +56,7 @@ func dialFor(ctx context.Context, g *Gateway, l *law) (net.Conn, error) {
 	return out, err
 }
 
-// roundTripper sends a request out under the law that allowed it.
+// roundTripper sends a request under the policy that allowed it.
 type roundTripper struct{}
 
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {

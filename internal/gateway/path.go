@@ -7,11 +7,10 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// pathForms makes an escaped path canonical: what need not be escaped is not,
-// and hexadecimal digits are upper case. A path that servers read in more than
-// one way (escaped slashes, dot segments, empty segments, backslashes, parameters
-// of segments, what is escaped twice) has several forms: the one that is sent on, and what may be made
-// of it. ok is false for what is no path at all.
+// pathForms canonicalises an escaped path: unnecessary escapes are decoded, and hexadecimal
+// digits are upper case. A path that servers read in more than one way (escaped slashes, dot
+// segments, empty segments, backslashes, parameters of segments, double escapes) has several
+// forms: the one that is sent, and its possible readings. ok is false for an invalid path.
 func pathForms(escaped string) (forms []string, ok bool) {
 	if escaped == "" {
 		escaped = "/"
@@ -47,8 +46,8 @@ func pathForms(escaped string) (forms []string, ok bool) {
 
 const upperHex = "0123456789ABCDEF"
 
-// canonical escapes what must be escaped and nothing else. A percent sign that
-// begins no escape is one itself.
+// canonical escapes exactly what must be escaped. A percent sign that begins no escape is
+// escaped.
 func canonical(s string) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -73,8 +72,7 @@ func canonical(s string) (string, bool) {
 	return b.String(), true
 }
 
-// pathByte reports whether a byte stands for itself in a path (RFC 3986, pchar
-// and the slash).
+// pathByte reports whether a byte stands for itself in a path (RFC 3986, pchar and the slash).
 func pathByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:@/", c) >= 0
 }
@@ -129,8 +127,8 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// cleaned is a decoded path as a server that resolves it would see it: with
-// params, what follows a semicolon in a segment is thrown away first.
+// cleaned returns a decoded path as a server that resolves it would see it; with params, without
+// the parameters of segments.
 func cleaned(p string, params bool) string {
 	p = strings.ReplaceAll(p, `\`, "/")
 	if params {

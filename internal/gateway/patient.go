@@ -9,14 +9,13 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// patience is how long a packet waits for room on the way to a machine.
+// patience is how long a packet waits for room on the socket to a machine.
 const patience = 50 * time.Millisecond
 
-// patient is a link that is a socket. Where an interface has a queue of a thousand
-// packets, a socket has room for a few, as many as the host lets it have; who sends
-// more is held up until the machine has taken some, instead of losing what he sends.
-// A machine that takes nothing (it boots, or stands still) is waited for once: what
-// comes afterwards is lost until it does.
+// patient is a link over a socket. An interface queues a thousand packets, a socket only a few.
+// The sender blocks until the machine has taken some, instead of losing packets. A machine that
+// takes nothing (it boots, or is paused) blocks a sender once; packets after that are lost until
+// it does.
 type patient struct {
 	stack.LinkEndpoint
 	fd       int
@@ -46,7 +45,7 @@ func (p *patient) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	}
 }
 
-// room waits until there is some, and says whether there is.
+// room waits until there is room, and reports whether there is.
 func (p *patient) room() bool {
 	for until := time.Now().Add(p.patience); ; {
 		left := time.Until(until)

@@ -79,8 +79,8 @@ func TestSlowMachineLosesNothing(t *testing.T) {
 	}
 }
 
-// A machine that takes nothing holds nobody up but the first, and is waited for again
-// once it has taken something.
+// A machine that takes nothing blocks only the first sender, and blocks a sender again after it
+// has taken something.
 func TestDeafMachineIsWaitedForOnce(t *testing.T) {
 	p, machine := onSocket(t)
 	began := time.Now()
@@ -99,7 +99,7 @@ func TestDeafMachineIsWaitedForOnce(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took >= p.patience {
-		t.Errorf("%v are waited for who hears nothing", took)
+		t.Errorf("a machine that takes nothing blocks for %v", took)
 	}
 	for i := range room {
 		if got := take(t, machine); got != i {

@@ -10,24 +10,24 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A lent credential pins the hosts that it is for: a request to them carries this
-// credential or none. Whatever else would log in there is another's account, and
-// a way out of the cell. `pin: false` in the policy lets it pass.
+// A lent credential pins its hosts: a request to them carries this credential or none. Any other
+// authentication would be for another account, and a way out of the cell. `pin: false` in the
+// policy allows it.
 //
-// What is looked at is all that a request says before and behind its body: line,
-// headers (of HTTP/1 and HTTP/2, so the metadata of gRPC), cookies, WebSocket
-// sub-protocols, trailers. Bodies are not.
+// The check covers everything before and after the body of a request: line, headers (of HTTP/1
+// and HTTP/2, so the metadata of gRPC), cookies, WebSocket sub-protocols, trailers. It does not
+// cover bodies.
 
-// pinner is a Decider that knows which credentials pin their hosts. Without, all
-// that are lent do.
+// pinner is a Decider that knows which credentials pin their hosts. Without it, all lent ones
+// do.
 type pinner interface {
 	Pins(handle string) bool
 	PinnedTo(host string) string
 }
 
-// pinnedTo returns the handle of a credential that pins a host, "" for none.
-// Ports and schemes make no difference: it is the same host's account.
-func (l *law) pinnedTo(host string) string {
+// pinnedTo returns the handle of a credential that pins a host, "" for none. It ignores ports
+// and schemes, which share the host's accounts.
+func (l *compiledPolicy) pinnedTo(host string) string {
 	p, _ := l.decider.(pinner)
 	for _, s := range l.lent {
 		if (p == nil || p.Pins(s.Handle)) && s.isFor(host) {
@@ -40,22 +40,21 @@ func (l *law) pinnedTo(host string) string {
 	return ""
 }
 
-// looksInto reports whether connections to a host are looked into because it has
-// to do with a credential: it may know the value, or it is pinned.
-func (l *law) looksInto(host string) bool {
+// looksInto reports whether connections to a host must be opened because of a credential: the
+// host may know its value, or is pinned.
+func (l *compiledPolicy) looksInto(host string) bool {
 	return l.pinnedTo(host) != "" || len(l.known(host)) > 0
 }
 
-// denyPinned is the denial of a request with other authentication than that of
-// the credential that pins its host.
+// denyPinned denies a request with other authentication than the credential that pins its host.
 func denyPinned(handle, host, what string) cell.Decision {
 	d := never("pin", what+" is other authentication than that of the credential "+handle+", which "+host+" is pinned to; "+strconv.Quote("pin: false")+" at the credential in a policy file would allow it")
 	d.Line = "credentials: [{name: " + handle + ", pin: false}]"
 	return d
 }
 
-// foreign finds authentication in a request that is not own's: it returns what
-// carries it, "" for none. own is nil where none may be carried.
+// foreign returns the part of a request with authentication other than own, "" for none. own is
+// nil where no authentication is allowed.
 func foreign(r *http.Request, own *lent) string {
 	if r.URL.User != nil {
 		return "the user in the URL"
@@ -69,7 +68,7 @@ func foreign(r *http.Request, own *lent) string {
 	if what := foreignHeaders(r.Header, own); what != "" {
 		return what
 	}
-	for name := range r.Trailer { // announced; their values come behind the body
+	for name := range r.Trailer { // announced; their values come after the body
 		if authName(name) {
 			return "the trailer " + printable(name)
 		}
@@ -77,8 +76,8 @@ func foreign(r *http.Request, own *lent) string {
 	return ""
 }
 
-// trailers looks at those of a request to a pinned host. They come last, so that
-// the request was allowed already; the denial is an event of its own.
+// trailers checks the trailers of a request to a pinned host. They come last, when the request
+// was already allowed; the denial is an event of its own.
 func (x *exchange) trailers(h http.Header) (d cell.Decision, no bool) {
 	if x.pinned == "" {
 		return d, false
@@ -97,7 +96,7 @@ func foreignHeaders(h http.Header, own *lent) string {
 	for name := range h {
 		names = append(names, name)
 	}
-	slices.Sort(names) // so that the same request is denied for the same reason
+	slices.Sort(names) // so that equal requests are denied for the same reason
 	for _, name := range names {
 		for _, v := range h[name] {
 			if what := foreignHeader(name, strings.TrimSpace(v), own); what != "" {
@@ -130,7 +129,7 @@ func foreignHeader(name, v string, own *lent) string {
 		return "a token in the header " + printable(name)
 	}
 	if !mayBeRandom(name) && looksRandom(own.without(v)) {
-		return "what looks like a key in the header " + printable(name)
+		return "a possible key in the header " + printable(name)
 	}
 	return ""
 }
@@ -143,14 +142,14 @@ func foreignCookies(v string) string {
 		}
 		// Some servers begin another cookie at white space or at a comma.
 		if strings.ContainsAny(strings.TrimSpace(value), " \t,\"\\") {
-			return "what is beside the cookie " + printable(name)
+			return "the text beside the cookie " + printable(name)
 		}
 	}
 	return ""
 }
 
-// foreignProtocols looks at WebSocket sub-protocols: browsers, which can set no
-// header, send tokens there.
+// foreignProtocols checks WebSocket sub-protocols: browsers, which can set no header, send
+// tokens there.
 func foreignProtocols(v string) string {
 	for p := range strings.SplitSeq(v, ",") {
 		if p = strings.TrimSpace(p); authName(p) || tokenShape().MatchString(p) || looksRandom(p) || len(p) > 64 {
@@ -160,7 +159,7 @@ func foreignProtocols(v string) string {
 	return ""
 }
 
-// foreignQuery looks at a query, as servers read it that split at & or at ;.
+// foreignQuery checks a query, parsed as by servers that split at & or at ;.
 func foreignQuery(raw string, own *lent) string {
 	for part := range strings.FieldsFuncSeq(raw, func(r rune) bool { return r == '&' || r == ';' }) {
 		name, v, _ := strings.Cut(part, "=")
@@ -175,7 +174,7 @@ func foreignQuery(raw string, own *lent) string {
 	return ""
 }
 
-// without is a text without the placeholder, which has the shape of a token.
+// without returns a text without the placeholder, which has the shape of a token.
 func (s *lent) without(text string) string {
 	if s == nil {
 		return text
@@ -183,9 +182,8 @@ func (s *lent) without(text string) string {
 	return strings.ReplaceAll(text, s.Placeholder, "")
 }
 
-// isPlaceholder reports whether the value of a header is the placeholder and no
-// other key beside it: alone, behind the word of a scheme, or as the password (or
-// the user) of a Basic authorization.
+// isPlaceholder reports whether the value of a header is the placeholder and no other key:
+// alone, after the word of a scheme, or as the password (or the user) of a Basic authorization.
 func (s *lent) isPlaceholder(v string) bool {
 	if _, dec, ok := basic(v); ok {
 		user, password, _ := strings.Cut(dec, ":")
@@ -214,8 +212,8 @@ func (s *lent) isPlaceholder(v string) bool {
 	return false
 }
 
-// takeFromQuery takes parameters out whose value is the placeholder. The value
-// goes into a header: URLs are written into logs.
+// takeFromQuery removes parameters with the placeholder as their value. The credential is put
+// into a header, since URLs are logged.
 func (s *lent) takeFromQuery(u *url.URL) {
 	if !strings.Contains(unescape(u.RawQuery), s.Placeholder) {
 		return

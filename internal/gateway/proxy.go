@@ -22,38 +22,35 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// maxProxyAnswer is how many bytes a proxy's answer to CONNECT may have before
-// what the host says.
+// maxProxyAnswer bounds a proxy's answer to CONNECT, in bytes.
 const maxProxyAnswer = 64 << 10
 
 const (
-	// nearLookup is how long a name is looked up here that goes to a proxy, which will
-	// look it up itself.
+	// nearLookup bounds the local lookup of a name that the proxy will look up itself.
 	nearLookup = 2 * time.Second
-	// unknownFor is how long a name counts as one that can't be looked up here, and
-	// maxUnknown how many are remembered.
+	// unknownFor is how long a name counts as locally unknown, and maxUnknown bounds the number
+	// of such names.
 	unknownFor = time.Minute
 	maxUnknown = 1 << 10
-	// maxNear is how many names are looked up at once: a cell must not keep the host's
-	// resolver from answering, and so have a name go unjudged.
+	// maxNear bounds concurrent lookups: otherwise a cell could overload the host's resolver,
+	// and have a name go unchecked.
 	maxNear = 16
 )
 
-// proxy is the way out where the host has no other: a proxy that CONNECT opens
-// connections through. It finds the addresses of names itself; those that are
-// found here are judged before.
+// proxy is the way out of a host behind a proxy: connections through CONNECT. The proxy resolves
+// names itself; the addresses found locally are checked before.
 type proxy struct {
-	web, other *url.URL // for port 80, and for everything else
+	web, other *url.URL // for port 80, and for all other ports
 	bypass     func(*url.URL) (*url.URL, error)
-	bad        error // why one that is set can't be used: nothing goes round it
+	bad        error // why the configured one can't be used: then all connections fail
 
 	near chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	unknown map[string]time.Time
 }
 
-// newProxy returns nil where the host has none.
+// newProxy returns nil for a host without a proxy.
 func newProxy(p *cell.Proxy) *proxy {
 	if p == nil || p.HTTP == "" && p.HTTPS == "" {
 		return nil
@@ -75,23 +72,23 @@ func newProxy(p *cell.Proxy) *proxy {
 		first, other string
 	}{{&out.web, p.HTTP, p.HTTPS}, {&out.other, p.HTTPS, p.HTTP}} {
 		if s.first == "" {
-			s.first = s.other // never directly because of a variable that is missing
+			s.first = s.other // never directly for want of a variable
 		}
 		*s.dst = parse(s.first)
 	}
-	// As all Go programs read NO_PROXY; the proxy itself is not asked here.
+	// NO_PROXY is parsed as by all Go programs; the URL here is a dummy.
 	c := httpproxy.Config{HTTPProxy: "http://proxy", HTTPSProxy: "http://proxy", NoProxy: p.No}
 	out.bypass = c.ProxyFunc()
 	return out
 }
 
-// through returns the proxy for a host and port; nil: they are dialled directly.
+// through returns the proxy for a host and port; nil: dial directly.
 func (p *proxy) through(a cell.Access) (*url.URL, error) {
 	if p == nil || a.Host == cell.HostName {
 		return nil, nil
 	}
 	port := a.Port
-	if port == 0 { // of a question: the port is not known yet
+	if port == 0 { // of a lookup: the port is not known yet
 		port = 443
 	}
 	scheme := "https"
@@ -117,10 +114,10 @@ func hostText(a cell.Access) string {
 	return a.Addr.String()
 }
 
-// beforeProxy judges the addresses that this host finds for a name. The proxy chooses
-// among those that it finds, so one that is denied is enough. checked is false when this
-// host finds none, as behind proxies of firms: then it is the proxy that judges.
-func (g *Gateway) beforeProxy(ctx context.Context, l *law, a cell.Access) (checked bool, deny *cell.Decision, at netip.Addr, err error) {
+// beforeProxy decides on the addresses that this host finds for a name. The proxy chooses among
+// its own, so one denied address is enough. checked is false when this host finds none, as
+// behind company proxies: then the proxy alone decides.
+func (g *Gateway) beforeProxy(ctx context.Context, l *compiledPolicy, a cell.Access) (checked bool, deny *cell.Decision, at netip.Addr, err error) {
 	if a.Host == "" {
 		return true, nil, at, nil
 	}
@@ -136,7 +133,7 @@ func (g *Gateway) beforeProxy(ctx context.Context, l *law, a cell.Access) (check
 	ans, failed := l.resolver.lookup(short, a.Host)
 	cancel()
 	<-l.proxy.near
-	if ctx.Err() != nil { // it was given up, which says nothing about the name
+	if ctx.Err() != nil { // it was cancelled, which says nothing about the name
 		return false, nil, at, context.Cause(ctx)
 	}
 	if failed != nil {
@@ -153,7 +150,7 @@ func (g *Gateway) beforeProxy(ctx context.Context, l *law, a cell.Access) (check
 	return len(ans.addrs) > 0, nil, at, nil
 }
 
-// unknownName reports whether a name could not be looked up here a moment ago.
+// unknownName reports whether a recent local lookup of a name has failed.
 func (p *proxy) unknownName(host string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,9 +169,9 @@ func (p *proxy) keepUnknown(host string) {
 	p.unknown[host] = time.Now().Add(unknownFor)
 }
 
-// connect opens a connection to what an access names, which has been judged,
-// through a proxy. checked: its addresses were, too.
-func (g *Gateway) connect(ctx context.Context, l *law, by *url.URL, a cell.Access, checked bool) (net.Conn, error) {
+// connect opens a connection through a proxy to the host of an access, which was allowed. With
+// checked its addresses were, too.
+func (g *Gateway) connect(ctx context.Context, l *compiledPolicy, by *url.URL, a cell.Access, checked bool) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, fmt.Errorf("the proxy %s: %w", by.Host, err)
 	}
@@ -227,8 +224,7 @@ func (g *Gateway) connect(ctx context.Context, l *law, by *url.URL, a cell.Acces
 	return &proxied{Conn: c, raw: raw, early: append([]byte(nil), early...), by: proxyAddr{by.Host, checked}}, nil
 }
 
-// proxied is a connection through a proxy. Its remote address is not the host's,
-// which nobody here knows.
+// proxied is a connection through a proxy. The address of the host is unknown here.
 type proxied struct {
 	net.Conn
 	raw   net.Conn
@@ -245,7 +241,7 @@ func (p *proxied) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-// RemoteAddr is the proxy, in a form that is taken for no address of a host.
+// RemoteAddr is the proxy, in a form that cannot be mistaken for an address of a host.
 func (p *proxied) RemoteAddr() net.Addr { return p.by }
 
 func (p *proxied) CloseWrite() error {
@@ -262,17 +258,16 @@ func (p *proxied) SetLinger(sec int) error {
 	return nil
 }
 
-// proxyAddr is a proxy that a connection goes through.
+// proxyAddr is the proxy of a connection.
 type proxyAddr struct {
 	at      string // HOST:PORT
-	checked bool   // the addresses of what is behind it were judged
+	checked bool   // the addresses of the host behind it were checked
 }
 
 func (proxyAddr) Network() string  { return "proxy" }
 func (a proxyAddr) String() string { return a.at }
 
-// passed returns where a connection really leads, as far as that is known: to an
-// address, or through a proxy.
+// passed returns where a connection leads, as far as known: to an address, or through a proxy.
 func passed(c net.Conn) (addr netip.Addr, by proxyAddr) {
 	switch a := c.RemoteAddr().(type) {
 	case *net.TCPAddr:
@@ -283,5 +278,5 @@ func passed(c net.Conn) (addr netip.Addr, by proxyAddr) {
 	return addr, by
 }
 
-// unchecked reports whether it is not known where what went through the proxy led.
+// unchecked reports whether the destination behind the proxy is unknown.
 func (a proxyAddr) unchecked() bool { return a.at != "" && !a.checked }

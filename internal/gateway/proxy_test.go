@@ -121,7 +121,7 @@ func TestX41OnlyAProxy(t *testing.T) {
 		switch {
 		case e.Flow.Proxy == "203.0.113.99:3128" && !e.Flow.Addr.IsValid() || e.Flow.Proxy != "" && e.Flow.Host == "":
 			through++
-			if e.Flow.Unchecked != (e.Flow.Host != "") { // nobody here knows where the names are
+			if e.Flow.Unchecked != (e.Flow.Host != "") { // the names are unknown on this host
 				t.Errorf("the flow says %+v", e.Flow)
 			}
 		case e.Flow.Host == "near.test" && e.Flow.Proxy == "" && e.Flow.Addr.IsValid():

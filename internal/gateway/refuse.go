@@ -16,30 +16,28 @@ import (
 )
 
 const (
-	// maxRefused is how many denied names have a refusal address at once; the
-	// oldest loses its own to the next.
+	// maxRefused bounds the denied names with a refusal address; a new one takes the address of
+	// the oldest.
 	maxRefused = 1 << 10 // as cell.NetworkLink.Refusals has
-	// maxRefusing is how many connections the refusal service has open; what is
-	// more is reset.
+	// maxRefusing bounds the connections of the refusal service; further ones are reset.
 	maxRefusing = 128
 	// refusalLife is the longest life of such a connection.
 	refusalLife = 15 * time.Second
-	// oneAttempt is how long questions of several types about a name count as
-	// one attempt.
+	// oneAttempt is the time within which queries of several types for a name count as one
+	// attempt.
 	oneAttempt = 5 * time.Second
-	// maxTypes is how many types of questions one attempt may have: programs ask for
-	// three or four, and there are 65,536.
+	// maxTypes bounds the query types of one attempt: programs use three or four, and there are
+	// 65,536.
 	maxTypes = 8
 )
 
-// refusals are the addresses of denied names: REFUSED looks like a temporary
-// fault, and programs try again for minutes. An address belongs to one name, so
-// that a connection says which one was meant. Nothing that is sent to one of
-// them is forwarded, whatever the policy says by then.
+// refusals are the addresses of denied names: REFUSED looks like a temporary fault, which
+// programs retry for minutes. An address belongs to one name, so a connection shows which name
+// was meant. Connections to such an address are never forwarded, whatever the policy is by then.
 type refusals struct {
 	base uint32
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	byName map[string]*refusedName
 	ring   [maxRefused]*refusedName
 	next   int
@@ -50,10 +48,10 @@ type refusedName struct {
 	host  string
 	at    uint32
 	since time.Time
-	// types are those of the questions of one attempt, which is one event.
+	// types are the query types of one attempt, which is one event.
 	types map[uint16]bool
-	// event is that of a question, for the first connection afterwards, which
-	// is the same attempt; "" once that has come.
+	// event is the event of the lookup, for the first connection afterwards, which is the same
+	// attempt; then "".
 	event string
 }
 
@@ -62,8 +60,8 @@ func newRefusals(link cell.NetworkLink) *refusals {
 	return &refusals{base: binary.BigEndian.Uint32(b[12:]), byName: map[string]*refusedName{}}
 }
 
-// asked gives a denied name its address. tell is false when a question of
-// another type has just been told about the same attempt.
+// asked gives a denied name its address. tell is false when a query of another type was just
+// reported for the same attempt.
 func (f *refusals) asked(host string, kind uint16, now time.Time) (at netip.Addr, tell bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +97,7 @@ func (f *refusals) nameOf(a netip.Addr) string {
 	return ""
 }
 
-// tells notes the event that has told of a question.
+// tells records the event of a lookup.
 func (f *refusals) tells(host, event string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,9 +106,8 @@ func (f *refusals) tells(host, event string) {
 	}
 }
 
-// told returns the event that has told of the attempt that a connection to a
-// denied name belongs to, and takes it: the next connection is an attempt of its
-// own. It is "" when there is none.
+// told returns and clears the event of the attempt that a connection to a denied name belongs
+// to: the next connection is an attempt of its own. It is "" when there is none.
 func (f *refusals) told(host string) (event string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,9 +119,9 @@ func (f *refusals) told(host string) (event string) {
 	return event
 }
 
-// answerRefused answers a question about a denied name: the refusal address to
-// who asks for IPv4 addresses, that there are none to others.
-func (g *Gateway) answerRefused(m *dns.Msg, host string, l *law, a cell.Access, d cell.Decision) {
+// answerRefused answers a query for a denied name: the refusal address for IPv4, no address for
+// others.
+func (g *Gateway) answerRefused(m *dns.Msg, host string, l *compiledPolicy, a cell.Access, d cell.Decision) {
 	q := m.Question[0]
 	at, tell := g.refused.asked(host, q.Qtype, time.Now())
 	if tell {
@@ -135,8 +132,8 @@ func (g *Gateway) answerRefused(m *dns.Msg, host string, l *law, a cell.Access, 
 	}
 }
 
-// hostAt returns the name of one of the cell's own addresses; denied is set
-// when it is a refusal address.
+// hostAt returns the name of one of the cell's own addresses; denied is set when it is a refusal
+// address.
 func (g *Gateway) hostAt(a netip.Addr) (host string, denied bool) {
 	if host = g.refused.nameOf(a); host != "" {
 		return host, true
@@ -145,9 +142,9 @@ func (g *Gateway) hostAt(a netip.Addr) (host string, denied bool) {
 	return host, false
 }
 
-// tellRefused tells a denial unless the attempt was told of already, and returns
-// the id of the event.
-func (g *Gateway) tellRefused(l *law, a cell.Access, d cell.Decision, conn string) string {
+// tellRefused emits a denial unless the attempt has an event already, and returns the id of the
+// event.
+func (g *Gateway) tellRefused(l *compiledPolicy, a cell.Access, d cell.Decision, conn string) string {
 	if d.Effect == cell.Deny {
 		if id := g.refused.told(a.Host); id != "" {
 			g.denials.note(a, d)
@@ -157,8 +154,8 @@ func (g *Gateway) tellRefused(l *law, a cell.Access, d cell.Decision, conn strin
 	return g.tell(l, a, d, conn)
 }
 
-// decideRefused is the decision about a connection to a refusal address.
-func (g *Gateway) decideRefused(l *law, a cell.Access) cell.Decision {
+// decideRefused decides on a connection to a refusal address.
+func (g *Gateway) decideRefused(l *compiledPolicy, a cell.Access) cell.Decision {
 	if a.Transport != "tcp" {
 		return g.decideConnect(l, a)
 	}
@@ -166,27 +163,27 @@ func (g *Gateway) decideRefused(l *law, a cell.Access) cell.Decision {
 	if d.Effect != cell.Deny {
 		return outdated(a.Host)
 	}
-	// The port makes the grant that is proposed exact.
+	// The port makes the proposed grant exact.
 	if e := l.decide(a); e.Effect == cell.Deny && e.Rule == d.Rule && e.Origin == d.Origin {
 		return e
 	}
 	return d
 }
 
-// outdated is the decision about a refusal address whose name is allowed by now.
+// outdated is the decision for a refusal address of a name that is allowed by now.
 func outdated(host string) cell.Decision {
 	return never("refusal", host+" was denied when it was looked up and is not now: look it up again")
 }
 
-// webPorts are those on which clients speak first, HTTP or TLS. Whoever waits
-// for the server's words on another port is reset at once.
+// webPorts are ports on which clients speak first, HTTP or TLS. A client that waits for the
+// server on another port is reset at once.
 func webPort(port uint16) bool {
 	return port == 80 || port == 443 || port == 8080 || port == 8443
 }
 
-// refuse answers a connection to a name that is denied: it is reset, but for
-// HTTP, and TLS of a cell with an authority, which are told why.
-func (g *Gateway) refuse(r *tcp.ForwarderRequest, l *law, a cell.Access, d cell.Decision, id, told string, finish func(reset bool)) {
+// refuse answers a connection to a denied name with a reset. HTTP, and TLS of a cell with an
+// authority, get an explanation.
+func (g *Gateway) refuse(r *tcp.ForwarderRequest, l *compiledPolicy, a cell.Access, d cell.Decision, id, told string, finish func(reset bool)) {
 	if !webPort(a.Port) || a.Port == 443 && l.signer == nil {
 		return
 	}
@@ -225,14 +222,14 @@ func (g *Gateway) refuse(r *tcp.ForwarderRequest, l *law, a cell.Access, d cell.
 	}
 }
 
-// refusal is what the refusal service knows of a connection.
+// refusal is the refusal service's state for a connection.
 type refusal struct {
 	mu    sync.Mutex
-	event string // that has told of the connection
+	event string // the event of the connection
 }
 
-// first returns the event that has told of the connection to its first request,
-// which it is about, and "" to the others.
+// first returns the event of the connection for its first request, which it covers, and "" for
+// the others.
 func (f *refusal) first() (event string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -240,7 +237,7 @@ func (f *refusal) first() (event string) {
 	return event
 }
 
-// refusal answers a request to a name that is denied. Its body is not read.
+// refusal answers a request to a denied name. It does not read the body.
 func (w *web) refusal(rw http.ResponseWriter, r *http.Request, x *exchange) {
 	rw = lastAnswer{rw}
 	c := x.c
@@ -256,7 +253,7 @@ func (w *web) refusal(rw http.ResponseWriter, r *http.Request, x *exchange) {
 		respond(rw, http.StatusServiceUnavailable, Denial{Kind: "unavailable", Reason: d.Reason})
 		return
 	}
-	// What is known of the request makes the grant that is proposed narrower.
+	// The request makes the proposed grant narrower.
 	if e := x.l.decide(x.access); e.Effect == cell.Deny && e.Rule == d.Rule && e.Origin == d.Origin {
 		d.Line, d.Narrower = e.Line, e.Narrower
 	}
@@ -268,7 +265,7 @@ func (w *web) refusal(rw http.ResponseWriter, r *http.Request, x *exchange) {
 	x.deny(rw, d, http.StatusForbidden)
 }
 
-// lastAnswer ends the connection with the answer that is written to it.
+// lastAnswer ends the connection after this answer.
 type lastAnswer struct{ http.ResponseWriter }
 
 func (a lastAnswer) WriteHeader(code int) {

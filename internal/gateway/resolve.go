@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	resolveTry  = 2 * time.Second // one question to one server
+	resolveTry  = 2 * time.Second // one query to one server
 	resolveAll  = 8 * time.Second
 	maxCached   = 4096
 	cacheLeast  = time.Second
@@ -27,15 +27,15 @@ const (
 	cnameLength = 8
 )
 
-// answer is what is known of a name.
+// answer is a cached answer for a name.
 type answer struct {
 	addrs []netip.Addr
 	rcode int // dns.RcodeSuccess, dns.RcodeNameError
 	until time.Time
 }
 
-// resolver asks the servers of the host, or those that it was given, and never
-// anything else: no search domains, no names besides those that it is asked.
+// resolver asks only the servers of the host, or the given ones, and only for the names that it
+// gets: there are no search domains.
 type resolver struct {
 	servers []string
 	hosts   bool // /etc/hosts of the host counts
@@ -66,8 +66,8 @@ func newResolver(servers []string) (*resolver, error) {
 	return r, nil
 }
 
-// lookup returns the addresses of a name. An error is told for servers that
-// don't answer or can't; that there is no such name is an answer.
+// lookup returns the addresses of a name. It fails when the servers don't answer or can't; a
+// missing name is an answer.
 func (r *resolver) lookup(ctx context.Context, host string) (answer, error) {
 	now := time.Now()
 	if host == cell.HostName { // the loopback of the host, and no name's
@@ -104,8 +104,8 @@ func (r *resolver) lookup(ctx context.Context, host string) (answer, error) {
 	}
 }
 
-// Addresses returns the addresses that a name leads to now, as a gateway asks.
-// resolvers are as in cell.Governance.
+// Addresses returns the present addresses of a name, as a gateway would find them. resolvers are
+// as in cell.Governance.
 func Addresses(ctx context.Context, resolvers []string, host string) ([]netip.Addr, error) {
 	r, err := newResolver(resolvers)
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *resolver) keep(host string, a answer) {
 	r.cache[host] = a
 }
 
-// ask asks for both kinds of address at once.
+// ask queries both kinds of address at once.
 func (r *resolver) ask(ctx context.Context, host string) (answer, error) {
 	type part struct {
 		answer
@@ -165,7 +165,7 @@ func (r *resolver) ask(ctx context.Context, host string) (answer, error) {
 	return a, nil
 }
 
-// follow asks for one kind of address, along aliases.
+// follow queries one kind of address, along aliases.
 func (r *resolver) follow(ctx context.Context, host string, kind uint16) (answer, error) {
 	a := answer{until: time.Now().Add(cacheMost)}
 	name := dns.Fqdn(host)
@@ -214,7 +214,7 @@ func (r *resolver) follow(ctx context.Context, host string, kind uint16) (answer
 	return a, fmt.Errorf("resolve %s: too many aliases", host)
 }
 
-// live bounds how long an answer is good by a TTL in seconds.
+// live bounds the lifetime of an answer by a TTL in seconds.
 func (a *answer) live(ttl uint32) {
 	d := min(max(time.Duration(ttl)*time.Second, cacheLeast), cacheMost)
 	if t := time.Now().Add(d); t.Before(a.until) {
@@ -222,7 +222,7 @@ func (a *answer) live(ttl uint32) {
 	}
 }
 
-// exchange asks one question of one server after the other, twice.
+// exchange sends a query to one server after the other, twice.
 func (r *resolver) exchange(ctx context.Context, name string, kind uint16) (*dns.Msg, error) {
 	q := new(dns.Msg).SetQuestion(name, kind)
 	q.SetEdns0(1232, false)
@@ -244,7 +244,7 @@ func (r *resolver) exchange(ctx context.Context, name string, kind uint16) (*dns
 				q.Extra = nil
 				last = fmt.Errorf("resolve %s: %s doesn't take the question", name, s)
 			case m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError:
-				last = fmt.Errorf("resolve %s: %s says %s", name, s, dns.RcodeToString[m.Rcode])
+				last = fmt.Errorf("resolve %s: %s answers %s", name, s, dns.RcodeToString[m.Rcode])
 			default:
 				return m, nil
 			}
@@ -256,7 +256,7 @@ func (r *resolver) exchange(ctx context.Context, name string, kind uint16) (*dns
 	return nil, last
 }
 
-// hostsFile returns what a hosts file says about a name.
+// hostsFile returns the addresses of a name in a hosts file.
 func hostsFile(path, host string) (list []netip.Addr) {
 	f, err := os.Open(path)
 	if err != nil {

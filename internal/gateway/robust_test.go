@@ -156,8 +156,8 @@ func TestACrowdStaysSmall(t *testing.T) {
 	}, fmt.Sprintf("that of %d connections 64 are small", gateway.Crowd+64))
 }
 
-// TestQuestionsAreFew: who asks and gives up at once, again and again, floods
-// neither the person nor what is recorded.
+// TestQuestionsAreFew: a cell that asks and gives up repeatedly floods neither the person nor
+// the records.
 func TestQuestionsAreFew(t *testing.T) {
 	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(gatewaytest.Policy{Rules: []gatewaytest.Rule{{Effect: cell.Ask, Host: "a.test"}}}))
 	b.Record("a.test. 60 IN A 203.0.113.1")

@@ -18,25 +18,24 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// lent is a credential as the gateway uses it, for some of the places where it
-// may go. Its value is in requests that go out, and in nothing that is told or
-// sent back.
+// lent is a credential in the gateway, for some of the places where it may be sent. Its value is
+// in outgoing requests, and in no event or answer.
 type lent struct {
 	cell.Lent
-	header string // where it is put when the cell has sent none
-	put    string // what is put there
+	header string // default header
+	put    string // value of the default header
 	scheme string // the word before the value, "Bearer"
 	user   string // of Basic authentication
 	places []cell.Place
 	hidden []hidden
 }
 
-// hidden is a text that gives the value away, and what the cell sees instead. It
-// is as long, for bodies.
+// hidden is a text that reveals the value, and its replacement for the cell. Both have the same
+// length, for bodies.
 type hidden struct {
 	text, stand []byte
-	// encoded says that the first bytes of the text tell nothing by themselves, and
-	// are not held back while it is open whether more of it comes.
+	// encoded says that the first bytes of the text reveal nothing, and are not held back while
+	// more may follow.
 	encoded bool
 }
 
@@ -47,12 +46,12 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 			return nil, fmt.Errorf("the credential %q is incomplete", c.Handle)
 		}
 		if strings.ContainsAny(c.Secret, "\r\n\x00") {
-			return nil, fmt.Errorf("the credential %q has lines, and no header can carry it", c.Handle)
+			return nil, fmt.Errorf("the credential %q has line breaks, which no header can carry", c.Handle)
 		}
 		s := &lent{Lent: c}
 		if c.As != "" {
 			if !strings.Contains(c.As, ":") || !strings.Contains(c.As, "{secret}") && !strings.Contains(c.As, "{basic:") {
-				return nil, fmt.Errorf("the credential %q is put in as %q: that is no header with {secret}", c.Handle, c.As)
+				return nil, fmt.Errorf("the credential %q has the header %q, which lacks {secret}", c.Handle, c.As)
 			}
 			s.header, s.put = c.Header()
 			s.header = http.CanonicalHeaderKey(s.header)
@@ -71,7 +70,7 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 			}
 		}
 		if _, enc, ok := strings.Cut(s.put, " "); ok && !strings.Contains(s.put, c.Secret) {
-			for _, form := range escaped(enc) { // what Basic makes of it
+			for _, form := range escaped(enc) { // its form in Basic authentication
 				s.hide(form, true)
 			}
 		}
@@ -80,7 +79,7 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 	return out, nil
 }
 
-// hide adds a text that gives the value away.
+// hide adds a text that reveals the value.
 func (s *lent) hide(text string, encoded bool) {
 	for _, h := range s.hidden {
 		if string(h.text) == text {
@@ -92,10 +91,10 @@ func (s *lent) hide(text string, encoded bool) {
 	s.hidden = append(s.hidden, hidden{[]byte(text), stand, encoded})
 }
 
-// lentAs finds the credential with a handle in the form in which it may go into
-// a request. There may be several: a token goes to one place as a bearer's, and
-// to another as a password. lent is false when there is none of that handle.
-func (l *law) lentAs(handle string, a cell.Access, host string) (s *lent, lent bool) {
+// lentAs finds the form of a credential for a request, by its handle. There may be several: a
+// token is a bearer token in one place, and a password in another. lent is false for an unknown
+// handle.
+func (l *compiledPolicy) lentAs(handle string, a cell.Access, host string) (s *lent, lent bool) {
 	for _, s := range l.lent {
 		if s.Handle == handle {
 			if s.goes(a, host) {
@@ -107,8 +106,8 @@ func (l *law) lentAs(handle string, a cell.Access, host string) (s *lent, lent b
 	return nil, lent
 }
 
-// goes reports whether the credential may go into a request. A path that can be
-// read in more than one way is at no place that says something about paths.
+// goes reports whether the credential may go into a request. An ambiguous path matches no place
+// with a path.
 func (s *lent) goes(a cell.Access, host string) bool {
 	for _, p := range s.places {
 		if p.Path != "/**" && ambiguous(a.Path) {
@@ -121,7 +120,7 @@ func (s *lent) goes(a cell.Access, host string) bool {
 	return false
 }
 
-// schemeOf takes the words before the value out of "NAME: SCHEME {secret}".
+// schemeOf returns the words before the value in "NAME: SCHEME {secret}".
 func schemeOf(as string) (scheme, user string) {
 	_, value, _ := strings.Cut(as, ":")
 	if scheme, value, _ = strings.Cut(strings.TrimSpace(value), " "); value == "" {
@@ -135,12 +134,12 @@ func schemeOf(as string) (scheme, user string) {
 	return scheme, user
 }
 
-// minForm is the length of the shortest encoding that is looked for: shorter ones
-// stand everywhere.
+// minForm is the length of the shortest encoding that is searched for: shorter ones occur
+// everywhere.
 const minForm = 6
 
-// formsOf returns the texts in which a value stands when it is told as it is, or
-// encoded as in URLs, JSON, HTML, UTF-16, UTF-32, hexadecimal or base64 at any alignment.
+// formsOf returns the texts that reveal a value: plain, or encoded as in URLs, JSON, HTML,
+// UTF-16, UTF-32, hexadecimal or base64 at any alignment.
 func formsOf(value string) []string {
 	list := escaped(value)
 	if j, err := json.Marshal(value); err == nil {
@@ -149,8 +148,8 @@ func formsOf(value string) []string {
 	h := hex.EncodeToString([]byte(value))
 	list = append(list, h, strings.ToUpper(h))
 	for shift := range 3 {
-		// The first and the last character have bits of what is around the value,
-		// too, and are not looked for.
+		// The first and the last character also depend on the surrounding text, and are not
+		// searched for.
 		first, last := (8*shift+5)/6, 8*(shift+len(value))/6
 		padded := append(make([]byte, shift), value...)
 		list = append(list, escaped(base64.RawStdEncoding.EncodeToString(padded)[first:last])...)
@@ -159,8 +158,8 @@ func formsOf(value string) []string {
 	return append(list, wide(value)...)
 }
 
-// wide is a value in UTF-16 and UTF-32. Of ASCII it is what both byte orders have in
-// common, from the first character's byte to the last one's.
+// wide returns a value in UTF-16 and UTF-32. For ASCII it is the part that both byte orders
+// share, from the first character's byte to the last one's.
 func wide(value string) (list []string) {
 	if i := strings.IndexFunc(value, func(r rune) bool { return r >= utf8.RuneSelf }); i < 0 {
 		for _, zeros := range []string{"\x00", "\x00\x00\x00"} {
@@ -181,7 +180,7 @@ func wide(value string) (list []string) {
 	return list
 }
 
-// escaped is a text as it is, and then as each of the escapes writes it.
+// escaped returns a text unchanged, and in each of the escapes.
 func escaped(text string) []string {
 	list := []string{text}
 	for _, e := range escapes() {
@@ -191,12 +190,12 @@ func escaped(text string) []string {
 	return slices.Compact(list)
 }
 
-// An escaping is a way in which programs write the characters that mean something
-// in URLs, JSON or HTML. Letters and digits are left as they are by all of them.
+// An escaping is a way in which programs escape special characters in URLs, JSON or HTML. None
+// of them escapes letters and digits.
 type escaping struct {
-	chars  string // what is escaped
-	except bool   // all are that are no letters and digits, but chars
-	format string // how, of a byte
+	chars  string // escaped characters
+	except bool   // all but letters, digits and chars are escaped
+	format string // format of an escaped byte
 	names  map[byte]string
 }
 
@@ -267,15 +266,15 @@ var escapes = sync.OnceValue(func() (list []escaping) {
 	return list
 })
 
-// isFor reports whether a credential may go to a host at all.
+// isFor reports whether a credential may be sent to a host at all.
 func (s *lent) isFor(host string) bool {
 	host = strings.Trim(host, "[]")
 	return slices.ContainsFunc(s.places, func(p cell.Place) bool { return p.HoldsHost(host) })
 }
 
-// known are the credentials that some request to a host may carry: it may have
-// kept their values, and tell them when it is asked without, on any of its ports.
-func (l *law) known(host string) (list []*lent) {
+// known returns the credentials that some request to a host may carry: the host may have kept
+// their values, and return them later, on any of its ports.
+func (l *compiledPolicy) known(host string) (list []*lent) {
 	for _, s := range l.lent {
 		if s.isFor(host) {
 			list = append(list, s)
@@ -284,9 +283,8 @@ func (l *law) known(host string) (list []*lent) {
 	return list
 }
 
-// mayHold reports whether a header is one for credentials: there a placeholder
-// is replaced. In others a host might take the value for something that it keeps
-// and shows to others.
+// mayHold reports whether a header is one for credentials, in which placeholders are replaced. A
+// host might store the value of another header and show it to others.
 func (s *lent) mayHold(name string) bool {
 	switch name {
 	case s.header, "Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token", "Job-Token", "X-Auth-Token":
@@ -295,8 +293,7 @@ func (s *lent) mayHold(name string) bool {
 	return false
 }
 
-// astray is the header with the placeholder in it that is none for credentials,
-// "" when there is none.
+// astray returns the header that has the placeholder but is none for credentials, "" for none.
 func (s *lent) astray(h http.Header) string {
 	for name, values := range h {
 		if !s.mayHold(name) && slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, s.Placeholder) }) {
@@ -306,8 +303,8 @@ func (s *lent) astray(h http.Header) string {
 	return ""
 }
 
-// carries reports whether a request has the placeholder somewhere in its line
-// or headers, also as the password of a Basic authorization.
+// carries reports whether a request has the placeholder in its line or headers, also as the
+// password of a Basic authorization.
 func (s *lent) carries(r *http.Request) bool {
 	p := s.Placeholder
 	if strings.Contains(r.URL.RequestURI(), p) || strings.Contains(r.URL.Path, p) || strings.Contains(unescape(r.URL.RawQuery), p) {
@@ -321,7 +318,7 @@ func (s *lent) carries(r *http.Request) bool {
 	return false
 }
 
-// basic takes a header "Basic …" apart.
+// basic decodes a header "Basic …".
 func basic(v string) (scheme, decoded string, ok bool) {
 	scheme, enc, ok := strings.Cut(v, " ")
 	if !ok || !strings.EqualFold(scheme, "basic") {
@@ -341,8 +338,8 @@ func (s *lent) goesIn(h http.Header) bool {
 	return s.header != "" && empty(h.Values(s.header))
 }
 
-// isIn reports whether the placeholder is in the value of a header, also as a
-// part of a Basic authorization.
+// isIn reports whether the placeholder is in the value of a header, also as a part of a Basic
+// authorization.
 func (s *lent) isIn(v string) bool {
 	if strings.Contains(v, s.Placeholder) {
 		return true
@@ -351,14 +348,14 @@ func (s *lent) isIn(v string) bool {
 	return ok && strings.Contains(dec, s.Placeholder)
 }
 
-// empty reports whether none of a header's values says anything.
+// empty reports whether all values of a header are empty.
 func empty(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return strings.TrimSpace(v) != "" })
 }
 
-// putIn puts the value into a request's headers: in place of the placeholder,
-// or as it is meant to be put in where the cell has sent nothing. It returns the
-// credential as it has to be looked for in the response.
+// putIn puts the value into a request's headers: in place of the placeholder, or into the
+// default header if the cell has sent none. It returns the credential to search for in the
+// response.
 func (s *lent) putIn(h http.Header) *lent {
 	put := false
 	as := *s
@@ -387,7 +384,7 @@ func (s *lent) putIn(h http.Header) *lent {
 	return &as
 }
 
-// redact takes the value out of headers that go back to the cell.
+// redact removes the value from headers for the cell.
 func (s *lent) redact(h http.Header) {
 	for name, values := range h {
 		for _, x := range s.hidden {
@@ -404,21 +401,20 @@ func (s *lent) redact(h http.Header) {
 	}
 }
 
-// redactor takes values out of a body as it passes. What it puts in their place
-// is as long, so that lengths and ranges stay right. What may be the beginning of
-// a value is held back until more comes. Of its encodings the first few bytes are
-// not: there are many, nearly every text ends like the beginning of one, and a
-// stream whose other side waits for those bytes must go on.
+// redactor removes values from a body as it passes. Replacements have the same length, so that
+// lengths and ranges stay right. A possible beginning of a value is held back until more comes,
+// except the first bytes of encodings: there are many, nearly every text ends like the beginning
+// of one, and a stream must continue if its other side waits for these bytes.
 type redactor struct {
 	from  io.Reader
 	hide  []hidden
 	buf   []byte
-	given int // of it, so much was given, and is kept to find values that begin there
-	ready int // so much can be given
+	given int // bytes of it that were returned; kept to find values that begin there
+	ready int // bytes of it that can be returned
 	err   error
 }
 
-// unheld is how many bytes of the beginning of an encoded value are given at once.
+// unheld is the number of bytes of an encoded value's beginning that are not held back.
 const unheld = 3
 
 func newRedactor(from io.Reader, list []*lent) *redactor {
@@ -456,8 +452,8 @@ func (r *redactor) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// redactAll takes values out of a text, and returns how much of it can be given
-// before more comes.
+// redactAll removes values from a text, and returns how much of it can be returned before more
+// comes.
 func redactAll(b []byte, hide []hidden) (ready int) {
 	for _, h := range hide {
 		for rest := b; ; {
@@ -478,7 +474,7 @@ func redactAll(b []byte, hide []hidden) (ready int) {
 	return len(b) - keep
 }
 
-// overlap is how many bytes at the end of b may be the beginning of s.
+// overlap returns the number of bytes at the end of b that may be the beginning of s.
 func overlap(b, s []byte) int {
 	for n := min(len(b), len(s)-1); n > 0; n-- {
 		if bytes.HasPrefix(s, b[len(b)-n:]) {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	maxLine      = 8 << 10                // the first line of what might be HTTP
-	lineTimeout  = 300 * time.Millisecond // for the rest of a line that has begun
+	maxLine      = 8 << 10                // the first line of possible HTTP
+	lineTimeout  = 300 * time.Millisecond // for the rest of a line
 	alertTimeout = time.Second
 )
 
-// prefixed is a connection of which some bytes were read already.
+// prefixed is a connection of which some bytes were already read.
 type prefixed struct {
 	net.Conn
 	c   *conn
@@ -43,7 +43,7 @@ func (p *prefixed) Read(b []byte) (int, error) {
 
 // serve handles a connection from its first bytes to its end.
 func (c *conn) serve() {
-	// Whether this port says what is spoken there.
+	// Whether the port determines the protocol.
 	wantTLS, wantHTTP := c.access.Port == 443, c.access.Port == 80
 	first := &first{c: c}
 	if wantTLS || wantHTTP || c.decision.Open {
@@ -52,7 +52,7 @@ func (c *conn) serve() {
 		c.raw(first.b)
 		return
 	}
-	known := c.g.law.Load().looksInto(c.host())
+	known := c.g.inForce.Load().looksInto(c.host())
 	what, err := first.see(wantTLS || wantHTTP || c.decision.Open || known)
 	c.in.SetReadDeadline(time.Time{})
 	switch {
@@ -66,26 +66,26 @@ func (c *conn) serve() {
 		c.speaks("http", false)
 		c.web(&prefixed{Conn: c.in, c: c, pre: first.b})
 	case what == saidBad:
-		c.deny("https", never("tls", "this is no TLS that can be understood: "+err.Error()), alertAccessDenied)
+		c.deny("https", never("tls", "the TLS can't be parsed: "+err.Error()), alertAccessDenied)
 	case wantTLS:
 		c.deny("", never("protocol", "port 443 is for TLS"), 0)
 	case wantHTTP:
 		c.deny("", never("protocol", "port 80 is for HTTP"), 0)
 	case c.decision.Open:
-		c.deny("", never("protocol", "a rule for this host looks at requests, and this is neither HTTP nor TLS"), 0)
+		c.deny("", never("protocol", "a rule for this host needs its requests, and this is neither HTTP nor TLS"), 0)
 	default:
 		c.raw(first.b)
 	}
 }
 
-// What the first bytes of a connection were.
+// The protocols of the first bytes.
 type said int
 
 const (
 	saidNothing said = iota
 	saidTLS
 	saidHTTP
-	saidBad // begins like TLS and goes wrong
+	saidBad // begins like TLS and is invalid
 	saidOther
 )
 
@@ -96,10 +96,9 @@ type first struct {
 	hello *hello
 }
 
-// see reads until it is clear what is spoken. With must, it waits for it as long
-// as the deadline that is set allows; without, a line that has begun and doesn't
-// go on is no HTTP. A ClientHello that has begun is one, however slowly it
-// comes: nobody gets round its server name by waiting.
+// see reads until the protocol is known. With must, it waits until the deadline; without, an
+// incomplete line that pauses is no HTTP. A ClientHello that has begun stays one, however slowly
+// it comes: waiting does not bypass the check of its server name.
 func (f *first) see(must bool) (said, error) {
 	buf := make([]byte, 4<<10)
 	hello := false
@@ -135,7 +134,7 @@ func (f *first) see(must bool) (said, error) {
 	}
 }
 
-// look says what the bytes so far are; saidNothing as long as that is open.
+// look returns the protocol of the bytes so far; saidNothing while it is undecided.
 func (f *first) look() (said, error) {
 	h, err := parseHello(f.b)
 	switch {
@@ -177,9 +176,8 @@ func httpLine(line []byte) bool {
 	return true
 }
 
-// takesTurns waits for whichever side of a connection that was dialled ahead
-// speaks first, without holding up either. It reports true when it was the
-// server: then it is neither TLS nor HTTP.
+// takesTurns waits until either side of a connection that was dialled ahead speaks, without
+// blocking either. It is true for the server: then it is neither TLS nor HTTP.
 func (c *conn) takesTurns(f *first) (server bool) {
 	c.mu.Lock()
 	out := c.out
@@ -192,7 +190,7 @@ func (c *conn) takesTurns(f *first) (server bool) {
 		b := make([]byte, 16<<10)
 		n, err := out.Read(b)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			c.in.SetReadDeadline(time.Now()) // it spoke, or has gone
+			c.in.SetReadDeadline(time.Now()) // it spoke, or has hung up
 		}
 		early <- b[:n]
 	})
@@ -212,17 +210,16 @@ func (c *conn) takesTurns(f *first) (server bool) {
 		return true
 	}
 	if n == 0 {
-		return true // one side has closed before anything was said
+		return true // one side has closed before the first byte
 	}
 	return false
 }
 
-// deny ends a connection that turned out to be something that isn't allowed.
-// code is the TLS alert that says so, 0 for none.
+// deny ends a connection that turned out to be denied. code is its TLS alert, 0 for none.
 func (c *conn) deny(scheme string, d cell.Decision, code byte) {
 	a := c.access
 	a.Scheme = scheme
-	l := c.g.law.Load()
+	l := c.g.inForce.Load()
 	c.g.tell(l, a, d, c.id)
 	c.mu.Lock()
 	c.quiet = true
@@ -240,23 +237,23 @@ func (c *conn) deny(scheme string, d cell.Decision, code byte) {
 	io.Copy(io.Discard, io.LimitReader(c.in, maxHello)) // or the alert is lost with a reset
 }
 
-// tls goes on with a connection that has begun with a ClientHello.
+// tls continues a connection that has begun with a ClientHello.
 func (c *conn) tls(pre []byte, h *hello) {
 	c.speaks("https", false)
 	want := c.access.Host
 	switch {
 	case want == "" && h.name == "": // an address was allowed, and it is one
 	case h.name == "":
-		c.deny("https", never("tls", "TLS without a server name (SNI) doesn't say where it goes"), alertUnrecognized)
+		c.deny("https", never("tls", "TLS without a server name (SNI) hides its destination"), alertUnrecognized)
 		return
 	case h.name != want:
 		d := never("tls", fmt.Sprintf("TLS for %q on a connection to %s", printable(h.name), c.host()))
 		c.deny("https", d, alertUnrecognized)
 		return
 	}
-	open := c.decision.Open || c.g.law.Load().looksInto(c.host())
+	open := c.decision.Open || c.g.inForce.Load().looksInto(c.host())
 	if h.ech && !open {
-		c.deny("https", never("tls", "TLS with an encrypted server name (ECH) doesn't say where it goes: switch it off in the client"), alertAccessDenied)
+		c.deny("https", never("tls", "TLS with an encrypted server name (ECH) hides its destination: turn it off in the client"), alertAccessDenied)
 		return
 	}
 	if open {
@@ -277,21 +274,21 @@ func (c *conn) raw(pre []byte) {
 	if out == nil {
 		ctx, cancel := context.WithTimeout(c.g.ctx, dialTimeout)
 		defer cancel()
-		l := c.g.law.Load()
+		l := c.g.inForce.Load()
 		var err error
 		if out, _, err = c.g.dial(ctx, l, c.access, c.id); err != nil {
 			c.reset(err.Error())
 			return
 		}
 		c.setOut(out)
-		if now := c.g.law.Load(); now != l {
+		if now := c.g.inForce.Load(); now != l {
 			c.rejudge(now)
 		}
 	}
 	c.splice(out, pre)
 }
 
-// askConnect holds the connection until a person has answered.
+// askConnect blocks the connection until a person has decided.
 func (c *conn) askConnect() bool {
 	gone := make(chan struct{})
 	e, hup := waiter.NewChannelEntry(waiter.EventHUp | waiter.EventErr)
@@ -307,7 +304,7 @@ func (c *conn) askConnect() bool {
 		}
 	})
 	defer close(gone)
-	l := c.g.law.Load()
+	l := c.g.inForce.Load()
 	id, d := c.g.asks.ask(ctx, l, c.access, c.decision, c.id)
 	if d.Effect != cell.Allow {
 		c.mu.Lock()
@@ -320,7 +317,7 @@ func (c *conn) askConnect() bool {
 	return true
 }
 
-// printable keeps a name from the cell presentable.
+// printable makes a name from the cell safe to print.
 func printable(s string) string {
 	if len(s) > 80 {
 		s = s[:80] + "…"

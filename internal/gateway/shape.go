@@ -9,9 +9,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Names under a wildcard carry what somebody has put into them to whoever
-// answers for the domain. These bounds leave room for the names of real hosts,
-// and little for anything else.
+// Names under a wildcard can carry data to the name servers of their domain. These bounds leave
+// room for the names of real hosts, and little for data.
 const (
 	maxLabel    = 40
 	maxUnder    = 80  // characters below the wildcard
@@ -22,7 +21,7 @@ const (
 	siblingName = "pando-sibling-0"
 )
 
-// shapes remembers the names that were asked for under wildcards.
+// shapes remembers the names looked up under wildcards.
 type shapes struct {
 	mu      sync.Mutex
 	domains map[string]*domain
@@ -34,8 +33,8 @@ type domain struct {
 	since time.Time
 }
 
-// judge returns why a name that the policy allows is not answered, or "".
-func (s *shapes) judge(l *law, host string, count bool) string {
+// judge returns why an allowed name is not answered, or "".
+func (s *shapes) judge(l *compiledPolicy, host string, count bool) string {
 	apex, wild := wildcard(l, host)
 	if !wild {
 		return ""
@@ -73,7 +72,7 @@ func (s *shapes) judge(l *law, host string, count bool) string {
 				}
 			}
 			if len(s.domains) >= maxDomains {
-				return "too many domains were asked for within a minute"
+				return "too many domains were looked up within a minute"
 			}
 		}
 		d = &domain{since: now}
@@ -83,7 +82,7 @@ func (s *shapes) judge(l *law, host string, count bool) string {
 		d.count, d.since = 0, now
 	}
 	if d.count++; d.count > newPerMin {
-		return "too many names of one domain were asked for within a minute"
+		return "too many names of one domain were looked up within a minute"
 	}
 	if len(s.known) < maxNames {
 		s.known[host] = true
@@ -91,10 +90,9 @@ func (s *shapes) judge(l *law, host string, count bool) string {
 	return ""
 }
 
-// wildcard finds the domain below which the policy allows any name: it is asked
-// about siblings of the name that nobody has ever heard of. Where the policy
-// allows everything, it is the last two labels.
-func wildcard(l *law, host string) (apex string, wild bool) {
+// wildcard finds the domain below which the policy allows any name, by deciding on random
+// sibling names. Where the policy allows everything, it is the last two labels.
+func wildcard(l *compiledPolicy, host string) (apex string, wild bool) {
 	allowed := func(host string) bool {
 		return l.decide(cell.Access{Act: cell.Resolve, Host: host}).Effect != cell.Deny
 	}
@@ -113,7 +111,7 @@ func wildcard(l *law, host string) (apex string, wild bool) {
 	return apex, wild
 }
 
-// entropy is that of a label's characters, in bits per character.
+// entropy is the entropy of a label's characters, in bits per character.
 func entropy(s string) (bits float64) {
 	var n [256]int
 	for _, b := range []byte(s) {

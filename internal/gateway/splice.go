@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// pieceSize is how much is taken from one side and given to the other at once: what
-// the largest packet holds, with the room that its headers need. A little more would
-// be a second packet for every first.
+// pieceSize is the number of bytes copied at once: those of the largest packet without its
+// headers. A little more would need a second packet each time.
 const pieceSize = 60 << 10
 
-// pieces are buffers that are used again.
+// pieces are reused buffers.
 var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
 
-// splice passes bytes both ways until both sides have ended. pre are bytes that
-// the cell has sent already.
+// splice copies bytes both ways until both sides have ended. pre are bytes that the cell has
+// already sent.
 func (c *conn) splice(out net.Conn, pre []byte) {
 	done := make(chan struct{})
 	c.g.wg.Go(func() {
@@ -42,8 +41,7 @@ func (c *conn) splice(out net.Conn, pre []byte) {
 	<-done
 }
 
-// pump passes bytes from one side to the other. It returns nil at the end of
-// what comes.
+// pump copies bytes from one side to the other. It returns nil at the end of the input.
 func (c *conn) pump(to, from net.Conn, pre []byte, count func(int) bool) error {
 	if len(pre) > 0 {
 		if !count(len(pre)) {

@@ -22,19 +22,19 @@ import (
 
 const nic = tcpip.NICID(1)
 
-// Buffers grow with what a connection does; a cell can't have many at their
-// largest, because what it can't send on is not taken from it.
+// Buffers grow with use. A cell can't have many at their largest, since the gateway does not
+// read more than it can send on.
 const (
 	bufferMin     = 4 << 10
 	bufferDefault = 512 << 10
 	bufferMax     = 4 << 20
-	// A cell that doesn't read what it is sent has them all full. So those that
-	// come beyond a crowd stay small: 16384 cost 2 GiB then, and not 60.
+	// A cell that doesn't read fills all of its buffers. So connections beyond a crowd stay
+	// small: 16384 then cost 2 GiB instead of 60.
 	crowd       = 256
 	bufferCrowd = 128 << 10
 )
 
-// startStack makes the TCP/IP stack whose one neighbour is the cell.
+// startStack makes the TCP/IP stack with the cell as its one neighbour.
 func (g *Gateway) startStack() (err error) {
 	end := g.cfg.Endpoint
 	if end == nil {
@@ -46,7 +46,7 @@ func (g *Gateway) startStack() (err error) {
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocolWithOptions(ipv6.Options{NDPConfigs: ipv6.NDPConfigurations{HandleRAs: ipv6.HandlingRAsDisabled}}), arp.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
 	})
-	// A refusal that is held back looks like a host that is down.
+	// A delayed rejection looks like a host that is down.
 	s.SetICMPLimit(rate.Inf)
 	sack := tcpip.TCPSACKEnabled(true)
 	moderate := tcpip.TCPModerateReceiveBufferOption(true)
@@ -65,8 +65,8 @@ func (g *Gateway) startStack() (err error) {
 			g.stopStack()
 		}
 	}()
-	g.door = newDoor(g, end)
-	if err := s.CreateNIC(nic, g.door); err != nil {
+	g.filter = newPacketFilter(g, end)
+	if err := s.CreateNIC(nic, g.filter); err != nil {
 		return fmt.Errorf("attach the link: %s", err)
 	}
 	for _, a := range []netip.Addr{g.cfg.Link.Gateway4, g.cfg.Link.Gateway6} {
@@ -79,14 +79,14 @@ func (g *Gateway) startStack() (err error) {
 			return fmt.Errorf("take the address %s: %s", a, err)
 		}
 	}
-	if g.cfg.Link.Ethernet() { // the cell doesn't tell who it is: it is known
+	if g.cfg.Link.Ethernet() { // the cell's address is known without asking
 		for proto, a := range map[tcpip.NetworkProtocolNumber]netip.Addr{ipv4.ProtocolNumber: g.cfg.Link.Cell4.Addr(), ipv6.ProtocolNumber: g.cfg.Link.Cell6.Addr()} {
 			if err := s.AddStaticNeighbor(nic, proto, tcpip.AddrFromSlice(a.AsSlice()), tcpip.LinkAddress(cell.CellMAC)); err != nil {
 				return fmt.Errorf("know the cell: %s", err)
 			}
 		}
 	}
-	// It takes what is sent to any address, and answers from there.
+	// It receives packets for any address, and answers from there.
 	if err := s.SetPromiscuousMode(nic, true); err != nil {
 		return fmt.Errorf("take every address: %s", err)
 	}
@@ -106,11 +106,10 @@ func (g *Gateway) startStack() (err error) {
 func (g *Gateway) stopStack() {
 	g.stopDNS()
 	if g.stack != nil {
-		// The stack would wait for the link's reader under a lock that the
-		// reader takes.
-		if g.door != nil {
-			g.door.Attach(nil)
-			g.door.Wait()
+		// The stack would wait for the link's reader under a lock that the reader takes.
+		if g.filter != nil {
+			g.filter.Attach(nil)
+			g.filter.Wait()
 		}
 		g.stack.Destroy()
 	}
@@ -119,10 +118,9 @@ func (g *Gateway) stopStack() {
 	}
 }
 
-// openLink makes an endpoint of the descriptor. What comes from the cell's
-// kernel needs no check of its sums: nobody in the cell can make packets, and
-// on a veth they are not filled in. A machine whose kernel says nonsense has
-// nobody but itself to tell it to.
+// openLink makes an endpoint of the descriptor. Checksums of the cell's kernel are not verified:
+// processes of the cell can't make packets, and on a veth the sums are not filled in. Wrong
+// packets of a machine's kernel only harm itself.
 func (g *Gateway) openLink() (stack.LinkEndpoint, error) {
 	o := fdbased.Options{FDs: []int{int(g.cfg.File.Fd())}, MTU: uint32(g.cfg.Link.MTU), RXChecksumOffload: true, ProcessorsPerChannel: 1}
 	switch g.cfg.Link.Kind {

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	maxOpening = 2048  // connections being opened; what is more has to try again
-	maxConns   = 16384 // open ones; what is more is refused
+	maxOpening = 2048  // connections being opened; further ones have to retry
+	maxConns   = 16384 // open ones; further ones are refused
 )
 
-// accept decides about a SYN. Nothing has been answered yet: who is denied sees
-// a port on which nobody listens.
+// accept decides on a SYN before it is answered: a denied connection looks like a closed port.
 func (g *Gateway) accept(r *tcp.ForwarderRequest) {
 	done := false
 	finish := func(reset bool) {
@@ -42,7 +41,7 @@ func (g *Gateway) accept(r *tcp.ForwarderRequest) {
 	} else {
 		a.Addr = dst
 	}
-	l := g.law.Load()
+	l := g.inForce.Load()
 	if refused {
 		d := g.decideRefused(l, a)
 		cid := connID()
@@ -64,8 +63,8 @@ func (g *Gateway) accept(r *tcp.ForwarderRequest) {
 		return
 	}
 	defer c.end()
-	// What will not be looked into is dialled first: the cell sees whether
-	// somebody listens there.
+	// A connection that is passed through is dialled first, so that the cell sees whether the
+	// port is open.
 	if d.Effect == cell.Allow {
 		if !c.opens() {
 			ctx, cancel := context.WithTimeout(g.ctx, dialTimeout)
@@ -101,15 +100,14 @@ func (g *Gateway) accept(r *tcp.ForwarderRequest) {
 	if !c.setIn(ep, &wq, gonet.NewTCPConn(&wq, ep)) {
 		return
 	}
-	if now := g.law.Load(); now != l {
+	if now := g.inForce.Load(); now != l {
 		c.rejudge(now)
 	}
 	c.serve()
 }
 
-// decideConnect is the decision about a connection, before anything of it was
-// seen.
-func (g *Gateway) decideConnect(l *law, a cell.Access) cell.Decision {
+// decideConnect decides on a connection before its first byte.
+func (g *Gateway) decideConnect(l *compiledPolicy, a cell.Access) cell.Decision {
 	switch {
 	case a.Transport == "icmp":
 		return never("ping", "no pings leave a cell")
@@ -118,7 +116,7 @@ func (g *Gateway) decideConnect(l *law, a cell.Access) cell.Decision {
 	}
 	if a.Host == "" {
 		if _, ours := g.names.nameOf(a.Addr); ours {
-			return never("link", "the address belongs to the cell's own network, and nobody has it")
+			return never("link", "the address belongs to the cell's own network, and has no name")
 		}
 	}
 	if d, over := g.overBudget(l); over {
@@ -127,19 +125,18 @@ func (g *Gateway) decideConnect(l *law, a cell.Access) cell.Decision {
 	return l.decide(a)
 }
 
-// overBudget is the decision about everything once a cell has sent all it may.
-func (g *Gateway) overBudget(l *law) (cell.Decision, bool) {
+// overBudget is the decision on everything after a cell has used up its egress budget.
+func (g *Gateway) overBudget(l *compiledPolicy) (cell.Decision, bool) {
 	if l.egress <= 0 || g.sent.Load() < l.egress {
 		return cell.Decision{}, false
 	}
 	return cell.Decision{Effect: cell.Deny, Rule: "egress", Origin: "budget", Reason: "the cell has sent as much as its budget allows", By: "budget"}, true
 }
 
-// account counts bytes that leave the cell. Whatever is open is reset when
-// there are too many.
+// account counts bytes that leave the cell. Above the budget it resets all connections.
 func (g *Gateway) account(n int64) (ok bool) {
 	total := g.sent.Add(n)
-	l := g.law.Load()
+	l := g.inForce.Load()
 	if l.egress <= 0 || total <= l.egress {
 		return true
 	}

@@ -187,7 +187,7 @@ func TestX10AnswersAreLookedInto(t *testing.T) {
 			if tells(string(body)) || tells(fmt.Sprint(res.Header)) || tells(res.Trailer.Get("X-Late")) {
 				t.Errorf("%s%s: the cell got the value: %q %v %v", base, way, body, res.Header, res.Trailer)
 			}
-			if want == 502 && !strings.Contains(string(body), "can't be looked into") {
+			if want == 502 && !strings.Contains(string(body), "can't be inspected") {
 				t.Errorf("%s%s: the reason is %s", base, way, body)
 			}
 			if want == 200 && !strings.HasPrefix(way, "/form") && !strings.HasPrefix(string(body), seen) {

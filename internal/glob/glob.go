@@ -3,10 +3,10 @@ package glob
 
 import "strings"
 
-// Match reports whether a name is of a pattern, in which * stands for any text, also for
-// none, and every other byte for itself. It takes a tenth of the time of path.Match,
-// whose other signs these patterns lack, and time in proportion to the name's length
-// times that of the pattern at most.
+// Match reports whether a name matches a pattern, in which * stands for any text, also an empty
+// one, and every other byte for itself. It takes a tenth of the time of path.Match, without its
+// other syntax, and time at most in proportion to the product of the lengths of name and
+// pattern.
 func Match(pattern, name string) bool {
 	head, rest, any := strings.Cut(pattern, "*")
 	if !any || !strings.HasPrefix(name, head) {

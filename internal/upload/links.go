@@ -10,14 +10,14 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-// fileID tells which names are one file.
+// fileID identifies the file of several names.
 type fileID struct{ dev, ino uint64 }
 
-// linkGroup is one file with several names. What becomes of it is decided when all names
-// are known: they have one content, and each may say that it is a secret.
+// linkGroup is one file with several names. It is decided on when all names are known: they
+// share one content, and each may mark it as a secret.
 type linkGroup struct {
 	names       []linkName
-	secret, why string // a name by which it stays, and the reason; "" for none
+	secret, why string // a name that keeps it out, and the reason; "" for none
 }
 
 type linkName struct {
@@ -44,7 +44,7 @@ func (g *linkGroup) leave(path, why string) {
 	}
 }
 
-// stays notes the other names of what is left out: a file, or all files in a folder.
+// stays records further names of a left-out file, or of the files in a left-out folder.
 func (p *packer) stays(at string, st fs.FileInfo, why string) error {
 	if !st.IsDir() {
 		if id, ok := idOf(st); ok {
@@ -54,7 +54,7 @@ func (p *packer) stays(at string, st fs.FileInfo, why string) error {
 	}
 	f, err := p.root.Open(at)
 	if err != nil {
-		return nil // none of them has a name that could be read
+		return nil // none of its names could be read
 	}
 	names, _ := f.Readdirnames(-1)
 	f.Close()
@@ -69,8 +69,8 @@ func (p *packer) stays(at string, st fs.FileInfo, why string) error {
 	return nil
 }
 
-// linked sends the files with several names: once, and the other names as links. A secret
-// stays under all its names, other than those that git tracks.
+// linked sends the files with several names: once, and the other names as links. A secret is
+// left out under all its names, except those that git tracks.
 func (p *packer) linked() error {
 	var groups []*linkGroup
 	for _, g := range p.links {
@@ -115,7 +115,7 @@ func (p *packer) linked() error {
 	return nil
 }
 
-// strictness orders decisions by how much of a file they look at.
+// strictness orders decisions by how much of a file they inspect.
 func strictness(d secret.Decision) int {
 	switch {
 	case d.Action == secret.Scrub:

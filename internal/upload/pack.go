@@ -1,19 +1,19 @@
 // Package upload brings a source from one host to another: Pack writes a directory as
 // a tar archive, without what import leaves out, and Unpack makes a directory of one.
 //
-// Pack promises that no byte of what package secret leaves out is written: names are
-// judged first, and what is judged by its content is read to its end before it is sent. Of
-// a large file that gets a token in between, an archive that is broken off has a part.
-// It reads nothing outside the directory, and works on every system that the command
-// line is built for. Unpack promises to write nothing outside the directory that it is
-// given, whatever the archive says.
+// Pack promises that no byte of files that package secret leaves out is written: names are
+// checked first, and files that need a search are read to the end before they are sent. If
+// a token gets into a large file in between, the archive breaks off after a part of it.
+// Pack reads nothing outside the directory, and works on every system that the command
+// line is built for. Unpack promises to write nothing outside its directory, whatever the
+// archive contains.
 //
-// It leaves to the caller how the archive gets from one to the other, and limits on its
-// size, and to the import of the unpacked directory what the policy asks beyond that.
+// The transfer of the archive and limits on its size are left to the caller, and further
+// rules of the policy to the import of the unpacked directory.
 //
-//	pack.go    what is sent
+//	pack.go    packing
 //	links.go   files with several names: links_unix.go, links_other.go
-//	unpack.go  what is made of it
+//	unpack.go  unpacking
 package upload
 
 import (
@@ -35,17 +35,17 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-// A Request says what to pack.
+// A Request configures Pack.
 type Request struct {
 	Dir  string      // the directory
-	With secret.With // what is let in although it looks secret
-	Mask bool        // secrets that git tracks stay here, too
-	// Progress is called now and then with what was packed so far; bytes are of contents.
-	// It may be nil.
+	With secret.With // files to include although they look secret
+	Mask bool        // also leave out secrets that git tracks
+	// Progress is called from time to time with the numbers packed so far; bytes are of
+	// contents. It may be nil.
 	Progress func(files int, bytes int64)
 }
 
-// Packed says what Pack did.
+// Packed is the result of Pack.
 type Packed struct {
 	Files   int
 	Bytes   int64 // of contents
@@ -53,14 +53,14 @@ type Packed struct {
 	Notes   []string // for people
 }
 
-// LeftOut is a path that stayed, or whose fields did.
+// LeftOut is a path that was left out, or a file with left-out fields.
 type LeftOut struct {
 	Path   string
 	Why    string
-	Fields []string // what of the file was not sent; nil for all of it
+	Fields []string // left-out fields of the file; nil for all of it
 }
 
-// Limits of what is read whole.
+// Limits of files that are read as a whole.
 const (
 	maxScrub = 4 << 20 // as in package workspace
 	maxIndex = 64 << 20
@@ -87,8 +87,8 @@ func Pack(ctx context.Context, req Request, w io.Writer) (Packed, error) {
 	return p.out, p.t.Close()
 }
 
-// CheckSource refuses a home directory and what is above it as a source, for systems of
-// which package image knows nothing.
+// CheckSource refuses a home directory and the directories above it as a source, on systems
+// without package image.
 func CheckSource(dir, home string) error {
 	if dir != filepath.Dir(dir) && home != "" {
 		rel, err := filepath.Rel(dir, home)
@@ -96,7 +96,7 @@ func CheckSource(dir, home string) error {
 			return nil
 		}
 	}
-	return cell.Errorf(cell.Denied, "upload.CheckSource", "name a project's directory with --from", "cannot use %s as the source: it is a home directory, or holds one", dir)
+	return cell.Errorf(cell.Denied, "upload.CheckSource", "name a project's directory with --from", "cannot use %s as the source: it is a home directory, or contains one", dir)
 }
 
 type packer struct {
@@ -119,7 +119,7 @@ func (p *packer) progress() {
 	}
 }
 
-// lookAtGit finds out what git tracks. What can't be read tracks nothing.
+// lookAtGit finds out what git tracks. An unreadable repository tracks nothing.
 func (p *packer) lookAtGit() {
 	st, err := p.root.Lstat(".git")
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *packer) lookAtGit() {
 		index, err = p.read(".git/index", maxIndex)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return // nothing was ever added
+		return // an empty index
 	}
 	if err == nil {
 		p.tracked, err = gitdir.ReadIndex(bytes.NewReader(index), int64(len(index)), size)
@@ -166,8 +166,7 @@ func (p *packer) read(name string, limit int64) ([]byte, error) {
 
 var errTooLarge = errors.New("it is too large")
 
-// open opens a regular file. It is looked at first, and again when it is open: opening a
-// fifo waits.
+// open opens a regular file. It checks the type before and after, since opening a fifo blocks.
 func (p *packer) open(name string) (*os.File, fs.FileInfo, error) {
 	st, err := p.root.Lstat(name)
 	if err == nil && !st.Mode().IsRegular() {
@@ -191,7 +190,7 @@ func (p *packer) open(name string) (*os.File, fs.FileInfo, error) {
 	return f, now, nil
 }
 
-// decide is what import does with a path.
+// decide returns import's decision on a path.
 func (p *packer) decide(name string, mode fs.FileMode) secret.Decision {
 	d := secret.Decide(name, mode.IsDir(), p.tracked.Has(name), p.req.With)
 	if p.req.Mask {
@@ -203,7 +202,7 @@ func (p *packer) decide(name string, mode fs.FileMode) secret.Decision {
 	return d
 }
 
-// folder packs what is in a folder, "" for the top.
+// folder packs the contents of a folder, "" for the top.
 func (p *packer) folder(dir string) error {
 	list, err := p.list(dir)
 	if err != nil {
@@ -216,7 +215,7 @@ func (p *packer) folder(dir string) error {
 		at := path.Join(dir, name)
 		st, err := p.root.Lstat(at)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone meanwhile
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return failed(at, err)
@@ -228,7 +227,7 @@ func (p *packer) folder(dir string) error {
 	return nil
 }
 
-// list lists a folder in order. One that can't be read is left out.
+// list lists a folder in order. An unreadable one is left out.
 func (p *packer) list(dir string) ([]string, error) {
 	f, err := p.root.Open(path.Join(".", dir))
 	if err == nil {
@@ -323,9 +322,9 @@ func (p *packer) file(at string, d secret.Decision) (sent bool, err error) {
 		return p.scrubbed(f, h, d)
 	case secret.ScanContent:
 		if d.Tracked {
-			break // it comes in whatever it holds
+			break // it is included whatever it contains
 		}
-		if st.Size() <= maxScrub { // it is searched as it is sent
+		if st.Size() <= maxScrub { // it is searched while it is sent
 			b, err := io.ReadAll(io.LimitReader(f, maxScrub))
 			if err != nil {
 				return false, failed(at, err)
@@ -390,9 +389,9 @@ func (p *packer) scrubbed(f io.Reader, h *tar.Header, d secret.Decision) (sent b
 	return true, p.send(h, bytes.NewReader(b), nil)
 }
 
-// send sends a file of a size that is known: one that changes meanwhile is cut or padded.
-// The scanner, if there is one, sees what is sent: a token that came in since it was not
-// found is an error before the file is complete.
+// send sends a file of known size: one that changes meanwhile is cut or padded. The scanner, if
+// any, sees the sent bytes: a token that appeared since the search is an error before the file
+// is complete.
 func (p *packer) send(h *tar.Header, r io.Reader, again *secret.Scanner) error {
 	if err := p.t.WriteHeader(h); err != nil {
 		return err
@@ -423,7 +422,7 @@ func (p *packer) send(h *tar.Header, r io.Reader, again *secret.Scanner) error {
 		p.progress()
 	}
 	if again != nil && len(again.Findings()) > 0 {
-		return cell.Errorf(cell.Conflict, "upload.Pack", "try again", "cannot pack %s: it changed while it was sent, and holds a secret now", h.Name)
+		return cell.Errorf(cell.Conflict, "upload.Pack", "try again", "cannot pack %s: it changed while it was sent, and contains a secret now", h.Name)
 	}
 	p.out.Files++
 	p.progress()

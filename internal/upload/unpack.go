@@ -16,13 +16,12 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// maxEntries is how many files, folders and symlinks an archive may have.
+// maxEntries bounds the files, folders and symlinks of an archive.
 const maxEntries = 4 << 20
 
-// Unpack makes what an archive has in an empty directory: files, folders, symlinks and
-// further names of files, with their modes and times. An archive of anything else, or
-// that leads out of the directory, is Invalid; what is in the directory then is to be
-// removed.
+// Unpack extracts an archive into an empty directory: files, folders, symlinks and hard links,
+// with their modes and times. An archive of anything else, or that leads out of the directory,
+// is Invalid; the caller then removes the contents of the directory.
 func Unpack(ctx context.Context, dir string, r io.Reader) (files int, bytes int64, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -43,7 +42,7 @@ func Unpack(ctx context.Context, dir string, r io.Reader) (files int, bytes int6
 			return 0, 0, bad("cannot be read: %w", err)
 		}
 		if n == maxEntries {
-			return 0, 0, cell.Errorf(cell.TooLarge, "upload.Unpack", "leave out what is generated", "the archive of the source has more than %d entries", maxEntries)
+			return 0, 0, cell.Errorf(cell.TooLarge, "upload.Unpack", "leave out generated files", "the archive of the source has more than %d entries", maxEntries)
 		}
 		if err := u.one(h, t); err != nil {
 			return 0, 0, err
@@ -110,16 +109,16 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	return err
 }
 
-// maxName is how long a path may be, in bytes: PATH_MAX.
+// maxName bounds a path, in bytes: PATH_MAX.
 const maxName = 4096
 
-// local reports whether a name stays in the directory without looking at it.
+// local reports whether a name, by itself, stays in the directory.
 func local(name string) bool {
 	return len(name) < maxName && filepath.IsLocal(name) && path.Clean(name) == name
 }
 
-// plain makes sure that a path is folders all along: what an archive has goes where its
-// name says, through no symlink. Folders that it did not announce are made.
+// plain makes sure that a path consists of folders alone, so that no symlink redirects the
+// archive's files. It creates missing folders.
 func (u *unpacker) plain(dir string) error {
 	if u.known[dir] {
 		return nil
@@ -161,11 +160,11 @@ func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
 	return u.root.Chtimes(name, h.ModTime, h.ModTime)
 }
 
-// dress gives folders their modes and times, children first.
+// dress sets the modes and times of folders, children first.
 func (u *unpacker) dress() error {
 	for _, h := range slices.Backward(u.dirs) {
 		name := strings.TrimSuffix(h.Name, "/")
-		if err := u.root.Chmod(name, fs.FileMode(h.Mode)&fs.ModePerm|0o700); err != nil { // so that it can be read, and removed
+		if err := u.root.Chmod(name, fs.FileMode(h.Mode)&fs.ModePerm|0o700); err != nil { // readable and removable
 			return err
 		}
 		if err := u.root.Chtimes(name, h.ModTime, h.ModTime); err != nil {

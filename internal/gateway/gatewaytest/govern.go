@@ -289,7 +289,7 @@ func testAsked(t *testing.T, site joins) {
 	// No answer comes.
 	p.Wait = 50 * time.Millisecond
 	b.Gateway.Govern(With(p)(b.World, b.Authority))
-	if x := <-get("/slow"); x.status != 403 || !strings.Contains(x.body, "answered in time") {
+	if x := <-get("/slow"); x.status != 403 || !strings.Contains(x.body, "no decision in time") {
 		t.Errorf("%+v", x)
 	}
 }

@@ -8,29 +8,28 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// law is what is in force at one moment. It doesn't change: a new one replaces
-// it as a whole.
-type law struct {
+// compiledPolicy is the compiled policy in force with its resources. It is immutable: a new one replaces
+// it.
+type compiledPolicy struct {
 	decider  Decider
 	policy   cell.Digest
 	signer   *signer // nil: nothing can be opened
 	roots    *x509.CertPool
 	lent     []*lent
 	resolver *resolver
-	proxy    *proxy   // nil: the host has none
+	proxy    *proxy   // nil: the host has no proxy
 	outside  *outside // HTTP connections to the outside
 	egress   int64    // bytes that may leave the cell; 0: no limit
 	askFor   time.Duration
 }
 
-// compile makes a law. Whatever is wrong with it is found here, and nothing is
-// in force then.
-func (g *Gateway) compile(gov cell.Governance) (*law, error) {
+// compile makes a compiledPolicy. It finds every error, and then nothing is in force.
+func (g *Gateway) compile(gov cell.Governance) (*compiledPolicy, error) {
 	d, err := g.cfg.Compile(gov)
 	if err != nil {
 		return nil, err
 	}
-	l := &law{decider: d, policy: d.Digest(), askFor: askFor}
+	l := &compiledPolicy{decider: d, policy: d.Digest(), askFor: askFor}
 	if e, ok := d.(interface{ Egress() int64 }); ok {
 		l.egress = e.Egress()
 	}
@@ -64,12 +63,11 @@ func (g *Gateway) compile(gov cell.Governance) (*law, error) {
 	return l, nil
 }
 
-// retire ends what a law that is in force no more has kept for later.
-func (l *law) retire() { l.outside.close() }
+// retire closes the cached resources of a policy that is no longer in force.
+func (l *compiledPolicy) retire() { l.outside.close() }
 
-// decide asks the policy. What is no clear yes is a no, and a policy that
-// panics has said no.
-func (l *law) decide(a cell.Access) (d cell.Decision) {
+// decide asks the policy. Anything but a clear yes is a no, also a panic of the policy.
+func (l *compiledPolicy) decide(a cell.Access) (d cell.Decision) {
 	defer func() {
 		if r := recover(); r != nil {
 			d = cell.Decision{Effect: cell.Deny, Rule: "error", Origin: "policy", Reason: fmt.Sprintf("the policy can't be evaluated: %v", r), By: "policy"}
@@ -85,13 +83,13 @@ func (l *law) decide(a cell.Access) (d cell.Decision) {
 	return d
 }
 
-// never is the decision about what no policy allows.
+// never is the decision on requests that no policy allows.
 func never(rule, reason string) cell.Decision {
 	return cell.Decision{Effect: cell.Deny, Rule: rule, Origin: "gateway", Reason: reason, By: "gateway"}
 }
 
-// Govern puts another policy, with what belongs to it, in force, as a whole.
-// Connections that it doesn't allow are reset before Govern returns.
+// Govern atomically puts another policy and its resources in force. It resets connections that
+// the policy denies before it returns.
 func (g *Gateway) Govern(gov cell.Governance) error {
 	g.govMu.Lock()
 	defer g.govMu.Unlock()
@@ -99,7 +97,7 @@ func (g *Gateway) Govern(gov cell.Governance) error {
 	if err != nil {
 		return err
 	}
-	old := g.law.Swap(l)
+	old := g.inForce.Swap(l)
 	g.asks.restore(gov.Answers)
 	for _, c := range g.conns.all() {
 		c.rejudge(l)

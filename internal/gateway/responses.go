@@ -14,29 +14,29 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// This file looks at what a host says that may know the value of a credential.
-// What can't be looked at does not come back.
+// This file filters the answers of hosts that may know the value of a credential. An answer that
+// can't be read does not reach the cell.
 
 const (
 	// maxWindow bounds the memory of a decoder of zstd; RFC 8878 recommends that
 	// 8 MiB are supported.
 	maxWindow = 8 << 20
-	// An answer may expand to freeExpansion bytes at any ratio, and beyond to
-	// maxRatio times what came.
+	// An answer may expand to freeExpansion bytes at any ratio, and beyond that to maxRatio
+	// times its encoded size.
 	freeExpansion = 16 << 20
 	maxRatio      = 200
 )
 
-// unseeable says why an answer does not come back.
+// unseeable is the error for an answer that is withheld.
 type unseeable struct{ why string }
 
 func (u *unseeable) Error() string {
-	return "the host may know the value of a credential, and its answer can't be looked into: " + u.why
+	return "the host may know the value of a credential, and its answer can't be inspected: " + u.why
 }
 
-// askPlainly changes a request so that its answer can be looked into: no
-// compression, by whichever header it is asked for, and no parts of a resource,
-// over which a value could be spread.
+// askPlainly changes a request so that its answer can be read: it removes all headers that ask
+// for compression, and those that ask for parts of a resource, over which a value could be
+// spread.
 func askPlainly(h http.Header) {
 	h.Set("Accept-Encoding", "identity")
 	for _, name := range []string{"Range", "If-Range", "A-Im", "Available-Dictionary", "Sec-Websocket-Extensions"} {
@@ -49,7 +49,7 @@ func askPlainly(h http.Header) {
 	}
 }
 
-// modify looks at what comes back.
+// modify filters an answer.
 func (w *web) modify(res *http.Response) error {
 	x := res.Request.Context().Value(exchangeKey{}).(*exchange)
 	x.flow.Status = res.StatusCode
@@ -66,7 +66,7 @@ func (w *web) modify(res *http.Response) error {
 			from = newRedactor(from, x.hide)
 		}
 		for _, s := range x.hide {
-			s.redact(res.Header) // also of an upgrade, which is written as it is
+			s.redact(res.Header) // also of an upgrade, which is written unchanged
 		}
 		res.Status = ""
 	}
@@ -84,8 +84,8 @@ func (w *web) modify(res *http.Response) error {
 	return nil
 }
 
-// lookInto returns the body of a response without its encoding. It refuses what
-// it can't decode, and what was not asked for.
+// lookInto returns the body of a response without its encoding. It rejects encodings that it
+// can't decode, and features that were not requested.
 func lookInto(res *http.Response) (io.Reader, error) {
 	h := res.Header
 	for _, name := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
@@ -134,7 +134,7 @@ func hasBody(res *http.Response) bool {
 	return res.Request.Method != http.MethodHead && res.StatusCode != http.StatusNoContent && res.StatusCode != http.StatusNotModified && res.ContentLength != 0
 }
 
-// decoders are the encodings that are undone.
+// decoders are the known encodings.
 var decoders = map[string]func(io.Reader) (io.Reader, error){
 	"gzip":    func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 	"x-gzip":  func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
@@ -162,7 +162,7 @@ func inflate(r io.Reader) (io.Reader, error) {
 	return flate.NewReader(in), nil
 }
 
-// closesAtEnd frees a decoder when it has nothing more.
+// closesAtEnd frees a decoder at the end of its input.
 type closesAtEnd struct{ z *zstd.Decoder }
 
 func (c *closesAtEnd) Read(p []byte) (int, error) {
@@ -184,8 +184,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoded decodes as it is read: the first bytes may be long in coming. It keeps
-// no more than its decoder's window, and ends when too little becomes too much.
+// decoded decodes while it is read, since the first bytes may be late. It keeps no more than its
+// decoder's window, and ends when the expansion exceeds its bound.
 type decoded struct {
 	open func(io.Reader) (io.Reader, error)
 	in   *countingReader

@@ -13,22 +13,21 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// door stands between the link and the stack. A stack that answers for every
-// address would also answer pings to every address: here they are refused, as a
-// packet filter would.
-type door struct {
+// packetFilter filters packets between the link and the stack. A stack that answers for every address
+// would also answer pings to every address: door rejects them, as a packet filter would.
+type packetFilter struct {
 	nested.Endpoint
 	g *Gateway
 }
 
-func newDoor(g *Gateway, child stack.LinkEndpoint) *door {
-	d := &door{g: g}
+func newPacketFilter(g *Gateway, child stack.LinkEndpoint) *packetFilter {
+	d := &packetFilter{g: g}
 	d.Endpoint.Init(child, d)
 	return d
 }
 
-// DeliverNetworkPacket takes a packet from the cell.
-func (d *door) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
+// DeliverNetworkPacket receives a packet from the cell.
+func (d *packetFilter) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
 	defer d.g.survive("a packet")
 	first, ok := pkt.Data().PullUp(min(pkt.Data().Size(), header.IPv6MinimumSize+8))
 	if !ok || len(first) == 0 {
@@ -53,8 +52,8 @@ func (d *door) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *s
 	d.Endpoint.DeliverNetworkPacket(protocol, pkt)
 }
 
-// admit4 says whether the stack may see the packet.
-func (d *door) admit4(b []byte, pkt *stack.PacketBuffer) bool {
+// admit4 decides whether the stack gets the packet.
+func (d *packetFilter) admit4(b []byte, pkt *stack.PacketBuffer) bool {
 	if len(b) < header.IPv4MinimumSize {
 		return false
 	}
@@ -68,7 +67,7 @@ func (d *door) admit4(b []byte, pkt *stack.PacketBuffer) bool {
 	}
 	hl := int(ip.HeaderLength())
 	if hl < header.IPv4MinimumSize || len(b) < hl+1 || b[hl] != uint8(header.ICMPv4Echo) || ip.FragmentOffset() != 0 {
-		return false // answers to what nobody asked
+		return false // answers without a request
 	}
 	d.refusePing(dst)
 	quote := head(pkt, hl+8)
@@ -85,13 +84,13 @@ func (d *door) admit4(b []byte, pkt *stack.PacketBuffer) bool {
 	return false
 }
 
-func (d *door) admit6(b []byte, pkt *stack.PacketBuffer) bool {
+func (d *packetFilter) admit6(b []byte, pkt *stack.PacketBuffer) bool {
 	if len(b) < header.IPv6MinimumSize {
 		return false
 	}
 	ip := header.IPv6(b)
 	src, dst := addrOf(ip.SourceAddress()), addrOf(ip.DestinationAddress())
-	link := src.IsLinkLocalUnicast() || src.IsUnspecified() // neighbours find each other so
+	link := src.IsLinkLocalUnicast() || src.IsUnspecified() // neighbour discovery
 	if src != d.g.cfg.Link.Cell6.Addr() && !(link && ip.NextHeader() == uint8(header.ICMPv6ProtocolNumber)) {
 		return false
 	}
@@ -119,14 +118,14 @@ func (d *door) admit6(b []byte, pkt *stack.PacketBuffer) bool {
 	return false
 }
 
-// head copies the first n bytes of a packet, or what there is.
+// head copies the first n bytes of a packet, or fewer.
 func head(pkt *stack.PacketBuffer, n int) []byte {
 	b, _ := pkt.Data().PullUp(min(pkt.Data().Size(), n))
 	return append([]byte(nil), b...)
 }
 
-// send puts a packet on the link, to whoever sent the one it answers.
-func (d *door) send(proto tcpip.NetworkProtocolNumber, msg []byte, cause *stack.PacketBuffer) {
+// send puts a packet on the link, to the sender of the one it answers.
+func (d *packetFilter) send(proto tcpip.NetworkProtocolNumber, msg []byte, cause *stack.PacketBuffer) {
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{ReserveHeaderBytes: int(d.MaxHeaderLength()), Payload: buffer.MakeWithData(msg)})
 	defer p.DecRef()
 	p.NetworkProtocolNumber = proto
@@ -140,29 +139,28 @@ func (d *door) send(proto tcpip.NetworkProtocolNumber, msg []byte, cause *stack.
 	d.WritePackets(list)
 }
 
-func (d *door) refusePing(dst netip.Addr) {
+func (d *packetFilter) refusePing(dst netip.Addr) {
 	a := cell.Access{Act: cell.Connect, Addr: dst, Transport: "icmp"}
 	if host, _ := d.g.hostAt(dst); host != "" {
 		a.Host, a.Addr = host, netip.Addr{}
 	}
-	l := d.g.law.Load()
+	l := d.g.inForce.Load()
 	d.g.tellRefused(l, a, d.g.decideConnect(l, a), "")
 }
 
-// datagram refuses UDP to whatever is not the gateway's own DNS. The stack tells
-// the sender that nobody is there, which a QUIC client takes as a reason to use
-// TCP.
+// datagram rejects UDP that is not for the gateway's own DNS. The stack answers "port
+// unreachable", upon which a QUIC client falls back to TCP.
 func (g *Gateway) datagram(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	defer g.survive("a datagram")
 	dst := addrOf(id.LocalAddress)
 	if dst.IsMulticast() || dst == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-		return true // what programs say to their neighbours; there are none
+		return true // messages to neighbours; there are none
 	}
 	a := cell.Access{Act: cell.Connect, Addr: dst, Port: id.LocalPort, Transport: "udp"}
 	if host, _ := g.hostAt(dst); host != "" {
 		a.Host, a.Addr = host, netip.Addr{}
 	}
-	l := g.law.Load()
+	l := g.inForce.Load()
 	g.tellRefused(l, a, g.decideConnect(l, a), "")
 	return false
 }
