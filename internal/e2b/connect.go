@@ -39,14 +39,14 @@ const (
 	flagEnd        = 2
 )
 
-// maxMessage bounds one message, in bytes, as it is when it is unpacked.
+// maxMessage bounds one unpacked message, in bytes.
 const maxMessage = 16 << 20
 
-// codec is a form of messages.
+// codec is an encoding of messages.
 type codec struct {
 	unary, stream string // media types
 	marshal       func(v any) ([]byte, error)
-	// unmarshal names what of a message was not heeded.
+	// unmarshal lists the ignored fields of the message.
 	unmarshal func(b []byte, to any) (ignored []string, err error)
 }
 
@@ -70,7 +70,7 @@ var (
 	}}
 )
 
-// codecOf is the form in which a request's messages are.
+// codecOf returns the encoding of a request's messages.
 func codecOf(r *http.Request, streams bool) (c *codec, ok bool) {
 	t := mediaType(r)
 	for _, c := range []*codec{&codecJSON, &codecProto} {
@@ -81,7 +81,7 @@ func codecOf(r *http.Request, streams bool) (c *codec, ok bool) {
 	return nil, false
 }
 
-// rpcError is an error in the Connect protocol's form.
+// rpcError is an error in the Connect protocol's format.
 type rpcError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -98,7 +98,7 @@ func rpcErrorOf(err error) rpcError {
 	return e
 }
 
-// rpcStatuses are the HTTP statuses of unary calls that fail.
+// rpcStatuses are the HTTP statuses of failed unary calls.
 var rpcStatuses = map[string]int{
 	"invalid_argument": 400, "not_found": 404, "already_exists": 409, "failed_precondition": 400, "permission_denied": 403,
 	"unimplemented": 501, "unavailable": 503, "deadline_exceeded": 504, "aborted": 409, "unauthenticated": 401, "resource_exhausted": 429,
@@ -112,7 +112,7 @@ func (e rpcError) answer(w http.ResponseWriter) {
 	answer(w, status, e)
 }
 
-// mediaType is the media type of a request.
+// mediaType returns the media type of a request.
 func mediaType(r *http.Request) string {
 	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
@@ -156,13 +156,13 @@ func unary[In request](do func(r *http.Request, in *In) (any, error)) http.Handl
 	}
 }
 
-// errEncoding says that a message is packed in a way that is not known.
+// errEncoding is the error for an unknown compression.
 var errEncoding = errors.New("only gzip is unpacked")
 
-// unreadable is the error of a request that can't be read.
+// unreadable is the error of an unreadable request.
 func unreadable(op string, err error) error {
 	if errors.Is(err, errEncoding) {
-		return cell.Errorf(cell.Unsupported, op, "send it as it is, or by gzip", "cannot read the request: %w", err)
+		return cell.Errorf(cell.Unsupported, op, "send it uncompressed, or with gzip", "cannot read the request: %w", err)
 	}
 	return cell.Errorf(cell.Invalid, op, "", "cannot read the request: %w", err)
 }
@@ -182,7 +182,7 @@ func readUnary(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return nil, errEncoding
 }
 
-// unpack unpacks a message, of which no more comes than a message may have.
+// unpack unpacks a message, up to the size limit.
 func unpack(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, nil
@@ -197,7 +197,7 @@ func unpack(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// wrongType refuses what is in no form that is spoken.
+// wrongType rejects an unknown encoding.
 func wrongType(w http.ResponseWriter) {
 	w.Header().Set("Accept-Post", strings.Join([]string{typeJSON, typeProto, typeStream, typeProtoStream}, ", "))
 	refuse(w, http.StatusUnsupportedMediaType, "cannot read the request: send JSON or Protocol Buffers by the Connect protocol ("+typeJSON+", "+typeProto+"; streams "+typeStream+", "+typeProtoStream+")")
@@ -217,8 +217,8 @@ func stream[In request](do func(r *http.Request, in *In, s *sender) error) http.
 	})
 }
 
-// streams makes a handler of a call with a stream each way. next reads a message,
-// and returns io.EOF after the last.
+// streams makes a handler of a call with a stream each way. next reads a message, and returns
+// io.EOF after the last.
 func streams(do func(r *http.Request, next func(to any) error, s *sender) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, ok := codecOf(r, true)
@@ -252,7 +252,7 @@ func streams(do func(r *http.Request, next func(to any) error, s *sender) error)
 
 var errLarge = errors.New("a message of more than 16 MiB")
 
-// readEnvelope reads one message of a stream; last: the stream ends with it.
+// readEnvelope reads one message of a stream; last says that the stream ends with it.
 func readEnvelope(r io.Reader, encoding string) (last bool, b []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -262,7 +262,7 @@ func readEnvelope(r io.Reader, encoding string) (last bool, b []byte, err error)
 	if n > maxMessage {
 		return false, nil, errLarge
 	}
-	// What comes is what is kept, whatever length was said.
+	// Memory is used for the bytes received, and not for the announced length.
 	var got bytes.Buffer
 	if _, err = io.CopyN(&got, r, int64(n)); errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -306,7 +306,7 @@ func (s *sender) send(v any) error {
 	return s.envelope(0, b)
 }
 
-// end is the last of a stream.
+// end sends the end of the stream.
 func (s *sender) end(err error) {
 	v := struct {
 		Error *rpcError `json:"error,omitempty"`
@@ -320,8 +320,7 @@ func (s *sender) end(err error) {
 	}
 }
 
-// pings is how often a stream on which nothing comes says that it is there, as
-// the caller asks for it.
+// pings is the interval of keep-alives on an idle stream, as requested by the caller.
 func pings(r *http.Request) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get("Keepalive-Ping-Interval"))
 	if err != nil || n < 1 || n > 3600 {

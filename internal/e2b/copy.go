@@ -16,23 +16,23 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// COPY takes files of an archive that the client has sent before the build begins:
-// GET /templates/ID/files/HASH tells where to, PUT sends it. The address carries a
-// ticket, since clients send no key there. The archive lies in the build's cell, in
-// /tmp, which no sandbox of the template has.
+// COPY takes files from an archive that the client sends before the build begins: GET
+// /templates/ID/files/HASH returns the address, PUT uploads there. The address contains a
+// ticket, since clients send no key there. The archive is stored in the build's cell, in /tmp,
+// which no sandbox of the template has.
 
 // maxArchives bounds the archives of one build.
 const maxArchives = 1000
 
-// ticketQuery is the name of the ticket in an address.
+// ticketQuery is the query parameter of the ticket.
 const ticketQuery = "ticket"
 
-// ticketed reports whether a request sends an archive by a ticket.
+// ticketed reports whether a request uploads an archive with a ticket.
 func ticketed(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/templates/") && r.URL.Query().Get(ticketQuery) != ""
 }
 
-// archivePath is where an archive lies in the cell of its build.
+// archivePath is the path of an archive in the cell of its build.
 func archivePath(hash string) string { return "/tmp/.pando-copy-" + hash }
 
 // isHash reports whether s can be the hash of files.
@@ -55,7 +55,7 @@ func (f *Front) waitingFor(id string) *build {
 	return nil
 }
 
-// archiveLink tells where the archive of a step's files is to be sent.
+// archiveLink returns the address for uploading the archive of a step's files.
 func (f *Front) archiveLink(w http.ResponseWriter, r *http.Request, id, hash string) {
 	known(w, r)
 	if _, err := f.cfg.Engine.Record(cell.ID(id)); err != nil {
@@ -87,10 +87,10 @@ func (f *Front) archiveLink(w http.ResponseWriter, r *http.Request, id, hash str
 	answer(w, http.StatusCreated, v)
 }
 
-// archive is one that a build needs.
+// archive is an archive that a build needs.
 type archive struct {
 	ticket  string
-	present bool // it was sent
+	present bool // it was uploaded
 }
 
 // origin is the address that a request came to.
@@ -101,7 +101,7 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// takeArchive takes the archive of a step's files.
+// takeArchive stores the uploaded archive of a step's files.
 func (f *Front) takeArchive(w http.ResponseWriter, r *http.Request) {
 	id, hash := r.PathValue("id"), r.PathValue("hash")
 	b := f.waitingFor(id)
@@ -133,8 +133,7 @@ func (f *Front) takeArchive(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// copyStep does COPY: SOURCE, DESTINATION, OWNER, MODE. from is the cell that the
-// archive lies in.
+// copyStep runs COPY: SOURCE, DESTINATION, OWNER, MODE. from is the cell with the archive.
 func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *buildStep, dir string) error {
 	const op = "e2b.copy"
 	arg := func(i int) string {
@@ -162,7 +161,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	sent := a != nil && a.present
 	b.mu.Unlock()
 	if !sent {
-		return cell.Errorf(cell.NotFound, op, "send them first: GET and PUT /templates/ID/files/HASH", "cannot copy %s: its files were not sent", clip(src))
+		return cell.Errorf(cell.NotFound, op, "send them first: GET and PUT /templates/ID/files/HASH", "cannot copy %s: its files were not uploaded", clip(src))
 	}
 	e := f.cfg.Engine
 	into := strings.HasSuffix(dest, "/") || strings.HasSuffix(dest, "/.") || dest == "." || dest == "~"
@@ -177,7 +176,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	if err != nil {
 		return err
 	}
-	// A single file that is not to go into a directory is given the destination's name.
+	// A single file for a path that is no directory gets the destination's name.
 	c := &copied{names: names, mode: mode}
 	below := dest
 	if only := names.only(); only != "" && !into {
@@ -210,7 +209,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	return err
 }
 
-// archived reads an archive that was sent; it may be compressed.
+// archived opens an uploaded archive; it may be compressed.
 func (f *Front) archived(ctx context.Context, id cell.ID, hash string, read func(*tar.Reader) error) error {
 	pr, pw := io.Pipe()
 	done := make(chan struct{})
@@ -231,7 +230,7 @@ func (f *Front) archived(ctx context.Context, id cell.ID, hash string, read func
 		}
 		in = z
 	}
-	if f.cfg.Upload > 0 { // unpacked, too
+	if f.cfg.Upload > 0 { // also unpacked
 		in = &bounded{in, f.cfg.Upload, f.cfg.Upload}
 	}
 	return read(tar.NewReader(in))
@@ -241,17 +240,17 @@ func notAnArchive(err error) error {
 	if cell.KindOf(err) == cell.TooLarge {
 		return err
 	}
-	return cell.Errorf(cell.Invalid, "e2b.copy", "send a tar archive, as it is or by gzip", "cannot read the files that were sent: %w", err)
+	return cell.Errorf(cell.Invalid, "e2b.copy", "send a tar archive, uncompressed or with gzip", "cannot read the files that were sent: %w", err)
 }
 
-// maxArchiveNames bounds the files of one archive, and maxArchiveLinks the further names
-// of one of them.
+// maxArchiveNames bounds the files of one archive, and maxArchiveLinks the hard links of one of
+// them.
 const (
 	maxArchiveNames = 1 << 20
 	maxArchiveLinks = 256
 )
 
-// archiveNames finds where the files of a source go, below its destination.
+// archiveNames computes the targets of a source's files, below its destination.
 func (f *Front) archiveNames(ctx context.Context, id cell.ID, hash, src string) (placed, error) {
 	p := placed{at: map[string]string{}, src: path.Clean(strings.ReplaceAll(src, `\`, "/"))}
 	err := f.archived(ctx, id, hash, p.read)
@@ -264,7 +263,7 @@ func (f *Front) archiveNames(ctx context.Context, id cell.ID, hash, src string) 
 	return p, err
 }
 
-// read finds where the files of an archive go.
+// read computes the targets of an archive's files.
 func (p *placed) read(in *tar.Reader) error {
 	for {
 		h, err := in.Next()
@@ -285,20 +284,20 @@ func (p *placed) read(in *tar.Reader) error {
 	}
 }
 
-// placed is where the files of an archive go. A file that the source names goes by
-// its own name, of a directory what is in it, as Docker has it.
+// placed maps the files of an archive to their targets. A named file keeps its name, a named
+// directory is replaced by its contents, as in Docker.
 type placed struct {
 	src  string
-	tops []string          // what the source names
-	dirs map[string]bool   // those of them that are directories
-	at   map[string]string // the name in the archive, and below the destination; "." for a directory itself
-	// links are the further names of a file, below the destination: each becomes a copy,
-	// which is written by a pass of its own over the archive.
+	tops []string          // entries that the source names
+	dirs map[string]bool   // the directories among them
+	at   map[string]string // name in the archive → target below the destination; "." for a directory itself
+	// links are hard links of a file, below the destination: each becomes a copy, which is
+	// written in a pass of its own over the archive.
 	links  map[string][]string
 	passes int
 }
 
-// link notes a further name of a file.
+// link records a hard link.
 func (p *placed) link(name, to string) {
 	if p.links == nil {
 		p.links = map[string][]string{}
@@ -307,8 +306,7 @@ func (p *placed) link(name, to string) {
 	p.passes = max(p.passes, len(p.links[name]))
 }
 
-// place notes a name of the archive, in whose order directories come before what is
-// in them.
+// place records a name of the archive. Directories come before their contents.
 func (p *placed) place(name string, dir bool) {
 	if p.dirs == nil {
 		p.dirs = map[string]bool{}
@@ -327,7 +325,7 @@ func (p *placed) place(name string, dir bool) {
 		if !strings.Contains(p.src, "**") {
 			return
 		}
-		p.at[name] = path.Base(name) // a pattern of any depth: each file by its own name
+		p.at[name] = path.Base(name) // a pattern of any depth: each file keeps its name
 		if dir {
 			delete(p.at, name)
 		}
@@ -342,14 +340,14 @@ func (p *placed) place(name string, dir bool) {
 		return
 	}
 	if !p.dirs[top] {
-		p.tops = append(p.tops, top) // its own entry was left out of the archive
+		p.tops = append(p.tops, top) // the archive lacks an entry for it
 		p.dirs[top] = true
 	}
 	p.at[name] = path.Join(parts[n:]...)
 }
 
-// only is the file that is all that the source names; "" when there are more, or it
-// is a directory.
+// only returns the single file that the source names; "" when there are more, or it is a
+// directory.
 func (p *placed) only() string {
 	if len(p.at) == 1 && len(p.tops) == 1 && !p.dirs[p.tops[0]] {
 		return p.tops[0]
@@ -357,11 +355,11 @@ func (p *placed) only() string {
 	return ""
 }
 
-// copied is an archive on its way from where it was sent into the cell.
+// copied is a copy of an archive from its cell into the build's.
 type copied struct {
 	names      placed
 	rename, to string // the one file that gets another name
-	mode       int64  // of all of them; -1: as they are
+	mode       int64  // of all files; -1: unchanged
 }
 
 func (c *copied) of(name string) (string, bool) {
@@ -373,8 +371,8 @@ func (c *copied) of(name string) (string, bool) {
 	return to, ok && to != "."
 }
 
-// write writes what the cell is given: first all but further names of files, then in
-// each pass one of these.
+// write writes the archive for the cell: first everything but hard links, then in each pass one
+// link of each file.
 func (c *copied) write(in *tar.Reader, out *tar.Writer, pass int) error {
 	for {
 		h, err := in.Next()

@@ -1,16 +1,15 @@
-// Package e2b is the front for programs written for E2B: its control plane and
-// what runs in its sandboxes (envd), over the engine's cells, on one port. It
-// translates, and decides nothing that the engine decides. A sandbox is a cell,
-// its id the cell's.
+// Package e2b is the API for programs written for E2B: its control plane and the daemon in
+// its sandboxes (envd), over the engine's cells, on one port. It translates, and leaves
+// decisions to the engine. A sandbox is a cell, with the cell's id.
 //
 //	/v2/sandboxes, /sandboxes/…, /templates/…      control plane, by path
 //	E2b-Sandbox-Id, E2b-Sandbox-Port: 49983        envd, by header
 //	Host: {port}-{id}.localhost                    the same by host
-//	… any other port                               what listens there in the cell
+//	… any other port                               a server on that port of the cell
 //
-// Who may use the control plane is decided before it; what is sent to a sandbox
-// carries the sandbox's own token, or a signature made with it. What a request
-// asks for and is not done is refused, or named in X-Pando-Ignored.
+// Callers of the control plane are authenticated before it. Requests to a sandbox have the
+// sandbox's own token, or a signature made with it. Unsupported parts of a request are
+// refused, or listed in X-Pando-Ignored.
 package e2b
 
 import (
@@ -29,42 +28,41 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// The ports of a sandbox that are not the cell's own.
+// The ports of a sandbox that belong to envd.
 const (
 	portEnvd        = 49983
 	portInterpreter = 49999
 )
 
-// envdVersion is the version of envd whose protocol this is.
+// envdVersion is the version of envd that this protocol has.
 const envdVersion = "0.6.4"
 
-// headerIgnored names the members of a request that were not heeded.
+// headerIgnored lists the ignored members of a request.
 const headerIgnored = "X-Pando-Ignored"
 
-// Config is what a front is made of.
+// Config configures a front.
 type Config struct {
 	Engine *engine.View
 	Log    *slog.Logger
-	// Key is what the tokens of sandboxes are made with: 32 bytes that stay the
-	// same as long as the sandboxes live.
+	// Key is the key of the sandboxes' tokens: 32 bytes that stay constant as long as the
+	// sandboxes live.
 	Key []byte
-	// Path is PATH of whoever runs the daemon: where cells look for programs.
+	// Path is the PATH of the daemon's user, in which cells find programs.
 	Path   string
-	Upload int64  // bytes that one request may write to files; 0 for any number
-	Disk   string // a directory of the file system that cells write to
-	// Kept is where the next daemon finds what it must know of sandboxes; nil for
-	// nowhere.
+	Upload int64  // bytes that one request may write to files; 0 is unlimited
+	Disk   string // a directory on the file system of cells
+	// Kept stores the state of sandboxes for the next daemon; nil for none.
 	Kept durable.FS
-	// BuildAllow is what the steps of templates may reach, as --allow has it: the
-	// operator's word, and nothing that a request can change.
+	// BuildAllow lists what the steps of templates may reach, in the syntax of --allow. The
+	// operator sets it; requests can't change it.
 	BuildAllow []string
-	// BuildImages are the repositories of images that builds may begin with: the
-	// operator's word, too. "*" at the end stands for any end.
+	// BuildImages are the repositories of images that builds may start from, set by the
+	// operator. A final "*" matches any rest.
 	BuildImages []string
 }
 
-// Front answers for E2B. It is an http.Handler. One that is for a caller whom
-// something binds has their view of the engine: see as.
+// Front answers for E2B. It is an http.Handler. For a caller with restrictions it has that
+// caller's view of the engine: see as.
 type Front struct {
 	cfg     Config
 	control *http.ServeMux
@@ -73,41 +71,41 @@ type Front struct {
 	*common
 }
 
-// common is what all callers have in common.
+// common is the state that all callers share.
 type common struct {
-	all *engine.View // the engine as the user has it
+	all *engine.View // the unrestricted engine
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	boxes  map[cell.ID]*box
 	builds map[string]*build // of templates, by their id
-	fronts map[string]*Front // of callers whom something binds, by their token
-	// signers are the sandboxes of signatures that were looked up.
+	fronts map[string]*Front // of restricted callers, by token
+	// signers caches the sandboxes of verified signatures.
 	signers map[string]cell.ID
 
-	lending sync.Mutex // held while credentials of rules come and go
+	lending sync.Mutex // held while credentials of rules are added and removed
 }
 
-// box is what the front knows of a sandbox while this daemon lives.
+// box is the state of a sandbox while this daemon lives.
 type box struct {
-	mu       sync.Mutex          // guards what follows
+	mu       sync.Mutex          // guards the fields below
 	procs    map[int]*proc       // by pid
-	next     int                 // pid of the next process whose number is not known
-	watchers map[string]*watcher // that are polled
+	next     int                 // next pid for a process without a known number
+	watchers map[string]*watcher // polled by their clients
 	contexts map[string]*codeContext
-	current  string // the context whose variables the interpreter has now
+	current  string // the context with the interpreter's present variables
 	log      []logLine
 	last     sample
-	mixed    bool // there was another context than the default one
-	gone     bool // so is the sandbox
+	mixed    bool // there was a context besides the default one
+	gone     bool // the sandbox was removed
 
-	under evaluation // what is evaluated now
+	under evaluation // the running evaluation
 
-	recalling sync.Once     // what an earlier daemon noted is read once
-	keeping   sync.Mutex    // held while what is to be known is written; before mu
-	turn      chan struct{} // has room for one: the request that evaluates
+	recalling sync.Once     // reads the state kept by an earlier daemon once
+	keeping   sync.Mutex    // held while the state is written; before mu
+	turn      chan struct{} // has room for one: the evaluating request
 }
 
-// evaluation is what a sandbox evaluates for one request.
+// evaluation is a sandbox's evaluation for one request.
 type evaluation struct {
 	context string // the id of the context
 	stop    context.CancelCauseFunc
@@ -116,7 +114,7 @@ type evaluation struct {
 // New makes a front.
 func New(cfg Config) *Front {
 	f := newFront(cfg, &common{all: cfg.Engine, boxes: map[cell.ID]*box{}, builds: map[string]*build{}, fronts: map[string]*Front{}, signers: map[string]cell.ID{}})
-	go f.recallAll() // soon: a process that nobody attaches to again is ended
+	go f.recallAll() // soon: a process without a follower is ended
 	if cfg.Engine != nil {
 		f.unlend(context.Background())
 		go f.sweepBuilds()
@@ -130,8 +128,8 @@ func newFront(cfg Config, all *common) *Front {
 	return f
 }
 
-// as is the front as who asks has it. Who shows a sandbox's own token, and none of
-// theirs, has that sandbox.
+// as returns the front as the caller sees it. A sandbox's own token, without another one, gives
+// access to that sandbox.
 func (f *Front) as(r *http.Request) *Front {
 	p, _ := access.From(r.Context())
 	if p.Token == "" {
@@ -141,7 +139,7 @@ func (f *Front) as(r *http.Request) *Front {
 	defer f.mu.Unlock()
 	own := f.fronts[p.Token]
 	if own == nil {
-		if len(f.fronts) >= access.MaxTokens { // of tokens that were removed
+		if len(f.fronts) >= access.MaxTokens { // of removed tokens
 			clear(f.fronts)
 		}
 		cfg := f.cfg
@@ -152,7 +150,7 @@ func (f *Front) as(r *http.Request) *Front {
 	return own
 }
 
-// box returns what is known of a sandbox.
+// box returns the state of a sandbox.
 func (f *Front) box(id cell.ID) *box {
 	f.mu.Lock()
 	b := f.boxes[id]
@@ -165,7 +163,7 @@ func (f *Front) box(id cell.ID) *box {
 	return b
 }
 
-// forget drops what is known of a sandbox that is gone.
+// forget drops the state of a removed sandbox.
 func (f *Front) forget(id cell.ID) {
 	f.mu.Lock()
 	b := f.boxes[id]
@@ -183,7 +181,7 @@ func (f *Front) forget(id cell.ID) {
 	f.keep(id, b)
 }
 
-// address is the sandbox, and the port of it, that a request is for.
+// address returns the sandbox and the port of a request.
 func address(r *http.Request) (id cell.ID, port int, ok bool) {
 	if h := r.Header.Get("E2b-Sandbox-Id"); h != "" {
 		port = portEnvd
@@ -217,8 +215,8 @@ func (f *Front) Match(r *http.Request) bool {
 	return pattern != "" && pattern != "/"
 }
 
-// Needs is what a caller must be allowed to do for a request: "read", "run", or
-// "" where the sandbox's own token decides.
+// Needs is the scope that a request needs: "read", "run", or "" where the sandbox's own token
+// decides.
 func (f *Front) Needs(r *http.Request) string {
 	if _, _, ok := address(r); ok || signed(r) || ticketed(r) {
 		return ""
@@ -226,7 +224,7 @@ func (f *Front) Needs(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		return "read"
-	case http.MethodDelete: // who may run things may end sandboxes, and no other cells
+	case http.MethodDelete: // scope run may end sandboxes, and no other cells
 		if id, ok := strings.CutPrefix(r.URL.Path, "/sandboxes/"); ok {
 			if c, err := f.as(r).find(cell.ID(id)); err == nil && !ours(&c) {
 				return "admin"
@@ -236,7 +234,7 @@ func (f *Front) Needs(r *http.Request) string {
 	return "run"
 }
 
-// ours reports whether a cell was made here.
+// ours reports whether a cell was made through this front.
 func ours(c *api.Cell) bool { return c.Labels[labelTemplate] != "" || c.Labels[labelBuild] != "" }
 
 // ServeHTTP implements http.Handler.
@@ -257,7 +255,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.sandbox(w, r, id, port)
 }
 
-// sandbox answers what is sent to a port of a sandbox.
+// sandbox answers requests to a port of a sandbox.
 func (f *Front) sandbox(w http.ResponseWriter, r *http.Request, id cell.ID, port int) {
 	c, err := f.find(id)
 	if err != nil {

@@ -98,7 +98,7 @@ func TestSignature(t *testing.T) {
 		if until != 0 {
 			q.Set("signature_expiration", fmt.Sprint(until))
 		}
-		return f.rightly(httptest.NewRequest(method, "/files?"+q.Encode(), nil), someID)
+		return f.validSignature(httptest.NewRequest(method, "/files?"+q.Encode(), nil), someID)
 	}
 	if !ask("GET", "a", later, sign("a", "read", "", token, later)) || !ask("POST", "a", 0, sign("a", "write", "", token, 0)) {
 		t.Error("a right signature is refused")
@@ -166,7 +166,7 @@ func TestRunesComeWhole(t *testing.T) {
 	}
 }
 
-// Ports of a cell that was not made through this door are not open to everybody.
+// Ports of a cell that was not made through this front need a token.
 func TestPortsOfOtherCells(t *testing.T) {
 	f := New(Config{Key: []byte("k")})
 	other, sandbox, private := api.Cell{ID: someID}, api.Cell{ID: someID, Labels: map[string]string{labelTemplate: "base"}}, api.Cell{ID: someID, Labels: map[string]string{labelTemplate: "base", labelPrivate: "1"}}

@@ -32,8 +32,8 @@ func (f *Front) envdRoutes() *http.ServeMux {
 	return m
 }
 
-// failFile answers with an error about files, as clients expect it. A sandbox may
-// have gone meanwhile.
+// failFile answers with an error about files in E2B's format. The sandbox may have been removed
+// meanwhile.
 func (f *Front) failFile(w http.ResponseWriter, r *http.Request, p string, err error) {
 	id := idIn(r.Context())
 	gone := f.lost(id)
@@ -44,7 +44,7 @@ func (f *Front) failFile(w http.ResponseWriter, r *http.Request, p string, err e
 		refuse(w, http.StatusUnauthorized, sentence(err))
 	case cell.KindOf(err) == cell.NotFound:
 		refuse(w, http.StatusNotFound, "path '"+clip(p)+"' does not exist")
-	case errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()): // the keeper sends words
+	case errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()): // the keeper sends text
 		refuse(w, http.StatusInsufficientStorage, sentence(err))
 	default:
 		fail(w, err)
@@ -54,7 +54,7 @@ func (f *Front) failFile(w http.ResponseWriter, r *http.Request, p string, err e
 // fileParameters are those of /files.
 var fileParameters = []string{"path", "username", "signature", "signature_expiration"}
 
-// asked refuses a user or a path that can't be meant.
+// asked rejects invalid users and paths.
 func (f *Front) asked(r *http.Request, path string) error {
 	if !utf8.ValidString(path) {
 		return notText("the path")
@@ -87,14 +87,14 @@ func (f *Front) readFile(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil && !out.begun:
 		f.failFile(w, r, p, err)
-	case err != nil || out.left() > 0 && out.begun: // it was cut short: breaking off is the only way to say so
+	case err != nil || out.left() > 0 && out.begun: // it was cut short: breaking the connection is the only way to report it
 		panic(http.ErrAbortHandler)
 	case !out.begun:
 		out.begin(0)
 	}
 }
 
-// body is a file on its way out: its header is sent with its first bytes.
+// body is the body of a file; its header is sent with the first bytes.
 type body struct {
 	w     http.ResponseWriter
 	name  string
@@ -123,14 +123,14 @@ func (b *body) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// written is a file that was written.
+// written describes a written file.
 type written struct {
 	Path string `json:"path"`
 	Name string `json:"name"`
 	Type string `json:"type"`
 }
 
-// writeFiles writes files: one as it is, or parts of a form.
+// writeFiles writes files: a plain body, or parts of a form.
 func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
 	known(w, r, fileParameters...)
 	p := r.URL.Query().Get("path")
@@ -177,7 +177,7 @@ func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, []written{done})
 }
 
-// bounded reads what is sent, unpacked, up to a limit.
+// bounded reads an unpacked body, up to a limit.
 type bounded struct {
 	io.Reader
 	left, limit int64
@@ -199,8 +199,8 @@ func (f *Front) write(r *http.Request, p string, in io.Reader) (written, error) 
 	return written{Path: list[0].Path, Name: path.Base(list[0].Path), Type: "file"}, nil
 }
 
-// writeForm writes the files of a form. The path of each is its file name as it
-// was sent, but for a single one with a path of its own.
+// writeForm writes the files of a form. The path of each is its file name, except for a single
+// one with a path in the query.
 func (f *Front) writeForm(w http.ResponseWriter, r *http.Request, form parts, p string) {
 	out := []written{}
 	for {
@@ -248,7 +248,7 @@ type composeRequest struct {
 	Username    string   `json:"username"`
 }
 
-// compose makes one file of several, which go.
+// compose concatenates several files into one, and removes them.
 func (f *Front) compose(w http.ResponseWriter, r *http.Request) {
 	var req composeRequest
 	if !decode(w, r, &req) {
@@ -288,7 +288,7 @@ func (f *Front) compose(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, done)
 }
 
-// envs tells what variables every command of a sandbox finds.
+// envs returns the variables of every command of a sandbox.
 func (f *Front) envs(w http.ResponseWriter, r *http.Request) {
 	out := map[string]string{}
 	for _, kv := range f.cfg.Engine.LeasedEnv(idIn(r.Context())) {

@@ -33,7 +33,7 @@ var entryTypes = map[string]string{
 func (f *Front) entry(i cell.FileInfo) entry {
 	e := entry{Name: path.Base(i.Path), Path: i.Path, Type: entryTypes[i.Type], Size: i.Size, Mode: i.Mode,
 		Permissions: permissions(i), Owner: f.userName(i.UID), Group: f.userName(i.GID), ModifiedTime: i.MTime, SymlinkTarget: i.Target}
-	if t := entryTypes[i.Leads]; t != "" { // clients ask what it leads to
+	if t := entryTypes[i.Leads]; t != "" { // clients expect the type of the target
 		e.Type = t
 	}
 	if e.Type == "" {
@@ -42,7 +42,7 @@ func (f *Front) entry(i cell.FileInfo) entry {
 	return e
 }
 
-// permissions is a mode as ls prints it.
+// permissions formats a mode as ls does.
 func permissions(i cell.FileInfo) string {
 	m := fs.FileMode(i.Mode & 0o777)
 	switch i.Type {
@@ -59,7 +59,7 @@ func permissions(i cell.FileInfo) string {
 	return m.String()
 }
 
-// userName is who a number of the cell is.
+// userName is the user name of a uid in the cell.
 func (f *Front) userName(id int) string {
 	switch own := f.cfg.Engine.User(); {
 	case id == own.UID:
@@ -74,7 +74,7 @@ type pathRequest struct {
 	Path string `json:"path" pb:"1"`
 }
 
-// maxDepth is how many levels a list goes down at most.
+// maxDepth bounds the levels of a list.
 const maxDepth = 1 << 10
 
 type moveRequest struct {
@@ -94,7 +94,7 @@ type watchRequest struct {
 	NetworkMounts bool   `json:"allowNetworkMounts" pb:"4"` // a cell has none
 }
 
-// watcherID names a watcher that is polled.
+// watcherID names a polled watcher.
 type watcherID struct {
 	ID string `json:"watcherId" pb:"1"`
 }
@@ -107,7 +107,7 @@ type entriesAnswer struct {
 	Entries []entry `json:"entries" pb:"1"`
 }
 
-// watchMessage is one of a stream about a directory; one member is set.
+// watchMessage is a message of a stream about a directory; one field is set.
 type watchMessage struct {
 	Start      *struct{}  `json:"start,omitempty" pb:"1"`
 	Filesystem *fileEvent `json:"filesystem,omitempty" pb:"2"`
@@ -138,7 +138,7 @@ func (f *Front) filesystemRoutes(m *http.ServeMux) {
 	m.HandleFunc(p+"RemoveWatcher", unary(f.removeWatcher))
 }
 
-// one does what is answered with one file.
+// one runs an action that answers with one file.
 func (f *Front) one(r *http.Request, act cell.FileAct) (any, error) {
 	if err := f.user(r); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (f *Front) listDir(r *http.Request, in *listRequest) (any, error) {
 	return entriesAnswer{out}, nil
 }
 
-// removeFile removes what is there; what is not is no error, as with envd.
+// removeFile removes a file; a missing one is no error, as in envd.
 func (f *Front) removeFile(r *http.Request, in *pathRequest) (any, error) {
 	if err := f.user(r); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ type fileEvent struct {
 	Entry *entry `json:"entry,omitempty" pb:"3"`
 }
 
-// fileEvents tells what changes in a directory, in E2B's words.
+// fileEvents sends changes in a directory, as E2B events.
 func (f *Front) fileEvents(ctx context.Context, id cell.ID, in *watchRequest, began func(), tell func(fileEvent) error) error {
 	root := ""
 	return f.cfg.Engine.Watch(ctx, id, inHome(in.Path), in.Recursive, func(ev cell.FileEvent) error {
@@ -199,7 +199,7 @@ func (f *Front) fileEvents(ctx context.Context, id cell.ID, in *watchRequest, be
 		}
 		t := eventTypes[ev.What]
 		if t == "" {
-			return cell.Errorf(cell.Unavailable, "e2b.watch", "watch it again, and look at what is there", "cannot follow %s: it changes faster than this is read", root)
+			return cell.Errorf(cell.Unavailable, "e2b.watch", "watch it again, and list it", "cannot follow %s: it changes faster than the client reads", root)
 		}
 		out := fileEvent{Name: relative(root, ev.Path), Type: t}
 		if in.IncludeEntry {
@@ -244,16 +244,16 @@ func (f *Front) watchDir(r *http.Request, in *watchRequest, s *sender) error {
 	})
 }
 
-// watcher is a directory that a client asks about from time to time.
+// watcher is a directory that a client polls.
 type watcher struct {
 	stop context.CancelFunc
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []fileEvent
 	err    error
 }
 
-// maxEvents bounds what is kept for a client that does not ask.
+// maxEvents bounds the events kept for a client that does not poll.
 const maxEvents = 100_000
 
 func (f *Front) createWatcher(r *http.Request, in *watchRequest) (any, error) {
@@ -269,7 +269,7 @@ func (f *Front) createWatcher(r *http.Request, in *watchRequest) (any, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if len(w.events) >= maxEvents {
-				return cell.Errorf(cell.Unavailable, "e2b.watch", "ask more often", "cannot follow %s: nobody asked for %d changes", in.Path, maxEvents)
+				return cell.Errorf(cell.Unavailable, "e2b.watch", "ask more often", "cannot follow %s: %d changes were not polled", in.Path, maxEvents)
 			}
 			w.events = append(w.events, ev)
 			return nil

@@ -13,8 +13,7 @@ type parts interface {
 
 func newParts(in io.Reader, boundary string) parts { return multipart.NewReader(in, boundary) }
 
-// rawName is the file name of a part as it was sent. (Part.FileName leaves out its
-// directories.)
+// rawName is the complete file name of a part. (Part.FileName drops its directories.)
 func rawName(disposition string) string {
 	_, params, err := mime.ParseMediaType(disposition)
 	if err != nil {

@@ -19,25 +19,24 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// A cell has one interpreter, of one language. A context of E2B's is a set of
-// variables of it: those of the context that is evaluated in are put into place
-// before. Contexts are evaluated in one after the other.
+// A cell has one interpreter, of one language. A context of E2B is a set of its variables, which
+// are switched before an evaluation. Evaluations of all contexts are sequential.
 
-// codeContext is what a client evaluates in.
+// codeContext is a context for evaluations.
 type codeContext struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
 	Cwd      string `json:"cwd"`
 }
 
-// defaultContext is the id of the context that needs none.
+// defaultContext is the id of the default context.
 const defaultContext = "default"
 
-// languages are E2B's names of the interpreters there are.
+// languages maps E2B's names to interpreters.
 var languages = map[string]string{"python": cell.WarmPython, "javascript": cell.WarmNode, "js": cell.WarmNode, "node": cell.WarmNode, "java": cell.WarmJava}
 
-// noLanguage is the status of what can't be had of an interpreter. Of most refusals E2B's
-// clients throw the text away; of this one they show it.
+// noLanguage is the status for an unavailable interpreter. E2B's clients drop the text of most
+// errors, but show it for this one.
 const noLanguage = http.StatusNotFound
 
 func (f *Front) interpreterRoutes() *http.ServeMux {
@@ -116,7 +115,7 @@ func orPython(language string) string {
 	return strings.ToLower(language)
 }
 
-// removeContext forgets a context with its variables.
+// removeContext removes a context with its variables.
 func (f *Front) removeContext(w http.ResponseWriter, r *http.Request) { f.endContext(w, r, true) }
 
 func (f *Front) restartContext(w http.ResponseWriter, r *http.Request) { f.endContext(w, r, false) }
@@ -151,9 +150,9 @@ func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) 
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// drop forgets the variables of a context. An interpreter with no other one is ended,
-// and so is one that does not answer, with the variables of all: the next evaluation
-// begins with a new one.
+// drop drops the variables of a context. If there is no other context, or the interpreter does
+// not answer, it ends the interpreter with the variables of all: the next evaluation starts a
+// new one.
 func (f *Front) drop(ctx context.Context, id cell.ID, b *box, c *codeContext) error {
 	now, err := f.cfg.Engine.Record(id)
 	if err != nil || now.Interpreter == nil || now.Interpreter.Ended != "" {
@@ -179,11 +178,11 @@ func (f *Front) drop(ctx context.Context, id cell.ID, b *box, c *codeContext) er
 	return err
 }
 
-// dropLimit is how long it may take to forget the variables of a context.
+// dropLimit bounds the time for dropping the variables of a context.
 const dropLimit = "10s"
 
-// wait waits for the turn of a request, until the context is done. After half of what
-// clients wait for an answer's headers it calls late, once, if there is one.
+// wait waits for the request's turn, until the context is done. After queueLimit it calls late
+// once, if not nil.
 func (b *box) wait(ctx context.Context, late func()) error {
 	select {
 	case b.turn <- struct{}{}:
@@ -218,20 +217,20 @@ func (b *box) interrupt(context string) {
 	}
 }
 
-// queueLimit is how long a request waits for its turn before it is answered that it
-// waits: half of what E2B's clients wait for headers. From these on they count how long
-// the code takes, so they are not sent earlier.
+// queueLimit is how long a request waits for its turn before its headers are sent: half of the
+// time for which E2B's clients wait for headers. Clients count the time of the code from the
+// headers on, so they are not sent earlier.
 const queueLimit = 30 * time.Second
 
-// inPlace reports whether the variables of a context are those that the
-// interpreter has now. Where there was never another one, the default's are.
+// inPlace reports whether the interpreter has the variables of a context now. Without any other
+// context, it has those of the default one.
 func (b *box) inPlace(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.current == id || !b.mixed && id == defaultContext
 }
 
-// contextsOf gives a fork's box the contexts of what it was forked from.
+// contextsOf copies the contexts of a fork's source to the fork's box.
 func (f *Front) contextsOf(id cell.ID, of *box) {
 	of.mu.Lock()
 	kept, mixed := maps.Clone(of.contexts), of.mixed
@@ -246,14 +245,14 @@ func (f *Front) contextsOf(id cell.ID, of *box) {
 	f.keep(id, b)
 }
 
-// quote is a Python string.
+// quote quotes a Python string.
 func quote(s string) string {
 	b, _ := json.Marshal(s)
 	return string(b)
 }
 
-// switchContext puts the variables of a context in the place of those that are
-// there. Whose those are the interpreter knows, also one that was forked.
+// switchContext replaces the present variables with those of a context. The interpreter, also a
+// forked one, knows which context the present ones belong to.
 func switchContext(to, cwd string) string {
 	return fmt.Sprintf(`def __pando_switch(now, cwd):
     import builtins, os
@@ -292,8 +291,7 @@ __pando_drop(%s)
 del __pando_drop`, quote(id))
 }
 
-// withEnv sets variables of the environment for one evaluation, and takes that
-// back after it.
+// withEnv sets environment variables for one evaluation, and restores them after it.
 func withEnv(vars map[string]string) (before, after string) {
 	b, _ := json.Marshal(vars)
 	return fmt.Sprintf("def __pando_env(v):\n    import builtins, os\n    builtins.__pando_env__ = {k: os.environ.get(k) for k in v}\n    os.environ.update(v)\n__pando_env(%s)\ndel __pando_env", b),
@@ -307,11 +305,11 @@ type executeRequest struct {
 	EnvVars  map[string]string `json:"env_vars"`
 }
 
-// evalLimit is how long an evaluation may take whose client sets a limit of its
-// own, and goes away then.
+// evalLimit is the time limit of an evaluation when the client has a limit of its own, after
+// which it disconnects.
 const evalLimit = "24h"
 
-// execute evaluates code, and tells what comes of it line by line.
+// execute evaluates code, and sends its outcome line by line.
 func (f *Front) execute(w http.ResponseWriter, r *http.Request) {
 	var req executeRequest
 	if !decode(w, r, &req) {
@@ -343,7 +341,7 @@ func (f *Front) execute(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &lines{w: w, flush: http.NewResponseController(w)}
 	if err := b.wait(r.Context(), out.begin); err != nil {
-		return // the client has gone
+		return // the client has disconnected
 	}
 	defer b.done()
 	ctx, stop := context.WithCancelCause(r.Context())
@@ -367,8 +365,8 @@ func (b *box) evaluates(v evaluation) {
 	b.mu.Unlock()
 }
 
-// evaluate evaluates in an interpreter that lives, or in a new one: a client that
-// can't ask for one would be refused for ever, so it is told.
+// evaluate evaluates in a living interpreter, or in a new one with a note: a client that can't
+// request a new one would fail for ever.
 func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext, kind string, req *executeRequest, out *lines) error {
 	err := f.attempt(ctx, id, b, c, kind, req, out, false)
 	if !errors.Is(err, engine.ErrInterpreterGone) {
@@ -381,7 +379,7 @@ func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext
 	return f.attempt(ctx, id, b, c, kind, req, out, true)
 }
 
-// attempt evaluates what a request asks for, in a new interpreter if it is to be fresh.
+// attempt evaluates the code of a request, with fresh in a new interpreter.
 func (f *Front) attempt(ctx context.Context, id cell.ID, b *box, c *codeContext, kind string, req *executeRequest, out *lines, fresh bool) error {
 	ask := func(ctx context.Context, ev api.EvalRequest, tell func(api.StreamLine)) (api.EvalResult, error) {
 		ev.Kind, ev.Fresh = kind, fresh
@@ -461,8 +459,8 @@ func (f *Front) attempt(ctx context.Context, id cell.ID, b *box, c *codeContext,
 	return nil
 }
 
-// leftOut says what of an evaluation does not reach the client, of whose streams told
-// bytes did.
+// leftOut describes the parts of an evaluation that the client does not get; told are the bytes
+// of its streams that it got.
 func leftOut(done *cell.Evaluated, told [2]int64) (notes []string) {
 	for i, of := range [2]int64{done.Stdout, done.Stderr} {
 		if n := of - told[i]; n > 0 {
@@ -475,18 +473,17 @@ func leftOut(done *cell.Evaluated, told [2]int64) (notes []string) {
 	return notes
 }
 
-// forms are E2B's words for media types.
+// forms are E2B's names of media types.
 var forms = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpeg",
 	"application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript",
 	"e2b/data": "data", "e2b/chart": "chart",
 }
 
-// documents are the media types whose text is JSON.
+// documents are the media types with JSON text.
 var documents = []string{"application/json", "e2b/data", "e2b/chart"}
 
-// resultLine is one result, in all its forms; that of the last expression is the
-// main one.
+// resultLine is one result in all its forms; that of the last expression is the main one.
 func resultLine(b cell.Bundle, v *cell.Value) map[string]any {
 	line := map[string]any{"type": "result", "is_main_result": v != nil}
 	extra := map[string]any{}
@@ -522,7 +519,7 @@ func resultLine(b cell.Bundle, v *cell.Value) map[string]any {
 type lines struct {
 	flush *http.ResponseController
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	w     http.ResponseWriter
 	begun bool
 }
@@ -548,13 +545,13 @@ func (l *lines) send(v any) {
 	l.flush.Flush()
 }
 
-// runes puts together characters that come in pieces.
+// runes joins characters that arrive in pieces.
 type runes struct{ rest []byte }
 
 func (r *runes) add(b []byte) string {
 	b = append(r.rest, b...)
 	n := len(b)
-	for i := 1; i <= min(3, len(b)); i++ { // the beginning of a character at the end waits
+	for i := 1; i <= min(3, len(b)); i++ { // an incomplete character at the end waits
 		if c := b[len(b)-i]; c >= 0xc0 {
 			if want := map[bool]int{true: 2}[c < 0xe0] + map[bool]int{true: 3}[c >= 0xe0 && c < 0xf0] + map[bool]int{true: 4}[c >= 0xf0]; want > i {
 				n = len(b) - i

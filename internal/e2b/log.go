@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// logLine is something that happened to a sandbox.
+// logLine is an entry of a sandbox's log.
 type logLine struct {
 	Timestamp time.Time         `json:"timestamp"`
 	Level     string            `json:"level"`
@@ -20,11 +20,10 @@ type logLine struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// maxLog is how many lines are kept of each sandbox.
+// maxLog bounds the lines kept for each sandbox.
 const maxLog = 1000
 
-// note adds a line to the log of a sandbox. What a command is given or prints is
-// not in it.
+// note adds a line to the log of a sandbox. It has no input or output of commands.
 func (f *Front) note(id cell.ID, level, message string) {
 	b := f.box(id)
 	b.mu.Lock()
@@ -35,20 +34,19 @@ func (f *Front) note(id cell.ID, level, message string) {
 	b.log = append(b.log, logLine{time.Now().UTC(), level, message, map[string]string{}})
 }
 
-// levels are how bad a line is, by its level.
+// levels orders the levels by severity.
 var levels = map[string]int{"debug": 0, "info": 1, "warn": 2, "error": 3}
 
-// logQuery is which lines are asked for.
+// logQuery selects lines.
 type logQuery struct {
-	cursor   time.Time // from here on; up to here, backward
+	cursor   time.Time // from here on; backward: up to here
 	limit    int
 	backward bool   // the newest first
-	level    string // and worse
+	level    string // at least
 	search   string // part of a message
 }
 
-// logQueryOf reads which lines a request asks for; names are the parameters that
-// its route has.
+// logQueryOf parses the query of a request; names are the parameters of its route.
 func logQueryOf(w http.ResponseWriter, r *http.Request, names ...string) (l logQuery, err error) {
 	known(w, r, names...)
 	l.limit = maxLog
@@ -80,8 +78,8 @@ func logQueryOf(w http.ResponseWriter, r *http.Request, names ...string) (l logQ
 	return l, nil
 }
 
-// of picks lines. Those of one millisecond with the cursor are among them: a
-// client that goes on from its last line has it twice, and misses none.
+// of selects lines. Those in the cursor's millisecond are included: a client that continues from
+// its last line gets it twice, and misses none.
 func (l *logQuery) of(n int, line func(i int) (at time.Time, level, message string)) (picked []int) {
 	for i := range n {
 		if l.backward {
@@ -113,8 +111,8 @@ func (f *Front) pick(c *api.Cell, l *logQuery) []logLine {
 	return out
 }
 
-// logs tells what happened to a sandbox since this daemon lives: as words and in
-// parts, the oldest first.
+// logs returns the log of a sandbox since this daemon started, as text and in parts, the oldest
+// line first.
 func (f *Front) logs(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	q, err := logQueryOf(w, r, "start", "limit")
 	if err != nil {
@@ -127,7 +125,7 @@ func (f *Front) logs(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	}
 	entries, lines := f.pick(c, &q), []line{}
 	for _, e := range entries {
-		// E2B's command line reads a line as JSON, and what is not as its own failure.
+		// E2B's command line parses a line as JSON, and reports other text as its own failure.
 		b, err := json.Marshal(map[string]string{"level": e.Level, "logger": "pando", "message": e.Message})
 		if err != nil {
 			fail(w, err)
@@ -138,7 +136,7 @@ func (f *Front) logs(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	answer(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
 }
 
-// logsV2 tells the same in parts, of a level, that hold a text, in either order.
+// logsV2 returns the log in parts, filtered by level and text, in either order.
 func (f *Front) logsV2(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	q, err := logQueryOf(w, r, "cursor", "limit", "direction", "level", "search")
 	if err != nil {
@@ -148,7 +146,7 @@ func (f *Front) logsV2(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	answer(w, http.StatusOK, map[string]any{"logs": f.pick(c, &q)})
 }
 
-// buildLogs tells what the steps of a template printed.
+// buildLogs returns the output of a template's steps.
 func (f *Front) buildLogs(w http.ResponseWriter, r *http.Request) {
 	_, b, ok := f.buildOf(r)
 	if !ok {

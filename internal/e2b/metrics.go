@@ -10,7 +10,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// metric is what a sandbox uses at a time.
+// metric is the usage of a sandbox at one time.
 type metric struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
@@ -20,7 +20,7 @@ type metric struct {
 	MemTotal      int64     `json:"memTotal"` // bytes
 	MemCache      int64     `json:"memCache"`
 	DiskUsed      int64     `json:"diskUsed"`  // bytes, of the sandbox
-	DiskTotal     int64     `json:"diskTotal"` // bytes, of the file system that it writes to
+	DiskTotal     int64     `json:"diskTotal"` // bytes, of its file system
 }
 
 // sample is the CPU time of a sandbox up to a time.
@@ -29,12 +29,11 @@ type sample struct {
 	cpu int64 // microseconds
 }
 
-// sampleGap is between two looks at the CPU time of a sandbox, where there was no
-// earlier one.
+// sampleGap is the time between two samples of the CPU time of a sandbox without an earlier one.
 const sampleGap = 100 * time.Millisecond
 
-// measure looks at what a sandbox uses now. The share of CPU is that since it was
-// last looked at.
+// measure returns the present usage of a sandbox. The share of CPU is that since the last
+// sample.
 func (f *Front) measure(ctx context.Context, c *api.Cell) (m metric, err error) {
 	id := cell.ID(c.ID)
 	st, err := f.cfg.Engine.Stats(ctx, id)
@@ -67,8 +66,8 @@ func (f *Front) measure(ctx context.Context, c *api.Cell) (m metric, err error) 
 	return m, nil
 }
 
-// metrics tells what a sandbox uses now. There is no history: start and end are
-// not heeded.
+// metrics returns the present usage of a sandbox. There is no history: start and end are
+// ignored.
 func (f *Front) metrics(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	known(w, r)
 	m, err := f.measure(r.Context(), c)
@@ -79,7 +78,7 @@ func (f *Front) metrics(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	answer(w, http.StatusOK, []metric{m})
 }
 
-// allMetrics tells the same of several sandboxes.
+// allMetrics returns the same for several sandboxes.
 func (f *Front) allMetrics(w http.ResponseWriter, r *http.Request) {
 	known(w, r, "sandbox_ids")
 	out := map[string]metric{}
@@ -96,7 +95,7 @@ func (f *Front) allMetrics(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"sandboxes": out})
 }
 
-// envdMetrics is the same as a sandbox tells it.
+// envdMetrics returns the same in envd's format.
 func (f *Front) envdMetrics(w http.ResponseWriter, r *http.Request) {
 	m, err := f.measure(r.Context(), cellIn(r.Context()))
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// proxy passes a request on to what listens on a port of a sandbox, WebSockets
-// and other upgrades included.
+// proxy passes a request on to a server on a port of a sandbox, WebSockets and other upgrades
+// included.
 func (f *Front) proxy(w http.ResponseWriter, r *http.Request, id cell.ID, port int) {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return f.cfg.Engine.Dial(ctx, id, port)
 		},
-		DisableKeepAlives:  true, // a connection keeps the cell live
+		DisableKeepAlives:  true, // an open connection keeps the cell alive
 		DisableCompression: true,
 	}
 	defer t.CloseIdleConnections()
@@ -29,7 +29,7 @@ func (f *Front) proxy(w http.ResponseWriter, r *http.Request, id cell.ID, port i
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(&url.URL{Scheme: "http", Host: "localhost:" + strconv.Itoa(port)})
 			pr.Out.Host = pr.In.Host
-			if pr.In.Header.Get("E2b-Sandbox-Id") != "" { // the host is ours, not one that the program knows
+			if pr.In.Header.Get("E2b-Sandbox-Id") != "" { // the host is ours, and unknown to the program
 				pr.Out.Host = "localhost:" + strconv.Itoa(port)
 			}
 			access.Strip(pr.Out)

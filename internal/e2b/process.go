@@ -23,7 +23,7 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// processConfig is what a process is started with.
+// processConfig is the configuration of a process.
 type processConfig struct {
 	Cmd  string            `json:"cmd" pb:"1"`
 	Args []string          `json:"args,omitempty" pb:"2"`
@@ -51,7 +51,7 @@ type selector struct {
 	Tag string `json:"tag" pb:"2"`
 }
 
-// input is bytes for a process; one member is set.
+// input is bytes for a process; one field is set.
 type input struct {
 	Stdin []byte `json:"stdin" pb:"1"`
 	Pty   []byte `json:"pty" pb:"2"`
@@ -77,7 +77,7 @@ type updateRequest struct {
 	Pty     *ptySize `json:"pty" pb:"2"`
 }
 
-// inputMessage is one of a stream of input; one member is set.
+// inputMessage is a message of a stream of input; one field is set.
 type inputMessage struct {
 	Start *struct {
 		Process selector `json:"process" pb:"1"`
@@ -88,12 +88,12 @@ type inputMessage struct {
 	Keepalive *struct{} `json:"keepalive" pb:"3"`
 }
 
-// processMessage is one of a stream about a process.
+// processMessage is a message of a stream about a process.
 type processMessage struct {
 	Event event `json:"event" pb:"1"`
 }
 
-// event is what happens to a process; one member is set.
+// event is an event of a process; one field is set.
 type event struct {
 	Start     *startEvent `json:"start,omitempty" pb:"1"`
 	Data      *dataEvent  `json:"data,omitempty" pb:"2"`
@@ -116,10 +116,10 @@ type endEvent struct {
 	Exited   bool   `json:"exited" pb:"2"`
 	Status   string `json:"status" pb:"3"`
 	Error    string `json:"error,omitempty" pb:"4"`
-	late     bool   // its time was over
+	late     bool   // its time limit was reached
 }
 
-// proc is a process that was started here.
+// proc is a process started through this front.
 type proc struct {
 	pid    int
 	tag    string
@@ -130,25 +130,24 @@ type proc struct {
 	att    *engine.Attachment
 	conn   net.Conn
 
-	sending sync.Mutex // held while something is written to conn
+	sending sync.Mutex // held while writing to conn
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	subs map[*subscriber]bool
-	end  *endEvent // set when it has ended
+	end  *endEvent // set at its end
 }
 
 // subscriber is a client that follows a process.
 type subscriber struct {
 	ctx    context.Context
 	events chan event
-	bound  bool // it set the limit on the process's time
+	bound  bool // it set the time limit of the process
 }
 
-// errUser says that a request is for a user that a cell has not.
+// errUser is the error for a user that the cell does not have.
 var errUser = errors.New("no such user")
 
-// user checks for which user a request is. A cell has one; "user" is what E2B
-// calls its own.
+// user checks the user of a request. A cell has one; "user" is E2B's name of it.
 func (f *Front) user(r *http.Request) error {
 	name, _, ok := r.BasicAuth()
 	if !ok {
@@ -177,7 +176,7 @@ func (f *Front) processRoutes(m *http.ServeMux) {
 	m.HandleFunc(p+"StreamInput", streams(f.streamInput))
 }
 
-// inHome makes a path absolute or relative to the workspace: "~" is it, too.
+// inHome makes a path absolute or relative to the workspace, which "~" stands for, too.
 func inHome(p string) string {
 	if p == "~" {
 		return "."
@@ -185,8 +184,7 @@ func inHome(p string) string {
 	return strings.TrimPrefix(p, "~/")
 }
 
-// workdir is where a command of a sandbox begins: where it asks to, or where its
-// template says.
+// workdir returns the directory of a command: the requested one, or that of the template.
 func (f *Front) workdir(id cell.ID, asked string) string {
 	if asked != "" {
 		return inHome(asked)
@@ -198,8 +196,8 @@ func (f *Front) workdir(id cell.ID, asked string) string {
 	return c.Labels[labelDir]
 }
 
-// startProcess starts a process and follows it. It goes on when the client goes
-// away, until its time is over.
+// startProcess starts a process and follows it. The process survives a disconnect of the client,
+// until its time limit.
 func (f *Front) startProcess(r *http.Request, in *startRequest, s *sender) error {
 	if err := f.user(r); err != nil {
 		return err
@@ -222,7 +220,7 @@ func (f *Front) startProcess(r *http.Request, in *startRequest, s *sender) error
 	return p.tell(s, sub, pings(r))
 }
 
-// start starts a process, with a first client that follows it.
+// start starts a process, followed by its first client.
 func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api.ExecRequest) (*proc, *subscriber, error) {
 	e := f.cfg.Engine
 	x, err := e.StartExec(ctx, id, req)
@@ -264,7 +262,7 @@ func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api
 	return p, sub, nil
 }
 
-// attend follows a process to its end, and drops it then.
+// attend follows a process to its end, and then drops it.
 func (f *Front) attend(id cell.ID, b *box, p *proc) {
 	p.follow()
 	b.mu.Lock()
@@ -277,8 +275,8 @@ func (f *Front) attend(id cell.ID, b *box, p *proc) {
 	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" ended: "+p.end.Status)
 }
 
-// follow reads what a process writes, to its end, and hands it to whoever
-// follows it. Output that nobody follows is lost, as with envd.
+// follow passes the output of a process to its followers, to its end. Output without a follower
+// is lost, as in envd.
 func (p *proc) follow() {
 	defer p.conn.Close()
 	var buf []byte
@@ -294,7 +292,7 @@ func (p *proc) follow() {
 		if err != nil {
 			continue
 		}
-		switch data = bytes.Clone(data); { // the buffer is read into again
+		switch data = bytes.Clone(data); { // the buffer is reused
 		case fr.Type == api.FrameStderr:
 			p.hand(event{Data: &dataEvent{Stderr: data}})
 		case p.tty:
@@ -303,7 +301,7 @@ func (p *proc) follow() {
 			p.hand(event{Data: &dataEvent{Stdout: data}})
 		}
 	}
-	p.att.Release(false) // everything is read
+	p.att.Release(false) // everything was read
 	<-p.att.Done
 	end := endOf(p.att.Result())
 	p.mu.Lock()
@@ -318,8 +316,7 @@ func (p *proc) follow() {
 	p.subs = nil
 }
 
-// endOf says how a process ended, in the words of Go's os.ProcessState, as envd
-// does.
+// endOf describes the end of a process as Go's os.ProcessState does, like envd.
 func endOf(result any, err error) (e endEvent) {
 	x, ok := result.(api.Exec)
 	e.late = ok && x.Cause == "timeout"
@@ -342,8 +339,8 @@ func endOf(result any, err error) (e endEvent) {
 	return e
 }
 
-// hand gives an event to all who follow. A client that takes nothing holds the
-// process back, as a terminal would, until it hangs up.
+// hand passes an event to all followers. A client that does not read blocks the process, as a
+// terminal would, until it disconnects.
 func (p *proc) hand(v event) {
 	p.mu.Lock()
 	subs := make([]*subscriber, 0, len(p.subs))
@@ -359,7 +356,7 @@ func (p *proc) hand(v event) {
 	}
 }
 
-// subscribe begins to follow a process; nil when it has ended.
+// subscribe starts to follow a process; nil when it has ended.
 func (p *proc) subscribe(ctx context.Context) *subscriber {
 	s := &subscriber{ctx: ctx, events: make(chan event, 16)}
 	p.mu.Lock()
@@ -373,7 +370,7 @@ func (p *proc) subscribe(ctx context.Context) *subscriber {
 	return s
 }
 
-// tell sends a client what happens in a process, to its end.
+// tell sends a client the events of a process, to its end.
 func (p *proc) tell(out *sender, s *subscriber, every time.Duration) error {
 	defer func() {
 		p.mu.Lock()
@@ -391,8 +388,8 @@ func (p *proc) tell(out *sender, s *subscriber, every time.Duration) error {
 			if !ok {
 				return nil
 			}
-			if v.End != nil && v.End.late && s.bound { // as its client says it itself, whoever comes first
-				return cell.Errorf(cell.Timeout, "e2b.process", "give it more time: timeoutMs", "the process was ended: its time was over")
+			if v.End != nil && v.End.late && s.bound { // the client reports its own limit
+				return cell.Errorf(cell.Timeout, "e2b.process", "set a longer limit: timeoutMs", "the process was ended at its time limit")
 			}
 			if err := out.send(processMessage{v}); err != nil {
 				return err
@@ -415,7 +412,7 @@ func (p *proc) send(fr api.Frame) error {
 	return err
 }
 
-// process finds one that runs.
+// process finds a running process.
 func (f *Front) process(r *http.Request, s selector) (*proc, error) {
 	b := f.box(idIn(r.Context()))
 	b.mu.Lock()
@@ -472,7 +469,7 @@ func (f *Front) sendInput(r *http.Request, in *inputRequest) (any, error) {
 	return struct{}{}, p.feed(in.Input)
 }
 
-// feed sends a process input, in pieces that a frame holds.
+// feed sends input to a process, in pieces of a frame's size.
 func (p *proc) feed(in input) error {
 	b := in.Stdin
 	if p.tty {
@@ -527,7 +524,7 @@ func (f *Front) updateProcess(r *http.Request, in *updateRequest) (any, error) {
 	return struct{}{}, p.send(api.Frame{Type: api.FrameResize, Payload: b})
 }
 
-// streamInput takes input as a stream: which process, then bytes.
+// streamInput receives a stream of input: first the process, then bytes.
 func (f *Front) streamInput(r *http.Request, next func(to any) error, s *sender) error {
 	var p *proc
 	for {

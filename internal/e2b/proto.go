@@ -25,14 +25,14 @@ import (
 //
 // What is not set is not sent; a []byte is set unless it is nil.
 
-// enums are the numbers of words.
+// enums maps words to numbers.
 var enums = map[string]map[string]int32{
 	"Signal":    {"SIGNAL_UNSPECIFIED": 0, "SIGNAL_SIGKILL": 9, "SIGNAL_SIGTERM": 15},
 	"FileType":  {"FILE_TYPE_UNSPECIFIED": 0, "FILE_TYPE_FILE": 1, "FILE_TYPE_DIRECTORY": 2, "FILE_TYPE_SYMLINK": 3},
 	"EventType": {"EVENT_TYPE_UNSPECIFIED": 0, "EVENT_TYPE_CREATE": 1, "EVENT_TYPE_WRITE": 2, "EVENT_TYPE_REMOVE": 3, "EVENT_TYPE_RENAME": 4, "EVENT_TYPE_CHMOD": 5},
 }
 
-// word is the word of a number; one that has none stays a number.
+// word returns the word of a number, or the number itself.
 func word(enum string, n int32) string {
 	for w, is := range enums[enum] {
 		if is == n {
@@ -47,7 +47,7 @@ var (
 	byteType = reflect.TypeFor[[]byte]()
 )
 
-// pbTag is a field's number and form; 0 for a field that is not sent.
+// pbTag returns a field's number and form; 0 for a field that is not sent.
 func pbTag(f reflect.StructField) (n protowire.Number, form string) {
 	s, form, _ := strings.Cut(f.Tag.Get("pb"), ",")
 	i, _ := strconv.Atoi(s)
@@ -85,7 +85,7 @@ func appendField(b []byte, n protowire.Number, form string, v reflect.Value) []b
 			embed(v.Bytes())
 		}
 	case v.Kind() == reflect.Pointer && v.IsNil():
-	case v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Bool: // said, even if it is false
+	case v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Bool: // explicit, even if false
 		b = protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), protowire.EncodeBool(v.Elem().Bool()))
 	case v.Kind() == reflect.Pointer, v.Kind() == reflect.Struct:
 		embed(appendMessage(nil, v))
@@ -121,11 +121,10 @@ func appendField(b []byte, n protowire.Number, form string, v reflect.Value) []b
 	return b
 }
 
-// errField says that a field is not of its type.
+// errField is the error for a field of another type.
 var errField = errors.New("a field of another type")
 
-// readMessage reads a struct from its binary form, and names the fields that it
-// has not.
+// readMessage reads a struct from its binary form, and lists unknown fields.
 func readMessage(prefix string, b []byte, v reflect.Value) (ignored []string, err error) {
 	for len(b) > 0 {
 		n, wire, used := protowire.ConsumeTag(b)

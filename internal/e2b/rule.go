@@ -15,19 +15,18 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// network.rules puts headers into requests that leave a sandbox. Each is a
-// credential of pando's, lent to the sandbox by its policy: the value is kept
-// encrypted, is in no record and no answer, and the sandbox never sees it. Equal
-// rules of many sandboxes, whoever's they are, are one credential, which goes with
-// the last of them.
+// network.rules adds headers to requests of a sandbox. Each is a credential of pando, lent to
+// the sandbox by its policy: the value is stored encrypted, is in no record and no answer, and
+// the sandbox never sees it. Equal rules of several sandboxes, of any callers, share one
+// credential, which is deleted with the last sandbox.
 
-// ruleCredential begins the names of such credentials.
+// ruleCredential is the prefix of the names of such credentials.
 const ruleCredential = "e2b-rule-"
 
-// ruleComment is what `pando credential list` says of them.
+// ruleComment is their comment in `pando credential ls`.
 const ruleComment = "network.rules of E2B sandboxes"
 
-// masked is what is told of a header's value.
+// masked replaces a header's value in answers.
 const masked = "***"
 
 // transform is one rule for a host.
@@ -37,7 +36,7 @@ type transform struct {
 	} `json:"transform,omitempty"`
 }
 
-// rules reads network.rules: headers by host. What can't be done is refused.
+// rules parses network.rules: headers by host. It rejects unsupported rules.
 func (n *network) rules() (map[string]map[string]string, error) {
 	if n == nil || !isSet(n.Rules) {
 		return nil, nil
@@ -74,7 +73,7 @@ func (n *network) rules() (map[string]map[string]string, error) {
 		host = strings.ToLower(host)
 		for other := range out {
 			if covers(host, other) || covers(other, host) {
-				return nil, cannot("give rules for hosts of which none is within another", "%s and %s have requests in common", clip(other), clip(host))
+				return nil, cannot("give rules for hosts that do not overlap", "%s and %s have requests in common", clip(other), clip(host))
 			}
 		}
 		out[host] = headers
@@ -82,13 +81,13 @@ func (n *network) rules() (map[string]map[string]string, error) {
 	return out, nil
 }
 
-// covers reports whether a host, or hosts below a domain, are among others.
+// covers reports whether a host, or the hosts below a domain, overlap with others.
 func covers(outer, inner string) bool {
 	below, wild := strings.CutPrefix(outer, "*")
 	return outer == inner || wild && strings.HasSuffix(inner, below)
 }
 
-// mask is network.rules without values; nil for none.
+// mask returns network.rules without values; nil for none.
 func (n *network) mask() json.RawMessage {
 	hosts, err := n.rules()
 	if err != nil || len(hosts) == 0 {
@@ -106,8 +105,8 @@ func (n *network) mask() json.RawMessage {
 	return b
 }
 
-// lendTo stores the credentials of a sandbox's rules, and returns their names. None
-// of them is forgotten until done is called: by then the sandbox has them.
+// lendTo stores the credentials of a sandbox's rules, and returns their names. None of them is
+// deleted before done is called, when the sandbox has them.
 func (f *Front) lendTo(ctx context.Context, n *network) (names []string, done func(), err error) {
 	hosts, err := n.rules()
 	if len(hosts) == 0 {
@@ -140,7 +139,7 @@ func (f *Front) lend(ctx context.Context, hosts map[string]map[string]string) (n
 			}
 			as, secret := header+": {secret}", value
 			if scheme, rest, ok := strings.Cut(value, " "); ok && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789-") == "" {
-				as, secret = header+": "+scheme+" {secret}", rest // "Bearer" is none
+				as, secret = header+": "+scheme+" {secret}", rest // "Bearer" is no header
 			}
 			if _, err := f.all.AddCredential(ctx, api.CredentialRequest{Name: name, Kind: "token", Secret: secret, For: []string{"https://" + host + "/**"},
 				As: as, Comment: ruleComment}); err != nil {
@@ -151,7 +150,7 @@ func (f *Front) lend(ctx context.Context, hosts map[string]map[string]string) (n
 	return names, nil
 }
 
-// unlend forgets the credentials of rules whose sandboxes are gone.
+// unlend deletes the credentials of rules of removed sandboxes.
 func (f *Front) unlend(ctx context.Context) {
 	f.lending.Lock()
 	defer f.lending.Unlock()

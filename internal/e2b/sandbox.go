@@ -21,28 +21,28 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// Labels of sandboxes that are not their user's.
+// Labels of sandboxes that are not the user's.
 const (
 	ownLabels     = "e2b:"
-	labelTemplate = "e2b:template" // what it was asked to be made of
-	labelAlias    = "e2b:alias"    // the same by name
-	labelAuto     = "e2b:auto"     // what is sent to it lets it go on when it is paused
+	labelTemplate = "e2b:template" // the requested template
+	labelAlias    = "e2b:alias"    // its name
+	labelAuto     = "e2b:auto"     // requests to its ports resume it when it is paused
 	labelPrivate  = "e2b:private"  // its ports need a token
-	labelNetwork  = "e2b:network"  // as it was asked for
-	labelInternet = "e2b:internet" // the same
+	labelNetwork  = "e2b:network"  // as requested
+	labelInternet = "e2b:internet" // likewise
 )
 
-// metaBackend is the metadata by which a client chooses what isolates a sandbox of
-// the base: namespace or gvisor.
+// metaBackend is the metadata key that chooses the backend of a sandbox of the base: namespace
+// or gvisor.
 const metaBackend = "pando:backend"
 
 // isolating are its values.
 var isolating = []string{"namespace", "gvisor"}
 
-// home is where programs expect the files of a sandbox.
+// home is the home directory that programs expect in a sandbox.
 const home = "/home/user"
 
-// Default times to live, in seconds, of both generations of the protocol.
+// Default lifetimes, in seconds, of both generations of the protocol.
 const (
 	lifeV1 = 15
 	lifeV2 = 300
@@ -58,13 +58,13 @@ type createRequest struct {
 	AutoPause       *bool             `json:"autoPause"`
 	AutoPauseMemory *bool             `json:"autoPauseMemory"`
 	AutoResume      *autoResume       `json:"autoResume"`
-	Secure          *bool             `json:"secure"` // always
+	Secure          *bool             `json:"secure"` // always on
 	MCP             json.RawMessage   `json:"mcp"`
 	IAM             json.RawMessage   `json:"iam"`
 	VolumeMounts    json.RawMessage   `json:"volumeMounts"`
 }
 
-// refused says what is asked for that can't be done without.
+// refused returns the first required option that is not supported.
 func (req *createRequest) refused() error {
 	for _, x := range []struct {
 		name string
@@ -81,7 +81,7 @@ type autoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// sandboxView is what is told whoever is to use a sandbox.
+// sandboxView is a sandbox in the answer that makes it.
 type sandboxView struct {
 	SandboxID    string `json:"sandboxID"`
 	TemplateID   string `json:"templateID"`
@@ -115,7 +115,7 @@ type lifecycle struct {
 	AutoResume bool   `json:"autoResume"`
 }
 
-// detailView is all that is told of a sandbox.
+// detailView is a sandbox with all details.
 type detailView struct {
 	listedView
 	EnvdToken     string    `json:"envdAccessToken,omitempty"`
@@ -144,7 +144,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s, "�")
 }
 
-// paused reports whether a sandbox is to be resumed first.
+// paused reports whether a sandbox must first be resumed.
 func paused(c *api.Cell) bool {
 	return c.State == string(cell.Paused) || c.Lease != nil && c.Lease.Paused
 }
@@ -157,8 +157,7 @@ func stateOf(c *api.Cell) string {
 	return "running"
 }
 
-// domain is the domain below which the ports of sandboxes are found: that by
-// which the caller came.
+// domain is the domain of the addresses of sandboxes' ports: the one that the caller used.
 func domain(r *http.Request) string {
 	host, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -198,11 +197,10 @@ func (f *Front) listed(c *api.Cell) listedView {
 	return v
 }
 
-// forever is when a sandbox ends that does not.
+// forever is the end of a sandbox without a lease.
 var forever = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// disk is the size of the file system of cells, and how much of it is used, in
-// bytes.
+// disk returns the size and the usage of the cells' file system, in bytes.
 func (f *Front) disk() (total, used int64) {
 	var st unix.Statfs_t
 	if unix.Statfs(cmp.Or(f.cfg.Disk, os.TempDir()), &st) != nil {
@@ -212,7 +210,7 @@ func (f *Front) disk() (total, used int64) {
 	return total, total - int64(st.Bavail)*st.Bsize
 }
 
-// metadataOf are a sandbox's labels that are its user's.
+// metadataOf returns the user's labels of a sandbox.
 func metadataOf(c *api.Cell) map[string]string {
 	out := map[string]string{}
 	for k, v := range c.Labels {
@@ -276,8 +274,8 @@ func (f *Front) with(h func(http.ResponseWriter, *http.Request, *api.Cell)) http
 	}
 }
 
-// failOf answers with an error about a sandbox. That it is gone is told in the way
-// that clients look for, whatever it was that failed.
+// failOf answers with an error about a sandbox. A removed sandbox is reported in the form that
+// clients recognise, whatever failed.
 func (f *Front) failOf(w http.ResponseWriter, c *api.Cell, err error) {
 	if gone := f.lost(cell.ID(c.ID)); gone != nil {
 		err = gone
@@ -285,8 +283,7 @@ func (f *Front) failOf(w http.ResponseWriter, c *api.Cell, err error) {
 	fail(w, err)
 }
 
-// lost is why a sandbox can't be found, or soon can't: it is being killed. nil: it
-// is there.
+// lost returns the error for a sandbox that is missing or is being killed; nil if it exists.
 func (f *Front) lost(id cell.ID) error {
 	b := f.box(id)
 	b.mu.Lock()
@@ -304,7 +301,7 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, life int64) {
 	if !decode(w, r, &req) {
 		return
 	}
-	if life == lifeV1 { // clients of that generation send their defaults, whether they were asked to or not
+	if life == lifeV1 { // clients of that generation always send their defaults
 		if req.AutoPause != nil && !*req.AutoPause {
 			req.AutoPause = nil
 			ignore(w, "autoPause")
@@ -341,7 +338,7 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, life int64) {
 	answer(w, http.StatusCreated, f.view(r, &c))
 }
 
-// seconds is a time to live for the engine. 0 is over at once.
+// seconds is a lifetime for the engine. 0 ends at once.
 func seconds(n int64) string {
 	if n <= 0 {
 		return "1ms"
@@ -349,7 +346,7 @@ func seconds(n int64) string {
 	return strconv.FormatInt(min(n, 100*365*24*3600), 10) + "s"
 }
 
-// labelsOf are the labels of a new sandbox.
+// labelsOf returns the labels of a new sandbox.
 func labelsOf(req *createRequest) (map[string]string, error) {
 	labels := map[string]string{}
 	for k, v := range req.Metadata {
@@ -465,7 +462,7 @@ func (f *Front) pause(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 
 type connectRequest struct {
 	Timeout   *int64 `json:"timeout"`
-	Memory    *bool  `json:"memory"`    // false: begin without what ran in it
+	Memory    *bool  `json:"memory"`    // false: start without its memory
 	AutoPause *bool  `json:"autoPause"` // of older clients
 }
 
@@ -487,8 +484,8 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	answer(w, status, f.view(r, c))
 }
 
-// goOn lets a sandbox go on if it is paused, and live longer. It reports whether
-// it was paused.
+// goOn resumes a sandbox if it is paused, and extends its lifetime. It reports whether it was
+// paused.
 func (f *Front) goOn(ctx context.Context, c *api.Cell, req *connectRequest) (was bool, err error) {
 	id := cell.ID(c.ID)
 	lease := api.LeaseRequest{For: seconds(lifeV2), Extend: !paused(c)}
@@ -508,7 +505,7 @@ func (f *Front) goOn(ctx context.Context, c *api.Cell, req *connectRequest) (was
 			}
 		}
 	}
-	// Before it goes on: its time may be over.
+	// Before it is resumed: its lifetime may have ended.
 	now, err := f.cfg.Engine.Lease(ctx, id, lease)
 	if err != nil {
 		return false, err
@@ -522,7 +519,7 @@ func (f *Front) goOn(ctx context.Context, c *api.Cell, req *connectRequest) (was
 	return was, err
 }
 
-// list tells which sandboxes there are, newest first.
+// list lists sandboxes, newest first.
 func (f *Front) list(w http.ResponseWriter, r *http.Request) {
 	known(w, r, "metadata", "state", "startedAfter", "template", "order", "limit", "nextToken")
 	q := r.URL.Query()
@@ -565,8 +562,8 @@ func (f *Front) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
-// labelsAsked are the labels of sandboxes that are asked for by metadata, which clients
-// encode twice, and by template. ok is false when no sandbox can have them all.
+// labelsAsked returns the labels of a query by metadata, which clients encode twice, and by
+// template. ok is false when no sandbox can match.
 func labelsAsked(want url.Values, template string) (labels map[string]string, ok bool) {
 	labels = map[string]string{}
 	if template != "" {
@@ -589,10 +586,10 @@ func labelsAsked(want url.Values, template string) (labels map[string]string, ok
 	return labels, true
 }
 
-// maxPage is how many a page of a list has at most.
+// maxPage bounds the items of a page.
 const maxPage = 1000
 
-// limitOf is how many a page has that is asked for; false when that was refused.
+// limitOf parses the size of a page; it answers and returns false for an invalid one.
 func limitOf(w http.ResponseWriter, r *http.Request) (int, bool) {
 	s := r.URL.Query().Get("limit")
 	if s == "" {
@@ -606,7 +603,7 @@ func limitOf(w http.ResponseWriter, r *http.Request) (int, bool) {
 	return min(n, maxPage), true
 }
 
-// page answers with the part of a list after the one that nextToken names.
+// page answers with the items after the one that nextToken names.
 func page[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) string) {
 	q := r.URL.Query()
 	limit, ok := limitOf(w, r)
@@ -616,7 +613,7 @@ func page[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) st
 	if from := q.Get("nextToken"); from != "" {
 		i := slices.IndexFunc(all, func(v T) bool { return key(v) == from })
 		if i < 0 {
-			refuse(w, http.StatusBadRequest, "cannot go on after "+clip(from)+": it is there no more; list from the beginning")
+			refuse(w, http.StatusBadRequest, "cannot continue after "+clip(from)+": it was removed; list from the beginning")
 			return
 		}
 		all = all[i+1:]

@@ -11,12 +11,11 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// maxBuildLine is how long a line of a build's log may be, in bytes: a longer one is
-// several.
+// maxBuildLine bounds a line of a build's log, in bytes: longer lines are split.
 const maxBuildLine = 16 << 10
 
-// buildUser checks for which user a step is. A cell has one, with all the rights that
-// there are in it, and the users of E2B's templates are other names of it.
+// buildUser checks the user of a step. A cell has one, with all rights in it; the users of E2B's
+// templates are other names of it.
 func (f *Front) buildUser(name string) error {
 	name, _, _ = strings.Cut(name, ":") // a group
 	own := f.cfg.Engine.User()
@@ -27,7 +26,7 @@ func (f *Front) buildUser(name string) error {
 	return cell.Errorf(cell.Unsupported, "e2b.build", "leave it out", "cannot work as %q: the cell's only user is %s", clip(name), own.Name)
 }
 
-// runStep runs a command of a build. What it writes is in the log as it comes.
+// runStep runs a command of a build. Its output goes to the log as it comes.
 func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []string, dir string, b *build) error {
 	e := f.cfg.Engine
 	x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", command}, Env: env, Workdir: dir, Attach: true})
@@ -82,10 +81,10 @@ func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []s
 	return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s%s%s", clip(command), end.Status, text, f.whyFailed(ctx, id, command))
 }
 
-// tail is the end of what a command writes.
+// tail is the end of a command's output.
 type tail []string
 
-// splitter makes lines of what a command writes to one of its outputs.
+// splitter splits one output of a command into lines.
 type splitter struct {
 	say  func(level, message string)
 	tail *tail // of all outputs
@@ -108,7 +107,7 @@ func (l *splitter) write(data []byte) {
 	}
 }
 
-// end says what is left without an end of line.
+// end emits the rest without a line end.
 func (l *splitter) end() {
 	if len(l.rest) > 0 {
 		l.line(l.rest)

@@ -13,10 +13,10 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Tags name builds of a template: NAME:TAG is the one build of NAME that has TAG, and
-// NAME alone the newest.
+// Tags name builds of a template: NAME:TAG is the one build of NAME with TAG, and NAME alone the
+// newest.
 
-// tagsOf are the tags of a build.
+// tagsOf returns the tags of a build.
 func tagsOf(c *api.Cell) []string {
 	if c.Labels[labelTags] == "" {
 		return nil
@@ -24,8 +24,8 @@ func tagsOf(c *api.Cell) []string {
 	return strings.Split(c.Labels[labelTags], ",")
 }
 
-// nameAndTags takes the tag off a template's name, and checks the tags that it gets:
-// without any, the default one.
+// nameAndTags splits the tag off a template's name, and checks the tags: without any, the
+// default one.
 func nameAndTags(name string, tags []string) (string, []string, error) {
 	name, tag, tagged := strings.Cut(name, ":")
 	if tagged {
@@ -66,7 +66,7 @@ type tagsRequest struct {
 	Tags   []string `json:"tags"`
 }
 
-// assignTags gives a build tags, which others of its name lose.
+// assignTags gives tags to a build, and takes them from others of its name.
 func (f *Front) assignTags(w http.ResponseWriter, r *http.Request) {
 	var req tagsRequest
 	if !decode(w, r, &req) {
@@ -110,7 +110,7 @@ type untagRequest struct {
 	Tags []string `json:"tags"`
 }
 
-// removeTags takes tags from the builds of a name.
+// removeTags removes tags from the builds of a name.
 func (f *Front) removeTags(w http.ResponseWriter, r *http.Request) {
 	var req untagRequest
 	if !decode(w, r, &req) {
@@ -138,7 +138,7 @@ func (f *Front) removeTags(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// listTags lists the tags of all builds of a name, or of the name of an id.
+// listTags lists the tags of all builds of a name, given by name or id.
 func (f *Front) listTags(w http.ResponseWriter, name string) {
 	of, ok := f.built(name)
 	if !ok {
@@ -164,11 +164,11 @@ func (f *Front) listTags(w http.ResponseWriter, name string) {
 	answer(w, http.StatusOK, out)
 }
 
-// allowing is a policy that lets a cell reach what --allow would.
+// allowing is a policy with the rules of --allow.
 func allowing(hosts []string) string {
 	b, err := json.Marshal(map[string]any{"version": 1, "network": map[string]any{"allow": hosts}})
 	if err != nil {
 		panic(err) // strings can be marshalled
 	}
-	return string(b) // which is YAML, too
+	return string(b) // JSON is YAML, too
 }

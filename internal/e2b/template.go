@@ -16,8 +16,8 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// A template that is built by steps is a cell in which they were run. A sandbox of
-// it is a fork of its files; its start command runs in each.
+// A template built by steps is a cell in which they ran. A sandbox of it is a fork of its files;
+// its start command runs in each.
 
 // Labels of such cells.
 const (
@@ -25,11 +25,11 @@ const (
 	labelStart = "e2b:start"      // the command that begins in each sandbox
 	labelReady = "e2b:ready"      // the command that tells when that is ready
 	labelBID   = "e2b:build-id"
-	labelDir   = "e2b:workdir" // where commands of its sandboxes begin
-	labelTags  = "e2b:tags"    // of the build, with commas
+	labelDir   = "e2b:workdir" // the directory of its sandboxes' commands
+	labelTags  = "e2b:tags"    // of the build, separated by commas
 )
 
-// defaultTag is that of a name without one.
+// defaultTag is the tag of a name without one.
 const defaultTag = "default"
 
 const (
@@ -39,27 +39,26 @@ const (
 	buildFailed  = "error"
 )
 
-// maxBuilds is how many builds a daemon remembers, and maxBuildLines how many lines
-// of one.
+// maxBuilds bounds the builds that a daemon remembers, and maxBuildLines the lines of one.
 const (
 	maxBuilds     = 256
 	maxBuildLines = 20000
 )
 
-// build is a template on its way, or that was built by this daemon.
+// build is a build of this daemon, running or ended.
 type build struct {
 	id   string
-	cell string // the template's id; the cell of a build that failed is gone
+	cell string // the template's id; the cell of a failed build is removed
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	status string
 	reason string
 	step   string
 	lines  []buildLine
 	// archives are the files that steps copy, by their hash.
 	archives map[string]*archive
-	moved    string     // the cell that the steps ran in, where it is not the one that the build began with
-	limits   api.Limits // that were asked for
+	moved    string     // the cell of the steps, if it is not the original one
+	limits   api.Limits // requested limits
 }
 
 type buildLine struct {
@@ -77,8 +76,8 @@ func (b *build) say(level, message string) {
 	}
 }
 
-// remember keeps a build, and forgets the oldest that is over when there are many.
-// f.mu is not held.
+// remember adds a build, and drops the oldest ended one when there are too many. f.mu is not
+// held.
 func (f *Front) remember(b *build) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +99,7 @@ func (f *Front) remember(b *build) {
 	}
 }
 
-// sweepBuilds removes what builds of an earlier daemon have left that never ended, or
-// failed: nobody can use it.
+// sweepBuilds removes the cells of unfinished and failed builds of an earlier daemon.
 func (f *Front) sweepBuilds() {
 	e := f.cfg.Engine
 	for _, id := range e.Labelled(labelBuild) {
@@ -135,13 +133,13 @@ func (f *Front) templateRoutes(m *http.ServeMux) {
 	}
 }
 
-// untaken refuses what is not done with templates.
+// untaken rejects unsupported methods.
 func untaken(w http.ResponseWriter, _ *http.Request) {
 	refuse(w, http.StatusNotImplemented, "cannot do this with templates: POST /v3/templates begins to build one")
 }
 
-// lookAtTemplate answers what is asked about templates: aliases/NAME, and
-// ID/builds/BUILD/status and logs. (These patterns would be ambiguous to a mux.)
+// lookAtTemplate answers queries of templates: aliases/NAME, and ID/builds/BUILD/status and
+// logs. (These patterns would be ambiguous to a mux.)
 func (f *Front) lookAtTemplate(w http.ResponseWriter, r *http.Request) {
 	rest := r.PathValue("rest")
 	if name, ok := strings.CutPrefix(rest, "aliases/"); ok {
@@ -213,9 +211,9 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
-// built finds a template that was built by steps: by its id, or by its name, with a
-// tag or without. Of several builds of a name it is the newest that is ready; one that
-// is on its way counts only where there is no other.
+// built finds a template built by steps: by its id, or by its name, with or without a tag. Of
+// several builds of a name it is the newest ready one; an unfinished one counts only if there is
+// no other.
 func (f *Front) built(name string) (found api.Cell, ok bool) {
 	if isSandboxID(name) {
 		if c, err := f.cfg.Engine.Record(cell.ID(name)); err == nil && c.State != string(cell.Removed) && c.Labels[labelBuild] != "" {
@@ -242,7 +240,7 @@ func (f *Front) built(name string) (found api.Cell, ok bool) {
 	return found, ok
 }
 
-// aliasOf tells which template a name stands for.
+// aliasOf returns the template that a name stands for.
 func (f *Front) aliasOf(w http.ResponseWriter, name string) {
 	id := name
 	if !f.cfg.Engine.HasTemplate(name) && !slices.Contains(baseTemplates, name) {
@@ -256,7 +254,7 @@ func (f *Front) aliasOf(w http.ResponseWriter, name string) {
 	answer(w, http.StatusOK, map[string]any{"templateID": id, "public": false})
 }
 
-// removeTemplate removes a snapshot, or a template that was built by steps.
+// removeTemplate removes a snapshot, or a template built by steps.
 func (f *Front) removeTemplate(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("id")
 	var err error
@@ -290,7 +288,7 @@ type templateRequest struct {
 	MemoryMB int64    `json:"memoryMB"`
 }
 
-// beginTemplate makes the cell in which the steps of a template will run.
+// beginTemplate makes the cell for the steps of a template.
 func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 	var req templateRequest
 	if !decode(w, r, &req) {
@@ -302,7 +300,7 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "cannot build a template without a name")
 		return
 	case f.cfg.Engine.HasTemplate(name) || slices.Contains(baseTemplates, name):
-		refuse(w, http.StatusConflict, "cannot build template "+clip(name)+": there is one of that name that was not built from here")
+		refuse(w, http.StatusConflict, "cannot build template "+clip(name)+": there is one of that name that was not built through this API")
 		return
 	}
 	name, tags, err := nameAndTags(name, req.Tags)
@@ -341,7 +339,7 @@ type buildRequest struct {
 	Steps        []buildStep    `json:"steps"`
 	StartCmd     string         `json:"startCmd"`
 	ReadyCmd     string         `json:"readyCmd"`
-	Force        bool           `json:"force"` // nothing is kept of earlier builds
+	Force        bool           `json:"force"` // no build reuses an earlier one
 }
 
 type buildStep struct {
@@ -353,7 +351,7 @@ type buildStep struct {
 
 const noBuild = "no such build, or it was begun before this daemon"
 
-// buildOf finds a build, and the cell of its template while it is there.
+// buildOf finds a build, and the cell of its template if it exists.
 func (f *Front) buildOf(r *http.Request) (c api.Cell, b *build, ok bool) {
 	f.mu.Lock()
 	b = f.builds[r.PathValue("build")]
@@ -410,7 +408,7 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 	var id cell.ID
 	var dir string
 	err := func() (err error) {
-		if id, dir, err = f.ground(ctx, c, b, req); err != nil {
+		if id, dir, err = f.buildBase(ctx, c, b, req); err != nil {
 			return err
 		}
 		env := e.LeasedEnv(id)
@@ -428,7 +426,7 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 				was := dir
 				if len(s.Args) > 0 {
 					if dir = inHome(s.Args[0]); !path.IsAbs(dir) && s.Args[0] != "~" && !strings.HasPrefix(s.Args[0], "~/") {
-						dir = path.Join(was, dir) // as Docker has it
+						dir = path.Join(was, dir) // as in Docker
 					}
 					if _, err := e.Files(ctx, id, cell.FileAct{Act: cell.FileMkdir, Path: dir}, nil); err != nil && cell.KindOf(err) != cell.Exists {
 						return err
@@ -461,10 +459,10 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 		if _, err := e.Lease(ctx, id, api.LeaseRequest{Env: env}); err != nil {
 			return err
 		}
-		if _, err := e.Stop(ctx, id); err != nil { // what steps left running is no part of it
+		if _, err := e.Stop(ctx, id); err != nil { // processes left by steps are not part of it
 			return err
 		}
-		if len(f.cfg.BuildAllow) > 0 { // the network was for the steps: a sandbox has what a sandbox asks for
+		if len(f.cfg.BuildAllow) > 0 { // the network was for the steps: a sandbox has its own
 			if err := e.Regovern(ctx, id, "version: 1\n"); err != nil {
 				return err
 			}
@@ -499,22 +497,22 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 		f.moved(ctx, b, c, id, labels)
 		now.ID = string(id)
 	} else if _, err := e.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
-		f.cfg.Log.Warn("cannot note what became of a template", "cell", id, "error", err)
+		f.cfg.Log.Warn("cannot record the state of a template", "cell", id, "error", err)
 		return
 	}
 	f.supersede(ctx, &now)
 }
 
-// discardBuild removes the cell of a build that failed: what it said is kept, and no
-// sandbox can be made of it.
+// discardBuild removes the cell of a failed build. Its log is kept, and no sandbox can be made
+// from it.
 func (f *Front) discardBuild(ctx context.Context, id cell.ID) {
 	if _, err := f.cfg.Engine.Remove(ctx, id, false); err != nil {
 		f.cfg.Log.Warn("cannot remove what a build has left", "cell", id, "error", err)
 	}
 }
 
-// supersede takes the tags of a new build from earlier ones of its name, and removes
-// those that have none left and that no sandbox needs.
+// supersede takes the tags of a new build from earlier ones of its name, and removes those
+// without tags that no sandbox needs.
 func (f *Front) supersede(ctx context.Context, c *api.Cell) {
 	e := f.cfg.Engine
 	mine := tagsOf(c)
@@ -535,14 +533,14 @@ func (f *Front) supersede(ctx context.Context, c *api.Cell) {
 	}
 }
 
-// failureLines and failureBytes are how much of a failed command's output its error
-// has; the log of the build has all of it.
+// failureLines and failureBytes bound the output of a failed command in its error; the log of
+// the build has all of it.
 const (
 	failureLines = 20
 	failureBytes = 4 << 10
 )
 
-// whyFailed says what a step of a build could not reach, and what would let it.
+// whyFailed lists what a step of a build could not reach, and what would allow it.
 func (f *Front) whyFailed(ctx context.Context, id cell.ID, command string) string {
 	const flag = "pando serve --build-allow HOST|@PRESET"
 	if len(f.cfg.BuildAllow) == 0 {
@@ -555,15 +553,14 @@ func (f *Front) whyFailed(ctx context.Context, id cell.ID, command string) strin
 	return "\nrefused, unless the operator allows more with " + flag + ":\n" + strings.TrimRight(strings.ToValidUTF8(string(x.Stdout), "�"), "\n")
 }
 
-// deniedAt is where a cell that talks reads what it was refused.
+// deniedAt is the file with the denials of a cell with a network.
 const deniedAt = "/run/pando/denied"
 
-// readyLimit is how long what begins in a sandbox may take to be ready: less than the
-// minute that clients wait for an answer.
+// readyLimit bounds the start of a sandbox's start command: it is less than the minute that
+// clients wait for an answer.
 const readyLimit = 50 * time.Second
 
-// begin starts what its template says begins in a sandbox, and waits until it is
-// ready.
+// begin runs the start command of a template, and waits until it is ready.
 func (f *Front) begin(ctx context.Context, id cell.ID) error {
 	c, err := f.find(id)
 	if err != nil || c.Labels[labelTemplate] == "" {
@@ -580,7 +577,7 @@ func (f *Front) begin(ctx context.Context, id cell.ID) error {
 		return err
 	}
 	p.mu.Lock()
-	clear(p.subs) // nobody reads what it prints
+	clear(p.subs) // its output has no reader
 	p.mu.Unlock()
 	ready := t.Labels[labelReady]
 	for began := time.Now(); ready != ""; {

@@ -22,7 +22,7 @@ const (
 	useTraffic = "traffic"
 )
 
-// token is a sandbox's token for a use. It is made of the key, and kept nowhere.
+// token is a sandbox's token for a use. It is derived from the key, and not stored.
 func (f *Front) token(id cell.ID, use string) string {
 	m := hmac.New(sha256.New, f.cfg.Key)
 	m.Write([]byte(use + "\x00" + string(id)))
@@ -31,23 +31,22 @@ func (f *Front) token(id cell.ID, use string) string {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// mayEnvd reports whether a request carries the sandbox's token, or a signature.
+// mayEnvd reports whether a request has the sandbox's token, or a signature.
 func (f *Front) mayEnvd(r *http.Request, id cell.ID) bool {
 	if signed(r) {
-		return f.rightly(r, id)
+		return f.validSignature(r, id)
 	}
 	return same(r.Header.Get("X-Access-Token"), f.token(id, useEnvd))
 }
 
-// mayInterpret reports whether a request to the interpreter carries one of the
-// sandbox's tokens: clients send the one for traffic with all of them.
+// mayInterpret reports whether a request to the interpreter has one of the sandbox's tokens:
+// clients send the one for traffic with all of them.
 func (f *Front) mayInterpret(r *http.Request, id cell.ID) bool {
 	return f.mayEnvd(r, id) || same(r.Header.Get("E2B-Traffic-Access-Token"), f.token(id, useTraffic))
 }
 
-// mayTraffic reports whether a request to a port of the cell's own may pass. Those
-// of a sandbox are open to whoever can reach the daemon, as E2B's are; those of
-// other cells to who may run things in them.
+// mayTraffic reports whether a request to a program's port may pass. Ports of a sandbox are open
+// to all callers that reach the daemon, as in E2B; those of other cells need scope run.
 func (f *Front) mayTraffic(r *http.Request, c *api.Cell) bool {
 	if !ours(c) {
 		p, ok := access.From(r.Context())
@@ -56,25 +55,25 @@ func (f *Front) mayTraffic(r *http.Request, c *api.Cell) bool {
 	return c.Labels[labelPrivate] == "" || same(r.Header.Get("E2B-Traffic-Access-Token"), f.token(cell.ID(c.ID), useTraffic))
 }
 
-// signed reports whether a request is for a file by a signature.
+// signed reports whether a request is for a file, with a signature.
 func signed(r *http.Request) bool {
 	return r.URL.Path == "/files" && strings.HasPrefix(r.URL.RawQuery, "signature=") || r.URL.Path == "/files" && strings.Contains(r.URL.RawQuery, "&signature=")
 }
 
-// rightly reports whether a signature is this sandbox's, for this file and act,
-// and still counts.
-func (f *Front) rightly(r *http.Request, id cell.ID) bool {
+// validSignature reports whether a signature is valid for this sandbox, file and act, and has not
+// expired.
+func (f *Front) validSignature(r *http.Request, id cell.ID) bool {
 	s, ok := signatureOf(r)
 	return ok && s.of(f.token(id, useEnvd))
 }
 
-// signature is what a request is signed by.
+// signature is the signature of a request.
 type signature struct {
 	said         string
-	before, then string // what is signed stands around the sandbox's token
+	before, then string // the signed text around the sandbox's token
 }
 
-// signatureOf reads the signature of a request, if it can still count.
+// signatureOf parses the signature of a request, unless it has expired.
 func signatureOf(r *http.Request) (s signature, ok bool) {
 	q := r.URL.Query()
 	act := "read"
@@ -102,13 +101,12 @@ func (s *signature) of(token string) bool {
 	return same(s.said, "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
 }
 
-// maxSigners bounds how many signatures it is remembered of whose they are.
+// maxSigners bounds the cached signatures.
 const maxSigners = 4096
 
-// signer finds the sandbox whose signature a request carries. The address does not
-// say which one it is, as that of all sandboxes is the same, and a signature is a
-// digest: each sandbox is tried, a microsecond or two for each, and what was found
-// is remembered. (By host, PORT-ID.DOMAIN, it is said.)
+// signer finds the sandbox of a request's signature. The address is the same for all sandboxes,
+// and a signature is a digest, so each sandbox is tried, in a microsecond or two, and the result
+// is cached. (An address by host, PORT-ID.DOMAIN, names the sandbox.)
 func (f *Front) signer(r *http.Request) (cell.ID, bool) {
 	s, ok := signatureOf(r)
 	if !ok {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// jsonOf is the value of an evaluation as E2B's clients have it in json: that of lists and
-// dictionaries, nil for others. It is not exact: what cell.Value has a word for is the
-// nearest thing that JSON has.
+// jsonOf returns the value of an evaluation as E2B's clients expect it in json: for lists and
+// dictionaries, nil for others. It is approximate: values without a form in JSON become the
+// nearest one.
 func jsonOf(text json.RawMessage) any {
 	if len(text) == 0 || text[0] != '[' && text[0] != '{' {
 		return nil
@@ -26,7 +26,7 @@ func jsonOf(text json.RawMessage) any {
 	return nil
 }
 
-// nearest puts something else in the place of the words of cell.Value.
+// nearest replaces the special forms of cell.Value.
 func nearest(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -55,7 +55,7 @@ func nearestOf(word string, x any) (any, bool) {
 		case "$float":
 			return nil, true // as orjson, which E2B's own kernel uses, writes NaN
 		case "$int":
-			if json.Valid([]byte(x)) { // who wrote it is not believed
+			if json.Valid([]byte(x)) { // the text is not trusted
 				return json.Number(x), true
 			}
 			return x, true

@@ -11,16 +11,16 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// cellView is what an agent wants to know of a cell.
+// cellView is a cell for an agent.
 type cellView struct {
-	Cell        string   `json:"cell"` // its name, by which it is called
+	Cell        string   `json:"cell"` // its name, which identifies it
 	ID          string   `json:"id"`
 	State       string   `json:"state"`
 	Cause       string   `json:"cause,omitempty"`
-	Source      string   `json:"source,omitempty"` // where the workspace is, in the cell, too
+	Source      string   `json:"source,omitempty"` // path of the workspace, also in the cell
 	Backend     string   `json:"backend"`
 	Isolation   string   `json:"isolation"` // "isolated" or "not isolated"
-	Head        int      `json:"head"`      // number of the checkpoint it is at
+	Head        int      `json:"head"`      // number of its checkpoint
 	Checkpoints int      `json:"checkpoints"`
 	Processes   int      `json:"processes"`
 	LatestRun   string   `json:"latest_run,omitempty"`
@@ -63,12 +63,12 @@ func (v cellView) line() string {
 	return text
 }
 
-// place says what a new cell is made of.
+// place says what a new cell is made from.
 type place struct {
 	From    string   `json:"from,omitempty" jsonschema:"directory to copy into the cell, absolute; it is seen at the same path there. Default: the directory this server was started in, if it was in one"`
-	Backend string   `json:"backend,omitempty" jsonschema:"auto (default), namespace, or gvisor: a kernel of its own, whose running programs can be checkpointed and branched"`
+	Backend string   `json:"backend,omitempty" jsonschema:"auto (default), namespace, or gvisor: a kernel of its own, with checkpoints and branches of running programs"`
 	Image   string   `json:"image,omitempty" jsonschema:"root file system: host (default) or oci:REFERENCE"`
-	Allow   []string `json:"allow,omitempty" jsonschema:"whom the cell may reach: HOST[:PORT], *.HOST, or a preset such as @npm or @pypi; default nobody"`
+	Allow   []string `json:"allow,omitempty" jsonschema:"what the cell may reach: HOST[:PORT], *.HOST, or a preset such as @npm or @pypi; default nothing"`
 	Env     []string `json:"env,omitempty" jsonschema:"variables, as NAME=value"`
 	CPUs    string   `json:"cpus,omitempty" jsonschema:"limit: cores, such as 1.5"`
 	Memory  string   `json:"memory,omitempty" jsonschema:"limit: bytes, such as 512M"`
@@ -76,8 +76,8 @@ type place struct {
 	Disk    string   `json:"disk,omitempty" jsonschema:"limit: bytes written and kept, such as 10G"`
 }
 
-// request makes a run's request of it. What only a person may ask for is no
-// argument of ours, and what would isolate nothing is refused.
+// request converts it to a run's request. What only people may request is no argument of tools,
+// and cells without isolation are rejected.
 func (s *Server) request(p place) (api.RunRequest, error) {
 	req := api.RunRequest{From: p.From, Backend: p.Backend, Image: p.Image, Allow: p.Allow, Env: p.Env, CallerDir: s.cfg.Dir, Credentials: s.cfg.Credentials,
 		Limits: api.Limits{CPUs: p.CPUs, Memory: p.Memory, PIDs: p.PIDs, Disk: p.Disk}}
@@ -102,9 +102,9 @@ func (s *Server) request(p place) (api.RunRequest, error) {
 }
 
 type createIn struct {
-	Name     string `json:"name,omitempty" jsonschema:"the cell's name; default one that is made up"`
-	Template string `json:"template,omitempty" jsonschema:"fork it out of this warm template, with its interpreter; what it is made of is then the template's"`
-	Empty    bool   `json:"empty,omitempty" jsonschema:"begin with an empty workspace, /workspace"`
+	Name     string `json:"name,omitempty" jsonschema:"the cell's name; default a generated one"`
+	Template string `json:"template,omitempty" jsonschema:"fork this warm template, with its interpreter; everything else is then that of the template"`
+	Empty    bool   `json:"empty,omitempty" jsonschema:"start with an empty workspace, /workspace"`
 	place
 }
 
@@ -146,7 +146,7 @@ func (s *Server) create(ctx context.Context, c *call, in createIn) (answer, erro
 func (s *Server) createWarm(ctx context.Context, c *call, in createIn) (answer, error) {
 	p := in.place
 	if in.Empty || p.From+p.Backend+p.Image+p.CPUs+p.Memory+p.PIDs+p.Disk != "" || len(p.Allow)+len(p.Env) > 0 {
-		return answer{}, invalid("leave out all but name and template", "cannot change what a cell of a template is made of")
+		return answer{}, invalid("leave out all but name and template", "cannot change the options of a cell of a template")
 	}
 	res, err := s.cfg.Client.ForkTemplate(ctx, in.Template, api.WarmForkRequest{Name: in.Name}, c.listener())
 	if err != nil {
@@ -183,24 +183,24 @@ func (s *Server) kill(ctx context.Context, _ *call, in killIn) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{text: c.Name + " is removed, with its processes, files and checkpoints", data: map[string]any{"cell": c.Name, "id": c.ID, "removed": true}}, nil
+	return answer{text: c.Name + " was removed, with its processes, files and checkpoints", data: map[string]any{"cell": c.Name, "id": c.ID, "removed": true}}, nil
 }
 
-// needed refuses "", which the daemon would take for the latest cell of a
-// directory: an agent says which one it means.
+// needed rejects "", which the daemon would take for the latest cell of a directory: an agent
+// must name one.
 func needed(what, value string) error {
 	if value == "" || value == "-" {
-		return invalid("give its name or id; list shows what there is", "cannot tell which "+what+" is meant")
+		return invalid("give its name or id; list shows them", "cannot tell which "+what+" is meant")
 	}
 	return nil
 }
 
 type listIn struct {
 	What string `json:"what,omitempty" jsonschema:"cells (default), templates or runs"`
-	Cell string `json:"cell,omitempty" jsonschema:"of runs: those of this cell alone"`
+	Cell string `json:"cell,omitempty" jsonschema:"for runs: those of this cell alone"`
 }
 
-// listed is how many things a list has at most.
+// listed bounds the items of a list.
 const listed = 200
 
 func (s *Server) list(ctx context.Context, _ *call, in listIn) (answer, error) {
@@ -231,7 +231,7 @@ func (s *Server) list(ctx context.Context, _ *call, in listIn) (answer, error) {
 	return answer{}, invalid("use cells, templates or runs", fmt.Sprintf("cannot list %q", in.What))
 }
 
-// enumerate makes an answer of the first of a list.
+// enumerate makes an answer from the first items of a list.
 func enumerate[T, V any](what string, all []T, view func(T) V, line func(V) string) answer {
 	views, text := []V{}, []string{}
 	for _, x := range all[:min(len(all), listed)] {
@@ -299,7 +299,7 @@ func (s *Server) showTool(ctx context.Context, _ *call, in showIn) (answer, erro
 	return answer{}, err
 }
 
-// detailed is an answer with all that the daemon says, when that is not too much.
+// detailed is an answer with all details of the daemon's, up to the limit.
 func (s *Server) detailed(text string, v any) answer {
 	b, err := json.Marshal(v)
 	if err != nil || len(b) <= Limit {

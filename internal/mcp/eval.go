@@ -21,16 +21,16 @@ type evalIn struct {
 	Code    string `json:"code" jsonschema:"what to evaluate; the value of the last expression is the answer"`
 	Kind    string `json:"kind,omitempty" jsonschema:"python (default), node or java; a cell stays with what it has"`
 	Timeout string `json:"timeout,omitempty" jsonschema:"such as 10s; default 1m. The interpreter can be used afterwards"`
-	Fresh   bool   `json:"fresh,omitempty" jsonschema:"begin with a new interpreter: variables are lost"`
+	Fresh   bool   `json:"fresh,omitempty" jsonschema:"start a new interpreter: variables are lost"`
 	Limit   int    `json:"limit,omitempty" jsonschema:"bytes of each text in the answer, at most 262144; default 24576"`
 }
 
-// evaluated is what came of an evaluation.
+// evaluated is the outcome of an evaluation.
 type evaluated struct {
 	Cell   string          `json:"cell"`
 	OK     bool            `json:"ok"`
 	Type   string          `json:"type,omitempty"`
-	Value  json.RawMessage `json:"value,omitempty"` // exact, where JSON can say it; {"$float": "NaN"} and the like where it can't
+	Value  json.RawMessage `json:"value,omitempty"` // exact, where JSON can hold it; otherwise {"$float": "NaN"} and others
 	Repr   *shown          `json:"repr,omitempty"`
 	Error  *evalError      `json:"error,omitempty"`
 	Cause  string          `json:"cause,omitempty"`
@@ -45,7 +45,7 @@ type evalError struct {
 	Traceback string `json:"traceback,omitempty"`
 }
 
-// listener tells a call what the daemon says of its work.
+// listener passes the daemon's progress to a call.
 func (c *call) listener() client.Listener { return client.Listener{Progress: c.progress} }
 
 func (s *Server) eval(ctx context.Context, c *call, in evalIn) (answer, error) {
@@ -67,7 +67,7 @@ func (s *Server) eval(ctx context.Context, c *call, in evalIn) (answer, error) {
 	return s.evaluation(res.Name, res.Result, out, errs, limitOf(in.Limit), res.Notes)
 }
 
-// evaluation makes an answer of what an interpreter answered.
+// evaluation makes an answer from an interpreter's answer.
 func (s *Server) evaluation(name string, raw json.RawMessage, out, errs *collector, limit int, notes []string) (answer, error) {
 	var ev cell.Evaluated
 	if err := json.Unmarshal(raw, &ev); err != nil {
@@ -108,11 +108,11 @@ func (s *Server) evaluation(name string, raw json.RawMessage, out, errs *collect
 	switch ev.Cause {
 	case "":
 	case "timeout":
-		text = append(text, "its time was up, and it was interrupted; the interpreter can be used again")
+		text = append(text, "it reached its time limit and was interrupted; the interpreter can be used again")
 	case "stuck":
-		text = append(text, "its time was up, and it does not let itself be interrupted: fresh ends it, and begins with a new interpreter")
+		text = append(text, "it reached its time limit and cannot be interrupted: fresh ends it and starts a new interpreter")
 	case "ended":
-		text = append(text, "the interpreter has ended: fresh begins with a new one")
+		text = append(text, "the interpreter has ended: fresh starts a new one")
 	default:
 		text = append(text, "ended: "+ev.Cause)
 	}
@@ -120,18 +120,18 @@ func (s *Server) evaluation(name string, raw json.RawMessage, out, errs *collect
 	return a, nil
 }
 
-// cut keeps what is too long of a text as a resource.
+// cut keeps the rest of a long text as a resource.
 func (s *Server) cut(text string, limit int) shown {
 	c := &collector{}
 	c.add([]byte(text))
 	return s.show(c, limit, "")
 }
 
-// mostPicture is how many bytes of base64 a picture of an answer has.
+// mostPicture bounds a picture in an answer, in bytes of base64.
 const mostPicture = 1 << 20
 
-// rich adds the pictures of a bundle to an answer, and returns the text that stands for
-// what is no picture, if that is wanted, and says what it leaves out.
+// rich adds the pictures of a bundle to an answer. It returns a text for the other forms, if
+// requested, and names what is left out.
 func (a *answer) rich(b cell.Bundle, text bool) string {
 	note := ""
 	for _, media := range []string{"image/png", "image/jpeg", "image/gif"} {
@@ -155,7 +155,7 @@ func (a *answer) rich(b cell.Bundle, text bool) string {
 			return lines(t, note)
 		}
 	}
-	for _, media := range slices.Sorted(maps.Keys(b)) { // none of what can be shown here
+	for _, media := range slices.Sorted(maps.Keys(b)) { // no form that can be shown here
 		note = lines(note, fmt.Sprintf("(%s, %d bytes)", media, len(b[media])))
 	}
 	return note

@@ -22,7 +22,7 @@ type execIn struct {
 	Limit   int      `json:"limit,omitempty" jsonschema:"bytes of each output stream in the answer, at most 262144; default 24576"`
 }
 
-// ended is how a command ended, and what it wrote.
+// ended is the end of a command, and its output.
 type ended struct {
 	Cell     string   `json:"cell"`
 	ExitCode *int     `json:"exit_code"`
@@ -43,7 +43,7 @@ func command(words []string, shell string) ([]string, error) {
 	case shell != "":
 		return []string{"sh", "-c", shell}, nil
 	}
-	return nil, invalid(`give command, such as ["ls", "-l"], or shell, such as "ls | wc -l"`, "cannot run nothing")
+	return nil, invalid(`give command, such as ["ls", "-l"], or shell, such as "ls | wc -l"`, "cannot run: there is no command")
 }
 
 func (s *Server) exec(ctx context.Context, c *call, in execIn) (answer, error) {
@@ -79,7 +79,7 @@ func (s *Server) exec(ctx context.Context, c *call, in execIn) (answer, error) {
 	return answer{text: lines(e.Stdout.Text, e.Stderr.Text, howEnded(e.ExitCode, e.Signal, e.Cause), lines(e.Notes...)), data: e}, nil
 }
 
-// howEnded says it in a line; "" of what ended well.
+// howEnded describes it in a line; "" for success.
 func howEnded(code *int, signal, cause string) string {
 	switch {
 	case cause != "":
@@ -94,11 +94,11 @@ func howEnded(code *int, signal, cause string) string {
 	return ""
 }
 
-// chunk is how much of the input one frame has, in bytes.
+// chunk is the size of an input frame, in bytes.
 const chunk = 256 << 10
 
-// carry gives a command its input, takes what it writes, and returns its result.
-// When ctx ends, whoever holds the attachment hangs up, and the command is ended.
+// carry passes input to a command, collects its output, and returns its result. When ctx ends,
+// the caller closes the attachment, which ends the command.
 func carry[T any](ctx context.Context, c *call, at *client.Attachment, stdin string, out, errs *collector) (res T, err error) {
 	fed, stop := context.WithCancel(ctx)
 	defer stop()
@@ -140,5 +140,5 @@ func carry[T any](ctx context.Context, c *call, at *client.Attachment, stdin str
 	}
 }
 
-// quoted is a command as people write it.
+// quoted formats a command for a shell.
 func quoted(words []string) string { return strings.Join(words, " ") }

@@ -16,10 +16,10 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// largest is how large a file is that an agent reads or writes, in bytes.
+// largest bounds a file that an agent reads or writes, in bytes.
 const largest = 8 << 20
 
-// walked is how many bytes are gone over to list a directory.
+// walked bounds the bytes read for a directory list.
 const walked = 256 << 20
 
 type readFileIn struct {
@@ -32,11 +32,11 @@ type readFileIn struct {
 // fileView is a part of a file.
 type fileView struct {
 	Path   string `json:"path"`
-	Bytes  int64  `json:"bytes"`  // of all of it
-	Offset int    `json:"offset"` // where the part begins
+	Bytes  int64  `json:"bytes"`  // of the whole file
+	Offset int    `json:"offset"` // offset of the part
 	Next   int    `json:"next,omitempty"`
 	Text   string `json:"text,omitempty"`
-	Base64 string `json:"base64,omitempty"` // instead of text, of what is not UTF-8
+	Base64 string `json:"base64,omitempty"` // instead of text, for bytes that are not UTF-8
 }
 
 func (s *Server) readFile(ctx context.Context, _ *call, in readFileIn) (answer, error) {
@@ -52,11 +52,10 @@ func (s *Server) readFile(ctx context.Context, _ *call, in readFileIn) (answer, 
 	return answer{text: v.words("read_file"), data: v}, nil
 }
 
-// say puts a part of something into v: as text, or in base64 what is no text. It
-// returns the bytes it has put there.
+// say puts a part into v: as text, or otherwise in base64. It returns the number of bytes used.
 func (v *fileView) say(b []byte, size int64) []byte {
 	if int64(v.Offset+len(b)) < size {
-		for i := 1; i < utf8.UTFMax && i < len(b); i++ { // a rune is not cut in two
+		for i := 1; i < utf8.UTFMax && i < len(b); i++ { // characters are not cut
 			if utf8.RuneStart(b[len(b)-i]) {
 				if !utf8.FullRune(b[len(b)-i:]) {
 					b = b[:len(b)-i]
@@ -74,7 +73,7 @@ func (v *fileView) say(b []byte, size int64) []byte {
 	return b
 }
 
-// words is a part for who reads text.
+// words formats a part as text.
 func (v fileView) words(tool string) string {
 	text := v.Text
 	if v.Base64 != "" {
@@ -117,13 +116,13 @@ func (s *Server) filePart(ctx context.Context, sel, name string, offset, limit i
 }
 
 func broken(err error) error {
-	return &api.Error{Kind: "unavailable", Message: "cannot read what the cell sends: " + err.Error(), Hint: "try again"}
+	return &api.Error{Kind: "unavailable", Message: "cannot read the cell's archive: " + err.Error(), Hint: "try again"}
 }
 
 type writeFileIn struct {
 	Cell       string `json:"cell" jsonschema:"name or id of the cell"`
 	Path       string `json:"path" jsonschema:"absolute, or relative to the workspace; directories above it are made"`
-	Text       string `json:"text,omitempty" jsonschema:"what is written"`
+	Text       string `json:"text,omitempty" jsonschema:"the text to write"`
 	Base64     string `json:"base64,omitempty" jsonschema:"instead of text: bytes, in base64"`
 	Executable bool   `json:"executable,omitempty"`
 }
@@ -179,16 +178,16 @@ type listFilesIn struct {
 
 // entry is one file of a list.
 type entry struct {
-	Path  string `json:"path"` // below the directory
+	Path  string `json:"path"` // relative to the directory
 	Type  string `json:"type"` // file, directory, symlink
 	Bytes int64  `json:"bytes,omitempty"`
 	To    string `json:"to,omitempty"` // of a symlink
 }
 
-// entries is how many files a list has at most.
+// entries bounds the files of a list.
 const entries = 2000
 
-// namesMost is how many bytes of names a list has at most.
+// namesMost bounds the names of a list, in bytes.
 const namesMost = 128 << 10
 
 func (s *Server) listFiles(ctx context.Context, _ *call, in listFilesIn) (answer, error) {
@@ -231,7 +230,7 @@ func (s *Server) listFiles(ctx context.Context, _ *call, in listFilesIn) (answer
 	return answer{text: lines(text...), data: map[string]any{"path": at, "files": list, "cut": cut}}, nil
 }
 
-// entriesOf lists what an archive has, down to a depth; cut says what is missing.
+// entriesOf lists the files of an archive, down to a depth; cut describes what is missing.
 func entriesOf(r io.Reader, depth int) (list []entry, cut string, err error) {
 	in := &counted{r: r}
 	t := tar.NewReader(in)
@@ -246,13 +245,13 @@ func entriesOf(r io.Reader, depth int) (list []entry, cut string, err error) {
 			return nil, "", broken(err)
 		}
 		name := strings.Trim(path.Clean("/"+h.Name), "/")
-		_, below, _ := strings.Cut(name, "/") // the directory's own name is the first
+		_, below, _ := strings.Cut(name, "/") // the directory's own name comes first
 		if top && h.Typeflag != tar.TypeDir {
 			below = name
 		}
 		if below == "" || strings.Count(below, "/") >= depth {
 			if in.n > walked {
-				return list, "there is more: it would take too long to go over all of it; list a directory further down, or exec find", nil
+				return list, "the list is incomplete: reading all would take too long; list a directory further down, or exec find", nil
 			}
 			continue
 		}
@@ -273,7 +272,7 @@ func entriesOf(r io.Reader, depth int) (list []entry, cut string, err error) {
 	}
 }
 
-// counted counts what is read.
+// counted counts the bytes read.
 type counted struct {
 	r io.Reader
 	n int64

@@ -12,19 +12,19 @@ import (
 type forkIn struct {
 	Of         string   `json:"of" jsonschema:"name of a template, or name or id of a cell"`
 	Checkpoint int      `json:"checkpoint,omitempty" jsonschema:"of a cell: number of the checkpoint; default its present state"`
-	Count      int      `json:"count,omitempty" jsonschema:"how many; default 1"`
-	Name       string   `json:"name,omitempty" jsonschema:"of one cell, or the beginning of their names: NAME-1, NAME-2"`
-	Files      bool     `json:"files,omitempty" jsonschema:"of a checkpoint with memory: its files alone"`
-	Eval       string   `json:"eval,omitempty" jsonschema:"of a template: code to evaluate in each"`
-	Command    []string `json:"command,omitempty" jsonschema:"of a template: a command to run in each; PANDO_CELL there tells them apart"`
+	Count      int      `json:"count,omitempty" jsonschema:"number of forks; default 1"`
+	Name       string   `json:"name,omitempty" jsonschema:"of one cell, or the prefix of several: NAME-1, NAME-2"`
+	Files      bool     `json:"files,omitempty" jsonschema:"for a checkpoint with memory: its files alone"`
+	Eval       string   `json:"eval,omitempty" jsonschema:"for a template: code to evaluate in each"`
+	Command    []string `json:"command,omitempty" jsonschema:"for a template: a command to run in each; PANDO_CELL is the name of its cell"`
 	Timeout    string   `json:"timeout,omitempty" jsonschema:"of each evaluation or command, such as 10s"`
-	Remove     bool     `json:"remove,omitempty" jsonschema:"remove each cell when it has answered"`
-	Certify    string   `json:"certify,omitempty" jsonschema:"strict: refuse copies that inherit generators of random numbers"`
-	AtFork     string   `json:"at_fork,omitempty" jsonschema:"where processes are copied: a command that a shell runs in each copy before anything else of it goes on"`
+	Remove     bool     `json:"remove,omitempty" jsonschema:"remove each cell after its answer"`
+	Certify    string   `json:"certify,omitempty" jsonschema:"strict: refuse copies that inherit random number generators"`
+	AtFork     string   `json:"at_fork,omitempty" jsonschema:"where processes are copied: a command that a shell runs in each copy before any of its processes continues"`
 }
 
-// generators says what copies draw random numbers from that their source does, too, and
-// what of that is renewed in each.
+// generators lists the random number generators that copies share with their source, and those
+// that are renewed in each copy.
 func generators(inherited, renewed []string) string {
 	var same, anew string
 	if len(inherited) > 0 {
@@ -36,14 +36,14 @@ func generators(inherited, renewed []string) string {
 	return lines(same, anew)
 }
 
-// forked are the new cells, and what each answered.
+// forked are the new cells, each with its answer.
 type forked struct {
 	Cells     []forkedCell `json:"cells"`
-	Took      string       `json:"took"`                // what they have
-	Dropped   string       `json:"dropped,omitempty"`   // what they have not
-	Inherited []string     `json:"inherited,omitempty"` // generators of random numbers
-	Renewed   []string     `json:"renewed,omitempty"`   // those that seed themselves anew
-	Notes     []string     `json:"notes,omitempty"`     // what is not as in the source
+	Took      string       `json:"took"`                // what the forks have
+	Dropped   string       `json:"dropped,omitempty"`   // what the forks lack
+	Inherited []string     `json:"inherited,omitempty"` // shared random number generators
+	Renewed   []string     `json:"renewed,omitempty"`   // renewed random number generators
+	Notes     []string     `json:"notes,omitempty"`     // differences from the source
 }
 
 type forkedCell struct {
@@ -131,10 +131,10 @@ func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, 
 
 type branchIn struct {
 	Cell    string `json:"cell" jsonschema:"name or id of a running cell"`
-	Count   int    `json:"count,omitempty" jsonschema:"how many; default 1"`
-	Name    string `json:"name,omitempty" jsonschema:"of one branch, or the beginning of their names; default CELL-b"`
-	Certify string `json:"certify,omitempty" jsonschema:"strict: refuse branches that inherit generators of random numbers"`
-	AtFork  string `json:"at_fork,omitempty" jsonschema:"a command that a shell runs in each branch before anything else of it goes on"`
+	Count   int    `json:"count,omitempty" jsonschema:"number of branches; default 1"`
+	Name    string `json:"name,omitempty" jsonschema:"of one branch, or the prefix of several; default CELL-b"`
+	Certify string `json:"certify,omitempty" jsonschema:"strict: refuse branches that inherit random number generators"`
+	AtFork  string `json:"at_fork,omitempty" jsonschema:"a command that a shell runs in each branch before any of its processes continues"`
 }
 
 func (s *Server) branch(ctx context.Context, c *call, in branchIn) (answer, error) {
@@ -154,9 +154,9 @@ func (s *Server) branch(ctx context.Context, c *call, in branchIn) (answer, erro
 		v := viewCell(b)
 		cells, text = append(cells, v), append(text, v.line())
 	}
-	text = append(text, fmt.Sprintf("they have %s; %s stood still for %.1f ms", res.Took, res.Source, res.PauseMS))
+	text = append(text, fmt.Sprintf("they have %s; %s was paused for %.1f ms", res.Took, res.Source, res.PauseMS))
 	if len(res.Dropped) > 0 {
-		text = append(text, "they had to leave behind: "+strings.Join(res.Dropped, ", "))
+		text = append(text, "left behind: "+strings.Join(res.Dropped, ", "))
 	}
 	text = append(text, generators(res.Inherited, res.Renewed), lines(res.Notes...))
 	return answer{text: lines(text...), data: map[string]any{"source": res.Source, "cells": cells, "took": res.Took, "dropped": res.Dropped, "inherited": res.Inherited, "renewed": res.Renewed,

@@ -10,14 +10,14 @@ import (
 	"github.com/pando-dev/pando/client"
 )
 
-// checkpointView is what an agent wants to know of a checkpoint.
+// checkpointView is a checkpoint for an agent.
 type checkpointView struct {
 	Cell    string  `json:"cell"`
 	Number  int     `json:"number"`
 	Kind    string  `json:"kind"`
 	Message string  `json:"message,omitempty"`
 	Run     string  `json:"run,omitempty"`
-	Memory  bool    `json:"memory,omitempty"` // it has what ran in the cell, too
+	Memory  bool    `json:"memory,omitempty"` // it has the memory of the cell's processes, too
 	Head    bool    `json:"head,omitempty"`
 	Pause   float64 `json:"pause_ms,omitempty"`
 }
@@ -45,7 +45,7 @@ func (v checkpointView) line() string {
 
 type checkpointIn struct {
 	Cell    string `json:"cell" jsonschema:"name or id of the cell"`
-	Message string `json:"message,omitempty" jsonschema:"a note to find it by"`
+	Message string `json:"message,omitempty" jsonschema:"a note that describes it"`
 }
 
 func (s *Server) checkpoint(ctx context.Context, c *call, in checkpointIn) (answer, error) {
@@ -64,11 +64,11 @@ func (s *Server) checkpoint(ctx context.Context, c *call, in checkpointIn) (answ
 type restoreIn struct {
 	Cell       string `json:"cell" jsonschema:"name or id of the cell"`
 	Checkpoint int    `json:"checkpoint" jsonschema:"its number"`
-	Lose       bool   `json:"lose,omitempty" jsonschema:"confirm that the results of later runs leave the cell's workspace"`
+	Lose       bool   `json:"lose,omitempty" jsonschema:"confirm that the results of later runs leave the workspace"`
 	Files      bool   `json:"files,omitempty" jsonschema:"of a checkpoint with memory: its files alone"`
-	DryRun     bool   `json:"dry_run,omitempty" jsonschema:"only say what would be done"`
-	Certify    string `json:"certify,omitempty" jsonschema:"strict: refuse to go on with inherited generators of random numbers; the cell stays as it was"`
-	AtFork     string `json:"at_fork,omitempty" jsonschema:"of a checkpoint with memory: a command that a shell runs before anything else goes on"`
+	DryRun     bool   `json:"dry_run,omitempty" jsonschema:"only return what would be done"`
+	Certify    string `json:"certify,omitempty" jsonschema:"strict: fail on inherited random number generators; the cell stays as it was"`
+	AtFork     string `json:"at_fork,omitempty" jsonschema:"for a checkpoint with memory: a command that a shell runs before any process continues"`
 }
 
 func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, error) {
@@ -99,7 +99,7 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 type diffIn struct {
 	Cell    string `json:"cell,omitempty" jsonschema:"name or id of the cell; or give run"`
 	Run     string `json:"run,omitempty" jsonschema:"id of a run (r-…): what it changed"`
-	From    int    `json:"from,omitempty" jsonschema:"of a cell: number of the checkpoint to compare from; default what its source is known to be"`
+	From    int    `json:"from,omitempty" jsonschema:"of a cell: number of the checkpoint to compare from; default the source"`
 	To      int    `json:"to,omitempty" jsonschema:"of a cell: number of the checkpoint to compare to; default its present state"`
 	Stat    bool   `json:"stat,omitempty" jsonschema:"only how much changed in which files"`
 	Ignored bool   `json:"ignored,omitempty" jsonschema:"with the files that git ignores"`
@@ -174,7 +174,7 @@ func (s *Server) diff(ctx context.Context, _ *call, in diffIn) (answer, error) {
 
 type whyIn struct {
 	Request string   `json:"request" jsonschema:"POST https://api.github.com/repos, connect HOST:PORT, resolve HOST, or execute PROGRAM"`
-	Of      string   `json:"of,omitempty" jsonschema:"a cell or a run whose policy is asked; default the policy that a new cell would have"`
+	Of      string   `json:"of,omitempty" jsonschema:"a cell or a run, for its policy; default the policy of a new cell"`
 	Allow   []string `json:"allow,omitempty" jsonschema:"of a new cell: what would be allowed"`
 	From    string   `json:"from,omitempty" jsonschema:"of a new cell: its directory"`
 }

@@ -16,26 +16,25 @@ import (
 	"github.com/pando-dev/pando/internal/bound"
 )
 
-// idleSession is how long a session over HTTP is kept that nobody uses.
+// idleSession is how long an unused session over HTTP is kept.
 const idleSession = time.Hour
 
-// stateless is the first revision of the protocol whose requests say all that they
-// need; its requests name theirs in a header.
+// stateless is the first revision of the protocol without sessions; its requests name it in a
+// header.
 const stateless = "2026-07-28"
 
-// Handler answers over streamable HTTP. The generation with a handshake has
-// sessions, so that a call can be cancelled by another request; the other has
-// none. Who calls is what access.From says of a request. Each caller has a server
-// of their own, whose client (as makes it, from a request) asks the daemon with
-// the caller's own token: what they may not do there, no tool does for them, and
-// nobody else is in their sessions or reads their outputs.
+// Handler answers over streamable HTTP. The generation with a handshake has sessions, so that a
+// request can cancel the call of another; the other has none. access.From returns the caller of
+// a request. Each caller has a server of its own. The server's client, which as makes from a
+// request, sends the caller's own token: tools have exactly the caller's rights, and sessions
+// and outputs are private to the caller.
 func Handler(cfg Config, as func(*http.Request) *client.Client) http.Handler {
 	h := &callers{cfg: cfg, as: as, of: map[access.Principal]*generations{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok := access.From(r.Context())
 		switch {
 		case !ok:
-			http.Error(w, "nobody is known to ask", http.StatusUnauthorized)
+			http.Error(w, "the caller is unknown", http.StatusUnauthorized)
 		case !readable(w, r):
 		case r.Header.Get("Mcp-Protocol-Version") >= stateless:
 			h.server(p, r).none.ServeHTTP(w, r)
@@ -48,8 +47,8 @@ func Handler(cfg Config, as func(*http.Request) *client.Client) http.Handler {
 // maxBody bounds a request, in bytes.
 const maxBody = 16 << 20
 
-// readable reads a request's body and answers it when it is not UTF-8: names in it would
-// be read as others than the caller's.
+// readable reads a request's body. It answers requests that are not UTF-8, since names in them
+// would be changed.
 func readable(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return true
@@ -71,10 +70,10 @@ func readable(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// serve answers a request of the generation with sessions. Those of a daemon that has
-// ended are not known to the next, and most clients never begin one anew: what asks in
-// such a session is answered without one. Nothing is lost but what needs one, which is
-// that another request cancels a call, and outputs that were kept for the tool read.
+// serve answers a request of the generation with sessions. A new daemon does not know the
+// sessions of the former one, and most clients never start a new one: a request in an unknown
+// session is answered without one. Only cancellation by another request, and outputs kept for
+// the tool read, are lost.
 func (g *generations) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Mcp-Session-Id") == "" {
 		g.sessions.ServeHTTP(w, r)
@@ -95,7 +94,7 @@ func (g *generations) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unread is a body of which it is known whether anything was read.
+// unread is a body that notes whether anything was read.
 type unread struct {
 	io.ReadCloser
 	read bool
@@ -106,7 +105,7 @@ func (u *unread) Read(p []byte) (int, error) {
 	return u.ReadCloser.Read(p)
 }
 
-// known passes an answer on, except that a session is not known.
+// known passes an answer on, except the error for an unknown session.
 type known struct {
 	http.ResponseWriter
 	body       *unread
@@ -114,7 +113,7 @@ type known struct {
 }
 
 func (k *known) WriteHeader(status int) {
-	if status == http.StatusNotFound && !k.begun && !k.body.read { // sessions are looked for before anything is read
+	if status == http.StatusNotFound && !k.begun && !k.body.read { // the session is looked up before the body is read
 		k.not = true
 		return
 	}
@@ -140,7 +139,7 @@ func (k *known) Flush() {
 	}
 }
 
-// callers are those who have called.
+// callers are the known callers.
 type callers struct {
 	cfg Config
 	as  func(*http.Request) *client.Client
@@ -155,8 +154,7 @@ type generations struct {
 	log            *slog.Logger // nil: nowhere
 }
 
-// maxCallers bounds how many are remembered. Whoever is forgotten begins a session
-// anew.
+// maxCallers bounds the known callers. A dropped one starts a new session.
 const maxCallers = access.MaxTokens
 
 func (h *callers) server(p access.Principal, r *http.Request) *generations {

@@ -110,7 +110,7 @@ func said(r *sdk.CallToolResult) string {
 // hostile are names that want to be something else.
 var hostile = []string{"../v1/daemon", "a/b", "a?b=c", "a#b", "a%2fb", "a%2e%2e", "..%2f..", "a\nb", "a\r\nX: 1", "ü b", "-rf", "$(id)", "a\x00b", strings.Repeat("a", 5000)}
 
-// one is a path whose third part is an id, whatever that is.
+// one matches a path with any id as its third part.
 var one = regexp.MustCompile(`^[A-Z]+ /v1/(cells|runs|templates|receipts)/[^/?#\s]+(/(history|execs|eval|fork|branch|checkpoints|restore|stop|diff|files|policy|attach)(/[^/?#\s]+)?)?$`)
 
 // names reports whether what was asked for names one thing; - is the latest of a
@@ -280,7 +280,7 @@ func TestCollectorsShareRoom(t *testing.T) {
 	}
 }
 
-// Credentials are lent by who set the server up, and by no agent.
+// The user that sets the server up lends credentials, and no agent does.
 func TestF09AgentsLendNothing(t *testing.T) {
 	var lent []string
 	var existing atomic.Bool

@@ -11,28 +11,28 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// kept is how many bytes of outputs a server holds for who wants to read on.
+// kept bounds the outputs that a server keeps for further reads, in bytes.
 const kept = 64 << 20
 
-// most is how many bytes of one output are held.
+// most bounds the kept part of one output, in bytes.
 const most = 8 << 20
 
 // outputs are texts that were longer than their answers.
 type outputs struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	texts map[string][]byte
 	order []string // oldest first
 	bytes int
 }
 
-// put keeps a text and returns its address.
+// put stores a text and returns its address.
 func (o *outputs) put(b []byte) (uri string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.texts == nil {
 		o.texts = map[string][]byte{}
 	}
-	id := strings.ToLower(rand.Text()[:16]) // whoever does not know it does not read it
+	id := strings.ToLower(rand.Text()[:16]) // unguessable, so that only its owner can read it
 	o.texts[id], o.order, o.bytes = b, append(o.order, id), o.bytes+len(b)
 	for o.bytes > kept {
 		o.bytes -= len(o.texts[o.order[0]])
@@ -52,21 +52,20 @@ func (o *outputs) get(id string) ([]byte, error) {
 		Hint: "have the command write to a file in the cell, and read that"}
 }
 
-// atOnce is how many commands and evaluations a server has under way; more of them
-// wait.
+// atOnce bounds the commands and evaluations of a server in progress; others wait.
 const atOnce = 64
 
-// collecting is how many bytes of output all of them hold together, beside the
-// maxLimit that each stream may have whatever the others do.
+// collecting bounds the output that all of them hold together, in bytes, beside the maxLimit
+// that each stream always has.
 const collecting = 128 << 20
 
-// room is what is left of collecting.
+// room is the rest of collecting.
 type room struct {
 	mu   sync.Mutex // guards left
 	left int
 }
 
-// take returns how many of n bytes there is room for.
+// take reserves up to n bytes, and returns the number reserved.
 func (r *room) take(n int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,13 +74,13 @@ func (r *room) take(n int) int {
 	return n
 }
 
-// collect returns collectors for the streams of a command, when there are fewer
-// than atOnce; done lets go of them.
+// collect returns collectors for the streams of a command, when there are fewer than atOnce;
+// done releases them.
 func (s *Server) collect(ctx context.Context, c *call) (out, errs *collector, done func(), err error) {
 	select {
 	case s.busy <- struct{}{}:
 	default:
-		c.tell(fmt.Sprintf("waiting: %d others are under way", atOnce))
+		c.tell(fmt.Sprintf("waiting: %d others are running", atOnce))
 		select {
 		case s.busy <- struct{}{}:
 		case <-ctx.Done():
@@ -95,13 +94,12 @@ func (s *Server) collect(ctx context.Context, c *call) (out, errs *collector, do
 	}, nil
 }
 
-// collector takes what a command writes to a stream: its beginning, up to most,
-// and its end.
+// collector keeps the beginning of a command's stream, up to most, and its end.
 type collector struct {
-	room  *room // nil: there is enough
+	room  *room // nil: unlimited
 	taken int   // of room, in bytes
 	b     []byte
-	end   []byte // the last of what b has no room for
+	end   []byte // the last bytes that b has no room for
 	bytes int64
 }
 
@@ -110,7 +108,7 @@ func (c *collector) add(b []byte) {
 	n := min(max(most-len(c.b), 0), len(b))
 	if own := max(maxLimit-len(c.b), 0); c.room != nil && n > own {
 		more := 0
-		if len(c.end) == 0 { // nothing is missing before it
+		if len(c.end) == 0 { // no byte before it is missing
 			more = c.room.take(n - own)
 		}
 		n = own + more
@@ -122,24 +120,24 @@ func (c *collector) add(b []byte) {
 	}
 }
 
-// tail is the last n bytes, or fewer when they are not kept.
+// tail returns the last n bytes, or fewer when they are not kept.
 func (c *collector) tail(n int) []byte {
 	b := c.end
-	if c.bytes == int64(len(c.b)+len(c.end)) { // nothing is missing between them
+	if c.bytes == int64(len(c.b)+len(c.end)) { // no byte between them is missing
 		b = append(append([]byte(nil), c.b[max(len(c.b)-n, 0):]...), c.end...)
 	}
 	return b[max(len(b)-n, 0):]
 }
 
-// shown is a text as an answer has it.
+// shown is a text in an answer.
 type shown struct {
 	Text  string `json:"text"`
-	Bytes int64  `json:"bytes"`          // of all of it
-	Rest  string `json:"rest,omitempty"` // the resource that has all of it, when this is not all
+	Bytes int64  `json:"bytes"`          // of the whole text
+	Rest  string `json:"rest,omitempty"` // the resource with the whole text, when this is only a part
 	Note  string `json:"note,omitempty"`
 }
 
-// limitOf is how much of a text a caller wants.
+// limitOf returns the requested length of a text.
 func limitOf(asked int) int {
 	switch {
 	case asked <= 0:
@@ -150,8 +148,8 @@ func limitOf(asked int) int {
 	return asked
 }
 
-// show cuts what a command wrote: the beginning and the end say most. uri is the
-// resource that has the rest; "" to keep it here.
+// show cuts an output to its beginning and end. uri is the resource with all of it; "" keeps it
+// here.
 func (s *Server) show(c *collector, limit int, uri string) shown {
 	if c.bytes <= int64(limit) {
 		return shown{Text: valid(c.b), Bytes: c.bytes}
@@ -168,7 +166,7 @@ func (s *Server) show(c *collector, limit int, uri string) shown {
 	return shown{Text: cutEnd(head) + "\n… " + note + " …\n" + cutBegin(tail), Bytes: c.bytes, Rest: uri, Note: note}
 }
 
-// first cuts a text behind its beginning.
+// first cuts a text after its beginning.
 func first(text string, limit int, uri string) shown {
 	if len(text) <= limit {
 		return shown{Text: text, Bytes: int64(len(text))}
@@ -178,7 +176,7 @@ func first(text string, limit int, uri string) shown {
 	return shown{Text: head + "\n… " + note, Bytes: int64(len(text)), Rest: uri, Note: note}
 }
 
-// cutEnd leaves out a rune that was cut at the end.
+// cutEnd drops an incomplete character at the end.
 func cutEnd(b []byte) string {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if utf8.RuneStart(b[len(b)-i]) {
@@ -191,7 +189,7 @@ func cutEnd(b []byte) string {
 	return valid(b)
 }
 
-// cutBegin leaves out the rest of a rune that was cut at the beginning.
+// cutBegin drops an incomplete character at the beginning.
 func cutBegin(b []byte) string {
 	for i := 0; i < utf8.UTFMax && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
 		b = b[1:]
@@ -199,5 +197,5 @@ func cutBegin(b []byte) string {
 	return valid(b)
 }
 
-// valid is text that JSON can say.
+// valid returns text that JSON can hold.
 func valid(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }

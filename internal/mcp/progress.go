@@ -10,21 +10,21 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// call is one call of a tool, and what it tells on its way.
+// call is one call of a tool, with its progress.
 type call struct {
 	ctx   context.Context
-	say   func(sdk.ProgressNotificationParams) // nil: nobody listens
+	say   func(sdk.ProgressNotificationParams) // nil: the caller wants none
 	begun time.Time
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
-	mu   sync.Mutex // guards what follows
-	n    float64    // told so far: it only grows
+	mu   sync.Mutex // guards the fields below
+	n    float64    // notifications so far: it only grows
 	last time.Time
-	text string // what was said last
+	text string // the last text
 }
 
-// often is how often something is told at most.
+// often is the minimum time between notifications.
 const often = 200 * time.Millisecond
 
 func newCall(ctx context.Context, req *sdk.CallToolRequest) *call {
@@ -35,7 +35,7 @@ func newCall(ctx context.Context, req *sdk.CallToolRequest) *call {
 	}
 	c.say = func(p sdk.ProgressNotificationParams) {
 		p.ProgressToken = token
-		req.Session.NotifyProgress(ctx, &p) // who has gone does not listen
+		req.Session.NotifyProgress(ctx, &p) // an error means that the caller has disconnected
 	}
 	beat, stop := context.WithCancel(ctx)
 	c.stop = stop
@@ -56,13 +56,13 @@ func newCall(ctx context.Context, req *sdk.CallToolRequest) *call {
 	return c
 }
 
-// end stops telling.
+// end stops notifications.
 func (c *call) end() {
 	c.stop()
 	c.done.Wait()
 }
 
-// tell says a line about the work, unless something was just said.
+// tell sends a line about the work, unless one was just sent.
 func (c *call) tell(text string) {
 	if c.say == nil || text == "" {
 		return
@@ -75,7 +75,7 @@ func (c *call) tell(text string) {
 	}
 }
 
-// progress tells what the daemon says of its work.
+// progress passes on the daemon's progress.
 func (c *call) progress(p api.Progress) {
 	text := p.Step
 	if p.Note != "" {
@@ -84,15 +84,15 @@ func (c *call) progress(p api.Progress) {
 	c.tell(text)
 }
 
-// send is called with the lock held. What it counts are notifications: they must
-// grow, whatever is counted in between.
+// send is called with mu held. Progress counts notifications, since it must grow, whatever the
+// work counts.
 func (c *call) send(p sdk.ProgressNotificationParams) {
 	c.n++
 	p.Progress, c.last = c.n, time.Now()
 	c.say(p)
 }
 
-// lastLine is the last whole line of what a command wrote, for those who wait.
+// lastLine returns the last complete line of an output, as progress.
 func lastLine(b []byte) string {
 	end := len(b)
 	for end > 0 && (b[end-1] == '\n' || b[end-1] == '\r') {

@@ -17,16 +17,16 @@ import (
 	"github.com/pando-dev/pando/client"
 )
 
-// templates are the resources, by the shape of their addresses.
+// templates are the resources, by the form of their addresses.
 var templates = []sdk.ResourceTemplate{
-	{URITemplate: "pando://runs/{run}/stdout", Name: "stdout", Description: "What a run wrote to standard output", MIMEType: "text/plain"},
-	{URITemplate: "pando://runs/{run}/stderr", Name: "stderr", Description: "What a run wrote to standard error", MIMEType: "text/plain"},
-	{URITemplate: "pando://runs/{run}/events", Name: "events", Description: "What happened in a run, as JSON lines", MIMEType: "application/jsonl"},
-	{URITemplate: "pando://runs/{run}/diff", Name: "diff of a run", Description: "What a run changed", MIMEType: "text/x-diff"},
+	{URITemplate: "pando://runs/{run}/stdout", Name: "stdout", Description: "Standard output of a run", MIMEType: "text/plain"},
+	{URITemplate: "pando://runs/{run}/stderr", Name: "stderr", Description: "Standard error of a run", MIMEType: "text/plain"},
+	{URITemplate: "pando://runs/{run}/events", Name: "events", Description: "Events of a run, as JSON lines", MIMEType: "application/jsonl"},
+	{URITemplate: "pando://runs/{run}/diff", Name: "diff of a run", Description: "Changes of a run", MIMEType: "text/x-diff"},
 	{URITemplate: "pando://runs/{run}/receipt", Name: "receipt of a run", Description: "What a run did and how it was isolated, signed; for people", MIMEType: "text/markdown"},
 	{URITemplate: "pando://receipts/{receipt}", Name: "receipt", Description: "A receipt, by its digest; for people", MIMEType: "text/markdown"},
 	{URITemplate: "pando://receipts/{receipt}/statement", Name: "statement", Description: "The signed statement of a receipt", MIMEType: "application/json"},
-	{URITemplate: "pando://cells/{cell}/diff", Name: "diff of a cell", Description: "What it is beside its source; with ?from=N&to=N between checkpoints", MIMEType: "text/x-diff"},
+	{URITemplate: "pando://cells/{cell}/diff", Name: "diff of a cell", Description: "Changes of a cell against its source; with ?from=N&to=N between checkpoints", MIMEType: "text/x-diff"},
 	{URITemplate: "pando://cells/{cell}/files/{+path}", Name: "file", Description: "A file of a cell, relative to its workspace; //PATH for an absolute one"},
 	{URITemplate: "pando://outputs/{output}", Name: "output", Description: "Output that was too long for an answer", MIMEType: "text/plain"},
 	{URITemplate: "pando://{+resource}", Name: "part", Description: "Any of the others from ?offset=BYTES on"},
@@ -47,11 +47,10 @@ func (s *Server) addResources() {
 	})
 }
 
-// newest is how many runs are listed as resources.
+// newest is the number of runs that are listed as resources.
 const newest = 20
 
-// announce says that the list of resources has changed: it has those of a run that
-// has ended.
+// announce notifies clients that the list of resources has those of an ended run.
 func (s *Server) announce(r api.Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,10 +61,10 @@ func (s *Server) announce(r api.Run) {
 	s.mcp.AddResource(&sdk.Resource{URI: uriOf(r.ID), Name: r.ID + " stdout", MIMEType: "text/plain"}, s.readResource)
 }
 
-// uriOf is the address of what a run wrote.
+// uriOf is the address of a run's output.
 func uriOf(run string) string { return "pando://runs/" + run + "/stdout" }
 
-// latest lists what the newest runs left.
+// latest lists the resources of the newest runs.
 func (s *Server) latest(ctx context.Context) ([]*sdk.Resource, error) {
 	runs, err := s.cfg.Client.Runs(ctx, nil)
 	if err != nil {
@@ -88,7 +87,7 @@ func (s *Server) latest(ctx context.Context) ([]*sdk.Resource, error) {
 type resource struct {
 	part   []byte
 	offset int
-	size   int64 // of all of it; -1: not known, there is more
+	size   int64 // of the whole resource; -1: unknown, there is more
 	media  string
 }
 
@@ -113,7 +112,7 @@ func (s *Server) readResource(ctx context.Context, req *sdk.ReadResourceRequest)
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}, Cacheable: sdk.Cacheable{CacheScope: "private"}}, nil
 }
 
-// total is the size for arithmetic: more than there is when it is not known.
+// total is the size for arithmetic: one more than known when the size is unknown.
 func (r resource) total() int64 {
 	if r.size < 0 {
 		return int64(r.offset+len(r.part)) + 1
@@ -121,7 +120,7 @@ func (r resource) total() int64 {
 	return r.size
 }
 
-// withOffset is the address of a resource from a place on.
+// withOffset returns the address of a resource from an offset on.
 func withOffset(uri string, n int) string {
 	base, query, _ := strings.Cut(uri, "?")
 	q, _ := url.ParseQuery(query)
@@ -129,8 +128,7 @@ func withOffset(uri string, n int) string {
 	return base + "?" + q.Encode()
 }
 
-// open reads a part of a resource. The offset is added to the one that the
-// address has.
+// open reads a part of a resource. The offset is added to that of the address.
 func (s *Server) open(ctx context.Context, uri string, offset, limit int) (r resource, err error) {
 	words, q, err := parse(uri)
 	if err != nil {
@@ -190,7 +188,7 @@ func (s *Server) open(ctx context.Context, uri string, offset, limit int) (r res
 	return r, invalid("list the resource templates", fmt.Sprintf("cannot read %s: there is no such resource", uri))
 }
 
-// parse splits an address into words, unescaped; the second is an id.
+// parse splits an address into unescaped words; the second is an id.
 func parse(uri string) (words []string, q url.Values, err error) {
 	bad := invalid("list the resource templates", fmt.Sprintf("cannot read %q: it is no address of a resource", uri))
 	rest, ok := strings.CutPrefix(uri, "pando://")
@@ -213,7 +211,7 @@ func parse(uri string) (words []string, q url.Values, err error) {
 	return words, q, nil
 }
 
-// same reports whether an address has the shape of a template.
+// same reports whether an address has the form of a template.
 func same(template string, words []string) bool {
 	shape := strings.Split(strings.TrimPrefix(template, "pando://"), "/")
 	for i, w := range shape {
@@ -237,7 +235,7 @@ func diffOptions(q url.Values) client.DiffOptions {
 	return o
 }
 
-// record reads a part of what is kept of a run.
+// record reads a part of a run's record.
 func (s *Server) record(ctx context.Context, r resource, run, name string, limit int) (resource, error) {
 	body, err := s.cfg.Client.RunFile(ctx, run, name)
 	if err != nil {
@@ -265,8 +263,7 @@ type readIn struct {
 	Limit  int    `json:"limit,omitempty" jsonschema:"bytes in the answer, at most 262144; default 24576"`
 }
 
-// read is a resource as a tool's answer, for agents whose client shows them no
-// resources.
+// read returns a resource as a tool's answer, for agents without access to resources.
 func (s *Server) read(ctx context.Context, _ *call, in readIn) (answer, error) {
 	r, err := s.open(ctx, in.URI, in.Offset, limitOf(in.Limit))
 	if err != nil {

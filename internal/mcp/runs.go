@@ -10,7 +10,7 @@ import (
 	"github.com/pando-dev/pando/client"
 )
 
-// runView is what an agent wants to know of a run.
+// runView is a run for an agent.
 type runView struct {
 	Run      string   `json:"run"`
 	Cell     string   `json:"cell"`
@@ -21,7 +21,7 @@ type runView struct {
 	Cause    string   `json:"cause,omitempty"`
 	Verdict  string   `json:"verdict,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
-	Error    string   `json:"error,omitempty"` // why it did not start, or why its result is not known
+	Error    string   `json:"error,omitempty"` // why it did not start, or why its result is unknown
 	Changed  int      `json:"files_changed"`
 	Before   int      `json:"before,omitempty"` // number of the checkpoint before it
 	After    int      `json:"after,omitempty"`
@@ -62,13 +62,13 @@ func (v runView) line() string {
 		}
 	}
 	if v.Error != "" && v.ExitCode != nil {
-		return fmt.Sprintf("%s in %s: %s; %s, but what it changed is not known: %s", v.Run, v.Cell, v.Command, how, v.Error)
+		return fmt.Sprintf("%s in %s: %s; %s, but its changes are unknown: %s", v.Run, v.Cell, v.Command, how, v.Error)
 	}
 	return fmt.Sprintf("%s in %s: %s; %s, %s changed, %s", v.Run, v.Cell, v.Command, how, numbered(v.Changed, "file"), v.Verdict)
 }
 
 type runIn struct {
-	Cell      string   `json:"cell,omitempty" jsonschema:"work in this cell; made if there is none, kept afterwards. Default: a new one, which goes with the run"`
+	Cell      string   `json:"cell,omitempty" jsonschema:"work in this cell; created if it does not exist, kept afterwards. Default: a new one, removed with the run"`
 	Command   []string `json:"command,omitempty" jsonschema:"the program and its arguments; no shell is involved"`
 	Shell     string   `json:"shell,omitempty" jsonschema:"instead of command: a line for sh -c"`
 	Stdin     string   `json:"stdin,omitempty" jsonschema:"what the command reads from its standard input"`
@@ -79,11 +79,11 @@ type runIn struct {
 	place
 }
 
-// ran is a run, and what its command wrote.
+// ran is a run with its output.
 type ran struct {
 	runView
-	Denied []string `json:"denied,omitempty"` // whom it wanted to reach and might not
-	Check  string   `json:"check,omitempty"`  // what a check that failed wrote
+	Denied []string `json:"denied,omitempty"` // denied requests
+	Check  string   `json:"check,omitempty"`  // output of a failed check
 	Stdout shown    `json:"stdout"`
 	Stderr shown    `json:"stderr"`
 }
@@ -105,7 +105,7 @@ func (s *Server) run(ctx context.Context, c *call, in runIn) (answer, error) {
 	req.Cell, req.Command, req.Check, req.OnFailure, req.Limits.Timeout = in.Cell, cmd, in.Check, in.OnFailure, in.Timeout
 	if in.Cell != "" && in.From == "" {
 		if _, err := s.cfg.Client.Cell(ctx, in.Cell); err == nil {
-			req.From, req.Credentials = "", nil // it knows its source, and has what it was lent
+			req.From, req.Credentials = "", nil // it has its source, and its credentials
 		}
 	}
 	out, errs, done, err := s.collect(ctx, c)
@@ -141,17 +141,17 @@ func (s *Server) run(ctx context.Context, c *call, in runIn) (answer, error) {
 	text = append(text, d.Notes...)
 	text = append(text, d.runView.line())
 	if r.Verdict == "pending" && r.Error == nil {
-		text = append(text, "the user may look at it and take it over: pando diff "+r.ID+"; pando accept "+r.ID+" --apply")
+		text = append(text, "the user can review and accept it: pando diff "+r.ID+"; pando accept "+r.ID+" --apply")
 	}
 	a := answer{text: lines(text...), data: d, links: []*sdk.ResourceLink{
-		{URI: base + "/diff", Name: "diff", Description: "what it changed", MIMEType: "text/x-diff"},
+		{URI: base + "/diff", Name: "diff", Description: "its changes", MIMEType: "text/x-diff"},
 		{URI: base + "/receipt", Name: "receipt", Description: "the signed receipt, for people", MIMEType: "text/markdown"},
-		{URI: base + "/events", Name: "events", Description: "what happened, as JSON lines", MIMEType: "application/jsonl"},
+		{URI: base + "/events", Name: "events", Description: "its events, as JSON lines", MIMEType: "application/jsonl"},
 	}}
 	return a, nil
 }
 
-// governed does a run to its end.
+// governed executes a run to its end.
 func (s *Server) governed(ctx context.Context, c *call, req api.RunRequest, stdin string, out, errs *collector) (r api.Run, err error) {
 	req.Attach = true
 	if r, err = s.cfg.Client.StartRun(ctx, req); err != nil {

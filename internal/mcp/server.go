@@ -13,40 +13,39 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 )
 
-// Limit is how many bytes of one text an answer has, when the caller did not ask
-// for fewer or more.
+// Limit is the default length of one text in an answer, in bytes.
 const Limit = 24 << 10
 
-// maxLimit is the most that a caller may ask for.
+// maxLimit is the maximum that a caller may request.
 const maxLimit = 256 << 10
 
-// Beat is how long nothing is told about long work at most.
+// Beat is the maximum time between progress notifications of long work.
 const Beat = 5 * time.Second
 
-// Config says for whom a server works.
+// Config configures a server.
 type Config struct {
 	Client  *client.Client
 	Version string
-	// Dir is what a new cell begins with when nobody says it: the directory
-	// that an agent works in. "" when there is none, as for callers over HTTP.
+	// Dir is the default source of new cells: the directory that an agent works in. "" without
+	// one, as for callers over HTTP.
 	Dir string
-	// Credentials are lent to the cells that agents make: the person who set the
-	// server up has named them, and agents can name no others.
+	// Credentials are lent to the cells that agents make: the person that starts the server
+	// names them, and agents can name no others.
 	Credentials []string
-	Log         *slog.Logger // of the protocol's own troubles; nil: nowhere
+	Log         *slog.Logger // for errors of the protocol; nil: none
 }
 
 // A Server answers agents. It is safe for concurrent use.
 type Server struct {
 	cfg   Config
-	level access.Level // what its callers may do
+	level access.Level // access level of its callers
 	out   *outputs
-	room  room          // what calls under way may still collect
-	busy  chan struct{} // one for each command and evaluation under way
+	room  room          // the output that calls in progress may still collect
+	busy  chan struct{} // one for each command and evaluation in progress
 	mcp   *sdk.Server
 
-	mu    sync.Mutex // guards what follows
-	ended []string   // runs whose resources were announced, oldest first
+	mu    sync.Mutex // guards the fields below
+	ended []string   // runs with announced resources, oldest first
 }
 
 const instructions = `pando runs commands and code in cells: isolated places with a copy of a directory,
@@ -54,20 +53,20 @@ which fork like processes and roll back like transactions. The directory itself 
 never written.
 
 create makes a cell; exec runs a command in it, eval evaluates code in its
-interpreter, whose variables last. Before something risky: checkpoint, and restore
+interpreter, which keeps its variables. Before something risky: checkpoint, and restore
 if it went wrong. To try several ways at once: branch (a running interpreter with
 its memory) or fork (files, or a warm template). run is one governed command: a
-failure is rolled back by itself, and a signed receipt says what happened. kill
+failure is rolled back, and a signed receipt records the run. kill
 removes a cell. Every tool takes the cell's name or id.
 
-Cells reach no network unless allow says whom; policy_why says what would be let
-through, and what would have to be allowed. Results are brought into the user's
-directory by the user alone (pando accept --apply).
+Cells reach no network but the hosts in allow; policy_why explains the decision on a
+request, and what would allow it. Only the user writes results into the user's
+directory (pando accept --apply).
 
 Long outputs are cut; the answer names a resource with all of it, which the tool
-read gives in parts, too.`
+read also returns in parts.`
 
-// New returns a server for callers who may do everything. Nothing is contacted yet.
+// New returns a server for callers with all rights. It contacts nothing yet.
 func New(cfg Config) *Server { return newServer(cfg, access.Admin) }
 
 func newServer(cfg Config, level access.Level) *Server {
@@ -86,7 +85,7 @@ Their variables hold placeholders, which work where the credential is for.`
 	return s
 }
 
-// Run answers on standard input and output until that ends, or ctx does.
+// Run answers on standard input and output until the input or ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	err := s.mcp.Run(ctx, &sdk.StdioTransport{})
 	if ctx.Err() != nil {

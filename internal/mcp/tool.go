@@ -14,32 +14,32 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 )
 
-// answer is what a tool says: the same as text and as data.
+// answer is a tool's answer: the same content as text and as data.
 type answer struct {
 	text  string
 	data  any // a struct or map of ours
 	links []*sdk.ResourceLink
-	more  []sdk.Content // pictures and the like
+	more  []sdk.Content // pictures, for example
 }
 
-// manner is how a tool behaves, for clients that ask a person first.
-type manner int
+// effect is the effect of a tool, for clients that ask a person first.
+type effect int
 
 const (
-	looks   manner = iota // changes nothing
+	readOnly   effect = iota // changes nothing
 	makes                 // adds things
 	changes               // may end or overwrite something inside cells
 )
 
-// add registers a tool, if the server's callers may use it. What it returns as an error is for the agent to read: the
-// call itself has worked.
-func add[In any](s *Server, name, title string, how manner, about string, do func(ctx context.Context, c *call, in In) (answer, error)) {
-	if how != looks && !s.level.Allows(access.Run) {
+// add registers a tool, if the server's callers may use it. Its errors are answers for the
+// agent: the call itself succeeds.
+func add[In any](s *Server, name, title string, how effect, about string, do func(ctx context.Context, c *call, in In) (answer, error)) {
+	if how != readOnly && !s.level.Allows(access.Run) {
 		return
 	}
 	destructive, closed := how == changes, false
 	sdk.AddTool(s.mcp, &sdk.Tool{Name: name, Title: title, Description: about, Annotations: &sdk.ToolAnnotations{
-		Title: title, ReadOnlyHint: how == looks, IdempotentHint: how == looks, DestructiveHint: &destructive, OpenWorldHint: &closed,
+		Title: title, ReadOnlyHint: how == readOnly, IdempotentHint: how == readOnly, DestructiveHint: &destructive, OpenWorldHint: &closed,
 	}}, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 		c := newCall(ctx, req)
 		defer c.end()
@@ -56,8 +56,7 @@ func add[In any](s *Server, name, title string, how manner, about string, do fun
 	})
 }
 
-// failed is an error as an agent reads it: what could not be done, and what to do
-// about it.
+// failed formats an error for an agent: what could not be done, and the hint.
 func failed(err error) *sdk.CallToolResult {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok {
@@ -77,14 +76,15 @@ func failed(err error) *sdk.CallToolResult {
 	}
 }
 
-// commandOf is a command of the command line in a hint: whole between backquotes, else its verb.
+// commandOf matches a command of the command line in a hint: all of it between backquotes, else
+// its verb.
 var commandOf = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("`pando ([a-z]+)( why)?[^`]*`|\\bpando (ls|rm|stop|run|exec|eval|fork|branch|checkpoint|restore|diff|show|policy|receipt|" +
 		"template|doctor|resume|gc|discard|runs|credential|cp|approvals|undo|image|accept|serve|revert|df|daemon|upload|stats|logs|events|history)\\b( why)?")
 })
 
-// toolHint is a hint in the words of tools. It was written for people at a terminal: commands
-// that a tool has are named as that tool; the others are the user's.
+// toolHint rewrites a hint for a person at a terminal: it replaces commands by the tools of the
+// same function. Other commands remain the user's.
 func toolHint(hint string) string {
 	users := false
 	hint = commandOf().ReplaceAllStringFunc(hint, func(s string) string {
@@ -114,7 +114,7 @@ func toolHint(hint string) string {
 	return hint
 }
 
-// invalid is an error about arguments.
+// invalid makes an error about arguments.
 func invalid(hint, message string) error {
 	return &api.Error{Kind: "invalid", Message: message, Hint: hint}
 }

@@ -33,7 +33,7 @@ func Complete(t *testing.T, table access.Fields, requests []reflect.Type) int {
 				}
 				key := at.Name() + "." + name
 				if seen[key] = true; table[key] == nil {
-					t.Errorf("%s is not classified: can it name something of the daemon's host? See fields in reach.go", key)
+					t.Errorf("%s is not classified: can it name something of the daemon's host? See fields in hostpaths.go", key)
 				}
 			}
 		}

@@ -16,14 +16,14 @@ import (
 	"github.com/pando-dev/pando/internal/engine"
 )
 
-// templateBase is the template that every client asks for by default. It and
-// those of E2B's other clients are an empty workspace on the default backend.
+// templateBase is the default template of all clients. It, and those of E2B's other clients, are
+// an empty workspace on the default backend.
 const templateBase = "base"
 
 var baseTemplates = []string{templateBase, "code-interpreter-v1", "code-interpreter"}
 
-// make makes a sandbox of what is asked for: a pando template, a template that was
-// built here, a snapshot, or the base.
+// make makes a sandbox from a pando template, a template built through this front, a snapshot,
+// or the base.
 func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]string, lease api.LeaseRequest) (api.Cell, error) {
 	e := f.cfg.Engine.For(labels)
 	name := labels[labelTemplate]
@@ -89,20 +89,19 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 	return f.find(id)
 }
 
-// unasked refuses what can only be had of the base: a fork has the network and
-// policy of what it was forked from.
+// unasked rejects options of the base alone: a fork has the network and policy of its source.
 func (f *Front) unasked(req *createRequest, of string) error {
 	if b := req.Metadata[metaBackend]; b != "" {
-		return cell.Errorf(cell.Unsupported, "e2b.create", "leave out metadata "+metaBackend, "cannot make a sandbox of %s on backend %s: it is on that of what it is a fork of", clip(of), b)
+		return cell.Errorf(cell.Unsupported, "e2b.create", "leave out metadata "+metaBackend, "cannot make a sandbox of %s on backend %s: it has the backend of its source", clip(of), b)
 	}
 	if req.Network == nil && req.AllowInternet == nil {
 		return nil
 	}
 	return cell.Errorf(cell.Unsupported, "e2b.create", "leave out network and allowInternetAccess, or give them when the template is made",
-		"cannot give a sandbox of %s another network than it was made with", clip(of))
+		"cannot change the network of a sandbox of %s: it has that of its source", clip(of))
 }
 
-// envOf is a map of variables as a list, in order.
+// envOf returns a map of variables as a sorted list.
 func envOf(vars map[string]string) (env []string) {
 	for _, k := range slices.Sorted(maps.Keys(vars)) {
 		env = append(env, k+"="+vars[k])
@@ -110,7 +109,7 @@ func envOf(vars map[string]string) (env []string) {
 	return env
 }
 
-// ofTemplate makes a cell of a pando template.
+// ofTemplate makes a cell from a pando template.
 func ofTemplate(ctx context.Context, e *engine.View, name string) (api.Cell, error) {
 	res, err := e.ForkTemplate(ctx, name, api.WarmForkRequest{Count: 1}, nil)
 	if err != nil {
@@ -122,8 +121,8 @@ func ofTemplate(ctx context.Context, e *engine.View, name string) (api.Cell, err
 	return res.Forks[0].Cell, nil
 }
 
-// state finds the state of a cell that a template's name stands for: a
-// checkpoint, or the head of a cell that was built as a template.
+// state finds the state that a template's name stands for: a checkpoint, or the head of a cell
+// that was built as a template.
 func (f *Front) state(name string) (cell.ID, int, error) {
 	e := f.cfg.Engine
 	if k, ok := f.snapshotNamed(name); ok {
@@ -155,8 +154,8 @@ type forkRequest struct {
 	Count   int    `json:"count"`
 }
 
-// fork makes sandboxes that go on as one is: with its memory where that can be,
-// its files where nothing runs.
+// fork makes copies of a sandbox: with its memory where possible, with its files if it has no
+// processes.
 func (f *Front) fork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	var req forkRequest
 	if !decode(w, r, &req) {
@@ -203,14 +202,14 @@ func (f *Front) fork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	answer(w, http.StatusCreated, out)
 }
 
-// copies forks a cell: by its memory when something runs in it, else by its files.
+// copies forks a cell: with its memory if it has processes, else its files.
 func (f *Front) copies(ctx context.Context, c *api.Cell, count int) ([]api.Cell, error) {
 	id := cell.ID(c.ID)
 	res, err := f.cfg.Engine.Fork(ctx, id, api.ForkRequest{Count: count})
 	if cell.KindOf(err) != cell.Unsupported {
 		return res.Cells, err
 	}
-	// Something runs in it.
+	// It has processes.
 	more, err := f.cfg.Engine.Branch(ctx, id, api.BranchRequest{Count: count})
 	return more.Cells, err
 }
@@ -243,7 +242,7 @@ func (f *Front) snapshot(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	}
 	id := cell.ID(c.ID)
 	k, err := f.cfg.Engine.Checkpoint(r.Context(), id, api.CheckpointRequest{Message: snapshotMark + name})
-	if err == nil && !slices.Contains(namesOf(&k), name) { // nothing had changed: it is an older checkpoint, which gets one more name
+	if err == nil && !slices.Contains(namesOf(&k), name) { // nothing had changed: an older checkpoint gets a further name
 		if k.Message == "" || strings.HasPrefix(k.Message, snapshotMark) {
 			k, err = f.cfg.Engine.NameCheckpoint(r.Context(), id, k.Number, snapshotMark+strings.Join(append(namesOf(&k), name), nameSeparator))
 		} else {
@@ -258,7 +257,7 @@ func (f *Front) snapshot(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	answer(w, http.StatusCreated, viewSnapshot(&k))
 }
 
-// snapshotMark begins the message of a checkpoint that was made here.
+// snapshotMark begins the message of a checkpoint made through this front.
 const snapshotMark = "e2b snapshot "
 
 func viewSnapshot(k *api.Checkpoint) snapshotView {
@@ -274,8 +273,8 @@ func viewSnapshot(k *api.Checkpoint) snapshotView {
 // nameSeparator stands between the names of one snapshot.
 const nameSeparator = " | "
 
-// namesOf are the names of a checkpoint that was made here: at least one, which
-// may be "".
+// namesOf returns the names of a checkpoint made through this front: at least one, which may be
+// "".
 func namesOf(k *api.Checkpoint) []string {
 	names, ok := strings.CutPrefix(k.Message, snapshotMark)
 	if !ok {
@@ -284,7 +283,7 @@ func namesOf(k *api.Checkpoint) []string {
 	return strings.Split(names, nameSeparator)
 }
 
-// snapshotNamed finds a snapshot by its id, or by its name.
+// snapshotNamed finds a snapshot by its id or its name.
 func (f *Front) snapshotNamed(name string) (found api.Checkpoint, ok bool) {
 	if k, err := f.cfg.Engine.CheckpointOf(cell.CheckpointID(name)); err == nil {
 		return k, true
@@ -313,7 +312,7 @@ func (f *Front) snapshots(w http.ResponseWriter, r *http.Request) {
 	page(w, r, out, func(v snapshotView) string { return v.SnapshotID })
 }
 
-// network is what a sandbox may reach, as E2B says it.
+// network is the network access of a sandbox, in E2B's form.
 type network struct {
 	AllowOut      []string        `json:"allowOut,omitempty"`
 	DenyOut       []string        `json:"denyOut,omitempty"`
@@ -329,7 +328,7 @@ func isSet(raw json.RawMessage) bool {
 	return len(raw) > 0 && !slices.Contains([]string{"null", "{}", "[]"}, string(raw))
 }
 
-// check refuses what pando does not do as E2B does.
+// check rejects options that pando implements otherwise or not at all.
 func (n *network) check() error {
 	if n == nil {
 		return nil
@@ -337,7 +336,7 @@ func (n *network) check() error {
 	for what, hint := range map[string]string{
 		"egressProxy":     "leave it out: the gateway connects itself",
 		"maskRequestHost": "leave it out: requests keep their Host",
-		"httpsPorts":      "leave it out: what listens in a sandbox is reached by plain HTTP",
+		"httpsPorts":      "leave it out: ports of a sandbox are reached by plain HTTP",
 	} {
 		if map[string]bool{"egressProxy": isSet(n.EgressProxy), "maskRequestHost": n.MaskHost != "", "httpsPorts": len(n.HTTPSPorts) > 0}[what] {
 			return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot do network.%s", what)
@@ -347,7 +346,7 @@ func (n *network) check() error {
 	return err
 }
 
-// label notes what was asked for, to tell it again.
+// label stores the network in labels, to return it later.
 func (n *network) label(labels map[string]string, internet *bool) error {
 	if err := n.check(); err != nil {
 		return err
@@ -384,7 +383,7 @@ func networkIn(labels map[string]string) (n *network, internet *bool) {
 	return n, internet
 }
 
-// denied is what denyOut says: everything, or single places.
+// denied is the value of denyOut: everything, or single destinations.
 func (n *network) denied() (all bool, rest []string) {
 	for _, d := range n.DenyOut {
 		if d == "0.0.0.0/0" || d == "::/0" || d == "*" {
@@ -396,9 +395,8 @@ func (n *network) denied() (all bool, rest []string) {
 	return all, rest
 }
 
-// policy makes pando's rules of E2B's. Here nothing may be reached that nobody
-// allows, and what is denied is denied whatever allows it. lent are the credentials
-// of its rules.
+// policy translates E2B's rules into a policy of pando. Without a rule nothing may be reached,
+// and a denial wins over any rule that allows. lent are the credentials of its rules.
 func (n *network) policy(to *api.CreateRequest, internet *bool, lent []string) error {
 	if err := n.check(); err != nil {
 		return err
@@ -435,12 +433,12 @@ func (n *network) policy(to *api.CreateRequest, internet *bool, lent []string) e
 	if len(lent) > 0 {
 		doc["credentials"] = lent
 	}
-	b, err := json.Marshal(doc) // which is YAML, too
+	b, err := json.Marshal(doc) // JSON is YAML, too
 	to.Policy = string(b)
 	return err
 }
 
-// setNetwork replaces what a sandbox may reach.
+// setNetwork replaces the network access of a sandbox.
 func (f *Front) setNetwork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	var n network
 	if !decode(w, r, &n) {

@@ -15,15 +15,14 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 )
 
-// What a new daemon must know of a sandbox that its cell does not: which processes
-// were started through this door, and which contexts there are. It is one file for
-// each sandbox of which there is something to know.
+// The state of sandboxes that a new daemon needs and the cell lacks: the processes started
+// through this front, and the contexts. It is one file for each sandbox with such state.
 
-// keepAfter is how long a process runs before it is noted. Most have ended by then,
-// and cost nothing.
+// keepAfter is how long a process runs before it is recorded. Most have ended by then, and cost
+// nothing.
 const keepAfter = 50 * time.Millisecond
 
-// adoptLimit is how long it may take to find the processes of a sandbox again.
+// adoptLimit bounds the time for finding the processes of a sandbox again.
 const adoptLimit = 10 * time.Second
 
 type keptBox struct {
@@ -32,8 +31,8 @@ type keptBox struct {
 	Mixed     bool          `json:"mixed"`
 }
 
-// keptProc is a process. The values of its variables, which may be secrets, are in
-// no file.
+// keptProc is a recorded process. The values of its variables, which may be secrets, are not
+// recorded.
 type keptProc struct {
 	Exec   string        `json:"exec"`
 	PID    int           `json:"pid"`
@@ -44,7 +43,7 @@ type keptProc struct {
 
 func keptName(id cell.ID) string { return string(id) + ".json" }
 
-// keep writes what is to be known of a sandbox; nothing of one that is gone.
+// keep writes the state of a sandbox; nothing for a removed one.
 func (f *Front) keep(id cell.ID, b *box) {
 	if f.cfg.Kept == nil {
 		return
@@ -75,12 +74,12 @@ func (f *Front) keep(id cell.ID, b *box) {
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		f.cfg.Log.Warn("cannot note what a sandbox has", "cell", id, "error", err)
+		f.cfg.Log.Warn("cannot write the state of a sandbox", "cell", id, "error", err)
 	}
 }
 
-// recall fills a box with what an earlier daemon noted, and takes up the processes
-// that still run.
+// recall restores a box from the file of an earlier daemon, and adopts the processes that still
+// run.
 func (f *Front) recall(id cell.ID, b *box) {
 	if f.cfg.Kept == nil {
 		return
@@ -94,7 +93,7 @@ func (f *Front) recall(id cell.ID, b *box) {
 		err = json.Unmarshal(data, &k)
 	}
 	if err != nil {
-		f.cfg.Log.Warn("cannot read what was noted of a sandbox", "cell", id, "error", err)
+		f.cfg.Log.Warn("cannot read the state of a sandbox", "cell", id, "error", err)
 		return
 	}
 	b.mu.Lock()
@@ -121,8 +120,8 @@ func (f *Front) recall(id cell.ID, b *box) {
 	go f.keep(id, b)
 }
 
-// adopt attaches to a process that runs, as of now: what it wrote before went to
-// whoever followed it then.
+// adopt attaches to a running process, from now on: its earlier output went to its followers
+// then.
 func (f *Front) adopt(ctx context.Context, id cell.ID, p *proc) error {
 	x, err := f.cfg.Engine.Exec(p.exec)
 	if err != nil {
@@ -137,15 +136,14 @@ func (f *Front) adopt(ctx context.Context, id cell.ID, p *proc) error {
 	return err
 }
 
-// recallAll takes up the processes of all sandboxes, and removes what is noted of
-// those that are gone.
+// recallAll adopts the processes of all sandboxes, and removes the files of removed ones.
 func (f *Front) recallAll() {
 	if f.cfg.Kept == nil {
 		return
 	}
 	list, err := f.cfg.Kept.List(".")
 	if err != nil {
-		f.cfg.Log.Warn("cannot look at what is noted of sandboxes", "error", err)
+		f.cfg.Log.Warn("cannot list the state of sandboxes", "error", err)
 		return
 	}
 	for _, i := range list {

@@ -13,31 +13,30 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// A build begins in a cell of the base. One from another template, or from an image,
-// runs its steps in a second cell; the template keeps the id of the first.
+// A build begins in a cell of the base. One from another template, or from an image, runs its
+// steps in a second cell; the template keeps the id of the first.
 
-// labelTID is the id that a template was begun with, where its cell has another.
+// labelTID is the original id of a template after its cell was replaced.
 const labelTID = "e2b:template-id"
 
-// baseImages are names of the image that E2B's base template is made of, which is the
-// base here.
+// baseImages are names of the image of E2B's base template, which is the base here.
 var baseImages = []string{"", "e2bdev/base", "e2bdev/base:latest"}
 
-// registryLogin is how an image is fetched from a private registry.
+// registryLogin has the credentials for a private registry.
 type registryLogin struct {
 	Type     string `json:"type"`
 	Username string `json:"username"`
 	Password string `json:"password"`
 }
 
-// mayBegin refuses what a build can't begin with.
+// mayBegin rejects what a build can't start from.
 func (f *Front) mayBegin(req *buildRequest) error {
 	const op = "e2b.build"
 	e := f.cfg.Engine
 	switch t := req.FromTemplate; {
 	case t == "" || slices.Contains(baseTemplates, t):
 	case e.HasTemplate(t):
-		return cell.Errorf(cell.Unsupported, op, "begin with base, an image, or a template that was built from here", "cannot build from template %s: it is one of pando template build, whose forks begin with its memory", clip(t))
+		return cell.Errorf(cell.Unsupported, op, "start from base, an image, or a template built through this API", "cannot build from template %s: it is one of pando template build, with forks of its memory", clip(t))
 	default:
 		_, _, err := f.state(t)
 		return err
@@ -54,12 +53,12 @@ func (f *Front) mayBegin(req *buildRequest) error {
 	}
 	if !allowsImage(f.cfg.BuildImages, ref) {
 		name := ref.Registry + "/" + ref.Repository
-		return cell.Errorf(cell.Denied, op, "the operator can allow it with pando serve --build-image "+name, "cannot build from image %s: builds may not begin with it", clip(name))
+		return cell.Errorf(cell.Denied, op, "the operator can allow it with pando serve --build-image "+name, "cannot build from image %s: builds may not start from it", clip(name))
 	}
 	return nil
 }
 
-// imageOf reads the name of an image in a registry. Paths of the host are none.
+// imageOf parses the name of an image in a registry. It rejects paths of the host.
 func imageOf(name string) (oci.Reference, error) {
 	ref, err := oci.Parse(name, "")
 	if err == nil && (ref.Path != "" || oci.IsPath(name)) {
@@ -68,8 +67,8 @@ func imageOf(name string) (oci.Reference, error) {
 	return ref, err
 }
 
-// allowsImage reports whether builds may begin with an image. A pattern is the name of
-// a repository, or the beginning of one with "*" after it.
+// allowsImage reports whether builds may start from an image. A pattern is the name of a
+// repository, or a prefix of one with "*" after it.
 func allowsImage(patterns []string, ref oci.Reference) bool {
 	name := ref.Registry + "/" + ref.Repository
 	return slices.ContainsFunc(patterns, func(p string) bool {
@@ -81,9 +80,9 @@ func allowsImage(patterns []string, ref oci.Reference) bool {
 	})
 }
 
-// ground makes the cell that the steps of a build run in: the one that there is, or one
-// of another template or image.
-func (f *Front) ground(ctx context.Context, c *api.Cell, b *build, req *buildRequest) (id cell.ID, dir string, err error) {
+// buildBase returns the cell for the steps of a build: its own, or one made from another template
+// or image.
+func (f *Front) buildBase(ctx context.Context, c *api.Cell, b *build, req *buildRequest) (id cell.ID, dir string, err error) {
 	e := f.cfg.Engine
 	labels := map[string]string{labelBuild: buildRunning, labelBID: b.id}
 	if req.FromTemplate == "" || slices.Contains(baseTemplates, req.FromTemplate) {
@@ -129,13 +128,13 @@ func (f *Front) ground(ctx context.Context, c *api.Cell, b *build, req *buildReq
 	return id, cmp.Or(was.Labels[labelDir], "."), err
 }
 
-// moved gives the cell that a template was built in what belongs to the template, and
-// removes the one that it was begun with.
+// moved transfers the template's labels to the cell that it was built in, and removes the
+// original one.
 func (f *Front) moved(ctx context.Context, b *build, from *api.Cell, id cell.ID, labels map[string]string) {
 	labels = maps.Clone(labels)
 	labels[labelTID] = from.ID
 	if _, err := f.cfg.Engine.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
-		f.cfg.Log.Warn("cannot note what became of a template", "cell", id, "error", err)
+		f.cfg.Log.Warn("cannot record the state of a template", "cell", id, "error", err)
 		return
 	}
 	b.mu.Lock()
@@ -144,7 +143,7 @@ func (f *Front) moved(ctx context.Context, b *build, from *api.Cell, id cell.ID,
 	f.discardBuild(ctx, cell.ID(from.ID))
 }
 
-// begunAs finds the cell of a template by the id that it was begun with.
+// begunAs finds the cell of a template by its original id.
 func (f *Front) begunAs(id string) (api.Cell, bool) {
 	list, _, err := f.cfg.Engine.Records(state.Query{Label: labelBuild, Labels: map[string]string{labelTID: id}})
 	if err != nil || len(list) == 0 {

@@ -16,8 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// statuses are the HTTP statuses of kinds of errors, and their words in the
-// Connect protocol.
+// statuses are the HTTP statuses of error kinds, and their codes in the Connect protocol.
 var statuses = map[cell.Kind]struct {
 	status int
 	word   string
@@ -39,7 +38,7 @@ var statuses = map[cell.Kind]struct {
 	cell.Unauthenticated: {http.StatusUnauthorized, "unauthenticated"},
 }
 
-// statusOf is the HTTP status of an error.
+// statusOf returns the HTTP status of an error.
 func statusOf(err error) int {
 	if s, ok := statuses[cell.KindOf(err)]; ok {
 		return s.status
@@ -47,7 +46,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// sentence is an error for people, with its hint.
+// sentence returns an error with its hint, for people.
 func sentence(err error) string {
 	if hint := cell.HintOf(err); hint != "" {
 		return err.Error() + " (" + hint + ")"
@@ -55,7 +54,7 @@ func sentence(err error) string {
 	return err.Error()
 }
 
-// problem is an error in E2B's form. Clients look at the code in it.
+// problem is an error in E2B's format. Clients read its code.
 type problem struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -66,7 +65,7 @@ func refuse(w http.ResponseWriter, status int, message string) {
 	answer(w, status, problem{status, message})
 }
 
-// Refuse answers with an error of the engine's.
+// Refuse answers with an error of the engine.
 func (f *Front) Refuse(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
 func fail(w http.ResponseWriter, err error) {
@@ -76,7 +75,7 @@ func fail(w http.ResponseWriter, err error) {
 	refuse(w, statusOf(err), sentence(err))
 }
 
-// gone answers for a sandbox that can't be reached: clients take 502 for that.
+// gone answers for a sandbox that can't be reached: clients interpret 502 so.
 func (f *Front) gone(w http.ResponseWriter, id cell.ID, err error) {
 	answer(w, http.StatusBadGateway, map[string]any{"code": http.StatusBadGateway, "sandboxId": string(id), "message": sentence(err)})
 }
@@ -87,14 +86,14 @@ func answer(w http.ResponseWriter, status int, v any) {
 	json.NewEncoder(w).Encode(v)
 }
 
-// maxBody bounds a request that is JSON, in bytes, and maxValues what it expands to.
+// maxBody bounds a JSON request, in bytes, and maxValues its expansion.
 const (
 	maxBody   = 16 << 20
 	maxValues = 1 << 17
 )
 
-// decode reads a request, and names in the answer's headers the members that this
-// front does not know. It refuses what the caller may not name.
+// decode reads a request, and lists unknown members in a header of the answer. It rejects what
+// the caller may not name.
 func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -124,15 +123,15 @@ func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 	return true
 }
 
-// notText refuses what JSON can't say: it would be read as another name than the caller's.
+// notText rejects names that JSON can't hold: the daemon would read them as other names.
 func notText(what string) error {
-	return cell.Errorf(cell.Invalid, "e2b", "name such a file from within the sandbox, or name its folder", "cannot read %s: it is not UTF-8", what)
+	return cell.Errorf(cell.Invalid, "e2b", "name such a file within the sandbox, or name its folder", "cannot read %s: it is not UTF-8", what)
 }
 
-// maxIgnored bounds how many names are told of what was not heeded.
+// maxIgnored bounds the listed names of ignored members.
 const maxIgnored = 50
 
-// ignore names what of a request was not heeded.
+// ignore lists ignored members of a request.
 func ignore(w http.ResponseWriter, names ...string) {
 	if len(names) == 0 {
 		return
@@ -147,8 +146,7 @@ func ignore(w http.ResponseWriter, names ...string) {
 	w.Header().Set(headerIgnored, strings.Join(names, ", "))
 }
 
-// known names the parameters of a request's query that are not among those of its
-// route.
+// known lists the query parameters of a request that its route does not have.
 func known(w http.ResponseWriter, r *http.Request, names ...string) {
 	var other []string
 	for name := range r.URL.Query() {
@@ -159,7 +157,7 @@ func known(w http.ResponseWriter, r *http.Request, names ...string) {
 	ignore(w, other...)
 }
 
-// printable is a name that fits in a list of them in a header.
+// printable makes a name safe for a list in a header.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r > ' ' && r < 0x7f && r != ',' {
@@ -169,8 +167,8 @@ func printable(name string) string {
 	}, clip(name))
 }
 
-// unknown names the members of a JSON object that a type has no field for, with
-// those of objects in it.
+// unknown lists the members of a JSON object for which a type has no field, also in nested
+// objects.
 func unknown(prefix string, b []byte, t reflect.Type) (names []string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -215,8 +213,8 @@ func withCell(ctx context.Context, c *api.Cell) context.Context {
 	return context.WithValue(ctx, cellKey{}, c)
 }
 
-// cellIn is the cell that a request to a sandbox is for.
+// cellIn returns the cell of a request to a sandbox.
 func cellIn(ctx context.Context) *api.Cell { return ctx.Value(cellKey{}).(*api.Cell) }
 
-// idIn is its id.
+// idIn returns its id.
 func idIn(ctx context.Context) cell.ID { return cell.ID(cellIn(ctx).ID) }

@@ -8,9 +8,8 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 )
 
-// request is what is read of a request's body: JSON, or a message of the Connect
-// protocol. A type that is not here can't be read, and one that is here is in
-// TestX01EveryFieldIsClassified.
+// request is a type that is read from a body: JSON, or a message of the Connect protocol. Other
+// types can't be read, and each of these is in TestX01EveryFieldIsClassified.
 type request interface {
 	createRequest | connectRequest | forkRequest | snapshotRequest | timeoutRequest | refreshRequest | pauseRequest | network | templateRequest | buildRequest |
 		contextRequest | executeRequest | composeRequest | tagsRequest | untagRequest |
@@ -19,17 +18,16 @@ type request interface {
 
 var harmless access.Names = access.Harmless
 
-// fields classifies every field of every request: whether it can name something of
-// the daemon's host. As in the table of internal/daemon, what is not here is refused
-// for callers that may not name the host. The fields of a struct without a name are
-// here without one.
+// fields classifies every field of every request by whether it can name something of the
+// daemon's host. As in internal/daemon, a missing field is forbidden for callers that may not
+// name the host. Fields of anonymous structs are listed without a type.
 var fields = access.Fields{
 	// A sandbox.
-	"createRequest.templateID":            harmless, // a template, snapshot or base that there is
+	"createRequest.templateID":            harmless, // an existing template, snapshot or base
 	"createRequest.metadata":              backendOf,
 	"createRequest.envVars":               harmless, // of its commands
 	"createRequest.timeout":               harmless,
-	"createRequest.allow_internet_access": harmless, // the gateway reaches it, and refuses what is the host's own
+	"createRequest.allow_internet_access": harmless, // the gateway connects, and refuses the host's own addresses
 	"createRequest.autoPause":             harmless,
 	"createRequest.autoPauseMemory":       harmless,
 	"autoResume.enabled":                  harmless,
@@ -46,7 +44,7 @@ var fields = access.Fields{
 	"timeoutRequest.timeout":              harmless,
 	"refreshRequest.duration":             harmless,
 	"pauseRequest.memory":                 harmless,
-	"network.allowOut":                    harmless, // the gateway reaches it, and refuses what is the host's own
+	"network.allowOut":                    harmless, // the gateway connects, and refuses the host's own addresses
 	"network.denyOut":                     harmless,
 	"network.allowPublicTraffic":          harmless,
 	"network.rules":                       harmless, // headers that the caller has
@@ -63,9 +61,9 @@ var fields = access.Fields{
 	"tagsRequest.target": harmless, "tagsRequest.tags": harmless, "untagRequest.name": harmless, "untagRequest.tags": harmless,
 	"buildRequest.startCmd": harmless, "buildRequest.readyCmd": harmless, "buildRequest.force": harmless,
 	"buildStep.type": harmless, "buildStep.args": harmless, "buildStep.force": harmless,
-	"buildStep.filesHash": harmless, // of files that the caller has sent
+	"buildStep.filesHash": harmless, // of files that the caller has uploaded
 
-	// In a sandbox: paths, processes and code of its own.
+	// In a sandbox: its own paths, processes and code.
 	"contextRequest.language": harmless, "contextRequest.cwd": harmless,
 	"executeRequest.code": harmless, "executeRequest.context_id": harmless, "executeRequest.language": harmless, "executeRequest.env_vars": harmless,
 	"composeRequest.source_paths": harmless, "composeRequest.destination": harmless, "composeRequest.username": harmless,
@@ -82,8 +80,8 @@ var fields = access.Fields{
 	"watcherID.watcherId": harmless,
 }
 
-// backendOf: one key of the metadata chooses a backend. A command on one without
-// isolation is one of the host.
+// backendOf: one key of the metadata chooses a backend. A command on one without isolation is
+// one on the host.
 func backendOf(_, field reflect.Value) []string {
 	m, _ := field.Interface().(map[string]string)
 	if b := m[metaBackend]; b != "" && !slices.Contains(isolating, b) {
@@ -92,7 +90,7 @@ func backendOf(_, field reflect.Value) []string {
 	return nil
 }
 
-// imageOfHost: an image is one of a registry, or a path of the host.
+// imageOfHost: an image is one of a registry, or a path on the host.
 func imageOfHost(_, field reflect.Value) []string {
 	image := field.String()
 	if !strings.HasPrefix(image, "/") && !strings.HasPrefix(image, ".") && !strings.HasPrefix(image, "dir:") && !strings.HasPrefix(image, "oci:") {
