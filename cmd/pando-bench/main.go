@@ -1,7 +1,6 @@
 //go:build linux
 
-// Command pando-bench measures pando beside the programs that would be used instead. pando
-// bench executes it.
+// Command pando-bench measures pando beside comparable programs. pando bench executes it.
 package main
 
 import (
@@ -51,7 +50,7 @@ func main() {
 	}
 }
 
-// A usageError is about the words of the command line.
+// A usageError is wrong usage of the command line.
 type usageError struct{ error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -69,7 +68,7 @@ func command() *cobra.Command {
 	known := strings.Join(slices.Sorted(maps.Keys(backends)), ", ")
 	c := &cobra.Command{
 		Use:   "pando bench AXIS…",
-		Short: "Measure pando beside the programs one would use instead",
+		Short: "Measure pando beside comparable programs",
 		Long: `Measure pando beside the programs one would use instead, in the same run, one
 round after another. It works in an installation of its own, in a temporary
 directory; yours is not touched. Programs that are not installed are named as
@@ -83,7 +82,7 @@ What is published takes at least 10 rounds on a quiet machine, without --quick.`
 		SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("say what to measure: %s", strings.Join(names, ", "))
+				return usage("the axis is missing: %s", strings.Join(names, ", "))
 			}
 			if args[0] == "load" { // the harness itself, in a cell
 				return bench.Load(args[1:], os.Stdout)
@@ -128,10 +127,10 @@ What is published takes at least 10 rounds on a quiet machine, without --quick.`
 	f.StringVar(&o.Backend, "backend", "", "backend of the cells: "+known+" (default the one that pando chooses)")
 	f.IntVar(&o.Runs, "runs", 0, "rounds that count (default 10, with --quick 3)")
 	f.BoolVar(&o.Quick, "quick", false, "small trees and few rounds: to see that it works, not how fast it is")
-	f.BoolVar(&o.Keep, "keep", false, "leave its installation and trees where they are")
+	f.BoolVar(&o.Keep, "keep", false, "keep its installation and trees")
 	f.StringVar(&o.Dir, "dir", "", "where to make them (default: the directory for temporary files)")
-	f.IntSliceVar(&o.N, "n", nil, "spawn: how many cells at once (default 1,10,100,1000, with --quick 1,10)")
-	f.IntVar(&o.Limit, "limit", 0, "density: how many cells at most (default as many as fit into 4 GiB, with --quick 50)")
+	f.IntSliceVar(&o.N, "n", nil, "spawn: number of cells at once (default 1,10,100,1000, with --quick 1,10)")
+	f.IntVar(&o.Limit, "limit", 0, "density: maximum number of cells (default as many as fit into 4 GiB, with --quick 50)")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
 }

@@ -1,7 +1,6 @@
-// Command pando-guest is the first process inside a sandbox: it starts the
-// commands of its cell, as the keeper at the other end of its standard input asks. In
-// a virtual machine it is the first process of a Linux, which it makes into the inside
-// of a cell before.
+// Command pando-guest is the first process inside a sandbox: it starts the commands of its cell,
+// on requests of the keeper at the other end of its standard input. In a virtual machine it is
+// the first process of Linux, which it first sets up as the inside of a cell.
 package main
 
 import (
@@ -17,9 +16,9 @@ import (
 	"github.com/pando-dev/pando/internal/guest/machine"
 )
 
-// serveFiles serves a cell's files to its machine, at the other end of standard input,
-// and obeys who is at descriptor 3. With more words it goes on with the state that can
-// be read from descriptor 4.
+// serveFiles serves a cell's files to its machine, at the other end of standard input, and obeys
+// the keeper at descriptor 3. With further arguments it continues with the state in descriptor
+// 4.
 func serveFiles(root string, more []string) error {
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -47,7 +46,7 @@ func serverOf(dir *os.File, more []string) (*fuseproxy.Server, error) {
 }
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == "nothing" { // for who wants to know whether a program runs at all
+	if len(os.Args) == 2 && os.Args[1] == "nothing" { // a test whether a program runs at all
 		return
 	}
 	if filepath.Base(os.Args[0]) == "pando-gofer" && len(os.Args) > 1 {

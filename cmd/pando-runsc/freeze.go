@@ -20,9 +20,9 @@ import (
 // The freezer of the application kernel, which has none of its own. It uses the stops with
 // which gVisor pauses a kernel, for each task but those of the first process, which is
 // pando-guest: a task stops before its next instruction of the application, no signal is
-// sent, and no process can tell.
+// sent, and no process notices.
 //
-// The guest asks by sched_get_priority_max(freezeMagic, operation, pid, answer). answer is
+// The guest calls sched_get_priority_max(freezeMagic, operation, pid, answer). answer is
 // the address of 8 bytes: 1 plus the result in the machine's byte order. Nothing is written
 // for another caller, by another kernel, or by a pando-runsc without a freezer. The same
 // numbers are in internal/guest/freezer.go.
@@ -33,15 +33,14 @@ const (
 	freezeProbe = 1 // result: 0
 	freezeHold  = 2 // freezeTasks, and tasks of copies that are captured now begin frozen
 	freezeTasks = 3 // freezes all; result: how many have not stopped within stopLimit
-	freezeThaw  = 4 // lets all go on
-	freezeRests = 5 // result: 1 when each thread of pid, a number of the cell's, is frozen and has stopped
-	freezeMop   = 6 // lets those end that were killed
+	freezeThaw  = 4 // resumes all
+	freezeRests = 5 // result: 1 when each thread of pid, in the cell's numbering, is frozen and has stopped
+	freezeMop   = 6 // lets killed tasks end
 )
 
-// stopLimit bounds how long it is waited for tasks to stop: one may wait for the host.
-// mopFor is how long tasks that were killed are looked for often, after a call that may kill
-// and after the end of a task: others may be killed by it in a moment. mopRarely is how often
-// they are looked for otherwise, as long as something is frozen.
+// stopLimit bounds the wait for tasks to stop: one may wait for the host. mopFor is how long
+// killed tasks are looked for frequently, after a call that may kill and after the end of a
+// task, which may kill others. mopRarely is the interval otherwise, while something is frozen.
 const (
 	stopLimit = 2 * time.Second
 	stopPause = 50 * time.Microsecond
@@ -60,21 +59,21 @@ type freezer struct {
 
 	mu     sync.Mutex
 	frozen map[*kernel.Task]bool
-	parked map[*kernel.Task]bool // has a park of this kernel's that it has not done yet
-	thawed bool                  // a copy's tasks that have not begun yet are not to be frozen any more
-	mops   bool                  // a goroutine looks for tasks that were killed
-	often  time.Time             // until when it does so often
+	parked map[*kernel.Task]bool // has a park of this kernel that was not executed yet
+	thawed bool                  // a copy's tasks that have not begun yet are no longer to be frozen
+	mops   bool                  // a goroutine looks for killed tasks
+	often  time.Time             // end of the time in which it does so frequently
 	mop    chan struct{}         // wakes it
 }
 
-// theFreezer is that of the process, which has one kernel. What is loaded with a kernel
-// finds it here.
+// theFreezer is the freezer of the process, which has one kernel. Objects loaded with a kernel
+// find it here.
 var theFreezer = &freezer{frozen: map[*kernel.Task]bool{}, parked: map[*kernel.Task]bool{}, mop: make(chan struct{}, 1)}
 
 // killing are the calls that may kill a task.
 var killing = []uintptr{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_PIDFD_SEND_SIGNAL}
 
-// begin registers it, before there is a kernel.
+// begin registers the sink, before there is a kernel.
 func (f *freezer) begin() {
 	state.Register((*park)(nil))
 	points := []seccheck.PointReq{{Pt: seccheck.GetPointForSyscall(seccheck.SyscallRawEnter, freezeCall)}, {Pt: seccheck.PointTaskExit}}
@@ -129,9 +128,9 @@ func (f *freezer) do(t *kernel.Task, op uint64, pid kernel.ThreadID) uint64 {
 	return 0
 }
 
-// freeze stops all tasks but those of the caller's process, and returns how many are still
-// on their way. All have stopped when two looks in a row say so, and the second finds no
-// task that the first did not: one that was on its way in the first may have made another.
+// freeze stops all tasks but those of the caller's process, and returns how many have not
+// stopped. All have stopped when two passes in a row find that, and the second finds no new
+// task: one that had not stopped in the first may have made another.
 func (f *freezer) freeze(caller *kernel.Task) (left uint64) {
 	all := false
 	for until := time.Now().Add(stopLimit); ; time.Sleep(stopPause) {
@@ -149,14 +148,14 @@ func (f *freezer) freezeOnce(caller *kernel.Task) (left uint64, fresh bool) {
 	defer f.mu.Unlock()
 	for _, t := range caller.Kernel().RootPIDNamespace().Tasks() {
 		if t.ThreadGroup() == caller.ThreadGroup() || t.ExitState() != kernel.TaskExitNone || t.Killed() {
-			continue // what ends runs no code of the application's
+			continue // an ending task runs no application code
 		}
 		fresh = f.stop(t) || fresh
 		if t.TaskGoroutineState() != kernel.TaskGoroutineStopped {
 			left++
 		}
 	}
-	f.release() // what was killed just before it was stopped
+	f.release() // it may have been killed just before
 	return left, fresh
 }
 
@@ -184,8 +183,8 @@ func (f *freezer) thaw() {
 	clear(f.frozen)
 }
 
-// park has what is frozen begin frozen in copies. A task that is stopped for long, by
-// SIGSTOP for instance, does no work: it keeps the park that it has.
+// park makes frozen tasks begin frozen in copies. A task that is stopped for long, by SIGSTOP
+// for instance, does no work: it keeps its park.
 func (f *freezer) park() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,14 +197,14 @@ func (f *freezer) park() {
 	}
 }
 
-// unparked notes that a task has done the park that this kernel gave it.
+// unparked notes that a task has executed the park that this kernel gave it.
 func (f *freezer) unparked(t *kernel.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.parked, t)
 }
 
-// begins freezes a task of a copy that is about to run for the first time.
+// begins freezes a task of a copy before it first runs.
 func (f *freezer) begins(t *kernel.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,8 +214,8 @@ func (f *freezer) begins(t *kernel.Task) {
 	}
 }
 
-// rests is 1 when each task of a process is frozen and has stopped. pid is its number in its
-// own namespace, that of the cell.
+// rests is 1 when each task of a process is frozen and has stopped. pid is its number in the
+// cell's namespace.
 func (f *freezer) rests(caller *kernel.Task, pid kernel.ThreadID) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -236,8 +235,8 @@ func (f *freezer) rests(caller *kernel.Task, pid kernel.ThreadID) uint64 {
 	return 1
 }
 
-// look lets tasks end that were killed, as SIGKILL ends a stop: those that are now, and
-// those that are in a moment, because a parent or the first process of a namespace ends.
+// look lets killed tasks end, since SIGKILL ends a stop: those killed now, and those killed in a
+// moment because a parent or the first process of a namespace ends.
 func (f *freezer) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,11 +247,11 @@ func (f *freezer) look() {
 	f.often = time.Now().Add(mopFor)
 	select {
 	case f.mop <- struct{}{}:
-	default: // it wakes up already
+	default: // it is already waking up
 	}
 }
 
-// mopUp lets tasks end that were killed, however they were, until nothing is frozen.
+// mopUp lets killed tasks end until nothing is frozen.
 func (f *freezer) mopUp() {
 	for {
 		f.mu.Lock()
@@ -274,7 +273,7 @@ func (f *freezer) mopUp() {
 	}
 }
 
-// release ends the stops of tasks that were killed. mu is held.
+// release ends the stops of killed tasks. mu is held.
 func (f *freezer) release() {
 	for t := range f.frozen {
 		if t.Killed() {
@@ -284,9 +283,9 @@ func (f *freezer) release() {
 	}
 }
 
-// park is what a task does before it runs code of the application: nothing where it was
-// registered; in a copy, which is loaded with it, the task is frozen. gVisor keeps no stops
-// in a checkpoint, but this.
+// park is work that a task does before it runs application code: nothing in the kernel that
+// registered it; in a copy, which is loaded with it, it freezes the task. gVisor saves no stops
+// in a checkpoint but this one.
 type park struct{ loaded bool }
 
 // TaskWork implements kernel.TaskWorker.

@@ -1,9 +1,9 @@
 // Command pando-runsc is gVisor's runtime for the cells of backend gvisor. It is a
 // module of its own, since gVisor pins versions of libraries that the rest of pando
-// need not follow, and an executable of its own, since gVisor executes itself anew
-// under other names. It knows the commands that cells need; the stock runtime also
-// carries a prebuilt program of 47 MB for checkpoints in a cloud's storage, which
-// nobody here could look into.
+// need not follow, and an executable of its own, since gVisor re-executes itself
+// under other names. It has the commands that cells need. The stock runtime also
+// contains a prebuilt program of 47 MB for checkpoints in a cloud's storage, which
+// can't be reviewed.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 )
 
-// leanAfter is how long a sandbox or a gofer lives before it gives back what it
-// needed only to start, or to load its memory: many of them wait for a long time.
+// leanAfter is how long a sandbox or a gofer lives before it frees the memory that it needed
+// only to start, or to load its memory: many of them wait for a long time.
 const leanAfter = 3 * time.Second
 
 func main() {
@@ -33,8 +33,8 @@ func main() {
 	time.AfterFunc(leanAfter, debug.FreeOSMemory)
 	commands := map[util.SubCommand]string{}
 	for _, c := range []util.SubCommand{
-		new(cmd.Run), new(cmd.Create), new(cmd.Start), new(cmd.Checkpoint), new(cmd.Restore), new(cmd.Delete), new(cmd.State), // what the keeper asks for
-		new(sentrycmd.Boot), new(cmd.Gofer), new(sentrycmd.Umount), // what it executes itself
+		new(cmd.Run), new(cmd.Create), new(cmd.Start), new(cmd.Checkpoint), new(cmd.Restore), new(cmd.Delete), new(cmd.State), // requested by the keeper
+		new(sentrycmd.Boot), new(cmd.Gofer), new(sentrycmd.Umount), // executed by the runtime itself
 	} {
 		commands[c] = ""
 	}

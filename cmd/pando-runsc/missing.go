@@ -15,15 +15,14 @@ import (
 
 // missing writes a line into gVisor's log for users whenever a program makes a
 // system call that the application kernel does not have: its number and its
-// arguments, in decimal. gVisor itself writes there, too, but of each call only the
-// first time in the kernel's life, and whoever wants to know what one of many
-// programs called needs the others. There are at most a hundred a second, after
-// the first thousand, since gVisor tells no more.
+// arguments, in decimal. gVisor itself writes only the first use of each call in the
+// kernel's life, which is not enough to know the calls of one of many programs. There
+// are at most a hundred lines a second, after the first thousand: gVisor reports no more.
 type missing struct {
-	fd int // doesn't wait: who doesn't read it stops nobody
+	fd int // non-blocking: a slow reader stops no program
 }
 
-// tellMissing begins that in the process that is told where the log is.
+// tellMissing begins that in the process that gets the log.
 func tellMissing() error {
 	for _, a := range os.Args {
 		v, ok := strings.CutPrefix(a, "--user-log-fd=")
@@ -58,7 +57,7 @@ func (m missing) Emit(msg proto.Message) (hangup bool, err error) {
 	default:
 		return false, nil
 	}
-	unix.Write(m.fd, fmt.Appendf(nil, "%d %d %d %d\n", r[0], r[1], r[2], r[3])) // what finds no room is lost
+	unix.Write(m.fd, fmt.Appendf(nil, "%d %d %d %d\n", r[0], r[1], r[2], r[3])) // lines without room are lost
 	return false, nil
 }
 

@@ -12,19 +12,19 @@ import (
 	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
 )
 
-// watch writes into gVisor's log for users what programs execute and whom they can't
-// reach, a line each:
+// watch writes executed programs and failed connections into gVisor's log for users, a line
+// each:
 //
-//	exec "/usr/bin/env"   the file that a program began with, every link followed
-//	away                  connect found no way there, or asked this machine for names
+//	exec "/usr/bin/env"   the program's file, with every link resolved
+//	away                  connect found no route, or a program asked this machine for names
 //
-// What is denied and who has no network the reader knows.
+// The reader knows the denied programs and the cells without a network.
 type watch struct {
 	seccheck.SinkDefaults
 	fd int
 }
 
-// begin registers it, before there is a kernel.
+// begin registers the sink, before there is a kernel.
 func (w watch) begin() {
 	connect := seccheck.GetPointForSyscall(seccheck.SyscallExit, unix.SYS_CONNECT)
 	seccheck.Global.AppendSink(w, []seccheck.PointReq{{Pt: seccheck.PointExecve}, {Pt: connect}})
@@ -47,11 +47,11 @@ func (w watch) Syscall(_ context.Context, _ seccheck.FieldSet, _ *pb.ContextData
 	return nil
 }
 
-func (w watch) tell(line string) { unix.Write(w.fd, []byte(line+"\n")) } // what finds no room is lost
+func (w watch) tell(line string) { unix.Write(w.fd, []byte(line+"\n")) } // lines without room are lost
 
-// away reports whether a connect to a socket address of Linux that ended with errno
-// was to somebody outside: there was no way, or it was to a resolver on loopback,
-// where a program looks for one that was told of none.
+// away reports whether a connect to a Linux socket address that ended with errno was to the
+// outside: there was no route, or it was to a resolver on loopback, the default of a program
+// without a configured one.
 func away(address []byte, errno unix.Errno) bool {
 	if len(address) < 8 {
 		return false

@@ -1,5 +1,5 @@
-// Command pando runs AI agents, and the code they write, in cells. It is the command line
-// alone: the daemon and the keepers of cells are pandod, the measurements pando-bench.
+// Command pando runs AI agents, and the code they write, in cells. It is the command line alone:
+// pandod is the daemon and the keepers of cells, pando-bench the measurements.
 package main
 
 // version is set by the linker.

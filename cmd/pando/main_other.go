@@ -15,8 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// main is the command line alone: cells need Linux, and are reached from here by
-// PANDO_HOST.
+// main is the command line alone: cells need Linux, and are reached from here by PANDO_HOST.
 func main() {
 	os.Exit(cli.Main(os.Args[1:], version, cli.Parts{Start: noDaemon, Serve: noServe, MCP: serveAgents, Bench: noBench}))
 }

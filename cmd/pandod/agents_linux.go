@@ -14,8 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// agents is the front for agents that talk HTTP, at /mcp. It is made when the first
-// of them comes.
+// agents is the front for agents over HTTP, at /mcp. It is made at their first request.
 func agents(h paths.Home, version string, log *slog.Logger) daemon.Front {
 	handler := sync.OnceValue(func() http.Handler {
 		return mcp.Handler(mcp.Config{Version: version, Log: slog.New(warnings{log.Handler()})}, func(r *http.Request) *client.Client {
@@ -29,7 +28,7 @@ func agents(h paths.Home, version string, log *slog.Logger) daemon.Front {
 	}
 }
 
-// warnings leaves out what is no trouble.
+// warnings drops harmless log entries.
 type warnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.

@@ -53,13 +53,13 @@ import (
 
 const daemonRole = "daemon"
 
-// launch is what a daemon is told by whoever starts it. It gets no environment.
+// launch is the configuration of a daemon from its starter. A daemon gets no environment.
 type launch struct {
 	Home     paths.Home `json:"home"`
 	UserHome string     `json:"user_home"`
-	Path     string     `json:"path,omitempty"` // where its user looks for programs
+	Path     string     `json:"path,omitempty"` // the user's PATH
 	Version  string     `json:"version"`
-	// OwnMounts: it has a mount namespace of its own, in which to open volumes.
+	// OwnMounts: it has a mount namespace of its own, for opening volumes.
 	OwnMounts bool          `json:"own_mounts,omitempty"`
 	Idle      time.Duration `json:"idle,omitempty"`
 	// Resolvers, Roots and Pool: see engine.Config.
@@ -70,11 +70,11 @@ type launch struct {
 	Machines  machines    `json:"machines,omitzero"`
 	// Telemetry are the variables that say where traces go.
 	Telemetry []string `json:"telemetry,omitempty"`
-	// Serve: it answers callers from elsewhere, and ends with who started it.
+	// Serve: it answers callers over the network, and ends with its starter.
 	Serve *serving `json:"serve,omitempty"`
 }
 
-// launched is its answer.
+// launched is the daemon's answer.
 type launched struct {
 	Kind  cell.Kind `json:"kind,omitempty"`
 	Error string    `json:"error,omitempty"`
@@ -83,12 +83,12 @@ type launched struct {
 	Served *cli.Served `json:"served,omitempty"`
 }
 
-// another is how long a daemon that holds the lock may take to answer, or to be
-// gone: it may be just starting, or ending.
+// another bounds the wait for a daemon that holds the lock to answer or to end: it may be just
+// starting, or ending.
 const another = 30 * time.Second
 
-// startDaemon starts a daemon that outlives this process, and returns when it
-// answers. That another one came first is no error.
+// startDaemon starts a daemon that outlives this process, and returns when it answers. It is no
+// error if another daemon came first.
 func startDaemon(ctx context.Context, h paths.Home) error {
 	if err := h.Make(); err != nil {
 		return err
@@ -98,7 +98,7 @@ func startDaemon(ctx context.Context, h paths.Home) error {
 		if cell.KindOf(err) != cell.Exists {
 			return err
 		}
-		for { // it comes to answer, or it ends
+		for { // until it answers, or ends
 			if answers(h.Socket()) {
 				return nil
 			}
@@ -118,8 +118,8 @@ func startDaemon(ctx context.Context, h paths.Home) error {
 	}
 }
 
-// answers reports whether somebody listens on a socket, whose path may be longer
-// than an address can be.
+// answers reports whether a daemon listens on a socket; its path may be longer than an address
+// can be.
 func answers(socket string) bool {
 	c, err := dialSocket(context.Background(), socket)
 	if err != nil {
@@ -151,11 +151,11 @@ func launchDaemon(h paths.Home) error {
 		return err
 	}
 	p.conn.Close()
-	go p.wait() // reaped if it ends while we live
+	go p.wait() // reaped if it ends before this process
 	return nil
 }
 
-// process is a daemon that was started by this process.
+// process is a daemon started by this process.
 type process struct {
 	pid    *os.Process
 	wait   func() error
@@ -163,8 +163,8 @@ type process struct {
 	answer launched
 }
 
-// begin starts a daemon and returns when it answers. With serve, it answers on
-// sockets, too, and ends when the connection to it does.
+// begin starts a daemon and returns when it answers. With serve, it also answers on sockets, and
+// ends with the connection to it.
 func begin(h paths.Home, log *os.File, serve *serving, sockets []*os.File) (p *process, err error) {
 	l := launch{Home: h, UserHome: os.Getenv("HOME"), Path: os.Getenv("PATH"), Version: version, OwnMounts: os.Geteuid() == 0, Serve: serve}
 	attr := &syscall.SysProcAttr{Setsid: true}
@@ -172,7 +172,7 @@ func begin(h paths.Home, log *os.File, serve *serving, sockets []*os.File) (p *p
 		attr.Cloneflags = syscall.CLONE_NEWNS
 	}
 	cmd, conn, err := reexec.Start(daemonRole, attr, log)
-	if l.OwnMounts && errors.Is(err, syscall.EPERM) { // a root that may not mount
+	if l.OwnMounts && errors.Is(err, syscall.EPERM) { // a root without the right to mount
 		l.OwnMounts, attr.Cloneflags = false, 0
 		cmd, conn, err = reexec.Start(daemonRole, attr, log)
 	}
@@ -190,7 +190,7 @@ func begin(h paths.Home, log *os.File, serve *serving, sockets []*os.File) (p *p
 			return nil, fmt.Errorf("cannot start the daemon: PANDO_IDLE=%q is no duration", s)
 		}
 	}
-	if s := os.Getenv("PANDO_POOL"); s != "" { // of measurements, which tell what was made ahead from what was not
+	if s := os.Getenv("PANDO_POOL"); s != "" { // for measurements, which separate forks made ahead from others
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 {
 			return nil, fmt.Errorf("cannot start the daemon: PANDO_POOL=%q is no number of forks", s)
@@ -218,15 +218,15 @@ func begin(h paths.Home, log *os.File, serve *serving, sockets []*os.File) (p *p
 	return nil, &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
 }
 
-// machines is what microVM cells run with, where that is not what this host has.
+// machines is the configuration of microVM cells, where it differs from the host's defaults.
 type machines struct {
-	Kernel     string `json:"kernel,omitempty"` // of those for which none is asked: IMAGE or IMAGE:MODULES
-	NoKVM      bool   `json:"no_kvm,omitempty"` // they are emulated
+	Kernel     string `json:"kernel,omitempty"` // default kernel: IMAGE or IMAGE:MODULES
+	NoKVM      bool   `json:"no_kvm,omitempty"` // machines are emulated
 	Unrecorded bool   `json:"unrecorded,omitempty"`
 }
 
-// machinesHere reads them: PANDO_KERNEL, PANDO_KVM=off, and PANDO_RECORD_WRITES=off, which
-// has a machine's memory taken while it stands still.
+// machinesHere reads it: PANDO_KERNEL, PANDO_KVM=off, and PANDO_RECORD_WRITES=off, with which a
+// machine's memory is captured while it is paused.
 func machinesHere() (m machines, err error) {
 	if s := os.Getenv("PANDO_KERNEL"); s != "" {
 		paths := strings.SplitN(s, ":", 2)
@@ -249,9 +249,8 @@ func machinesHere() (m machines, err error) {
 	return m, nil
 }
 
-// hostProxy reads the host's proxy from the environment in which the daemon is
-// started, as curl does: the lower case name first. No request can set another.
-// nil: there is none.
+// hostProxy reads the host's proxy from the environment of the daemon's start, as curl does: the
+// lower case name first. No request can set another. nil: there is none.
 func hostProxy(getenv func(string) string) *cell.Proxy {
 	get := func(names ...string) string {
 		for _, n := range names {
@@ -268,10 +267,9 @@ func hostProxy(getenv func(string) string) *cell.Proxy {
 	return &p
 }
 
-// outside reads how gateways find and trust the outside, where that is not as
-// the host does: PANDO_RESOLVER, the address of a DNS server (or several, with
-// commas), and PANDO_ROOTS, a file of certificates (PEM) that are trusted
-// besides the host's.
+// outside reads how gateways reach and trust the outside, where that differs from the host:
+// PANDO_RESOLVER, the address of a DNS server (or several, with commas), and PANDO_ROOTS, a file
+// of certificates (PEM) that are trusted besides the host's.
 func outside() (resolvers []string, roots string, err error) {
 	for _, s := range strings.FieldsFunc(os.Getenv("PANDO_RESOLVER"), func(r rune) bool { return r == ',' || r == ' ' }) {
 		at, err := netip.ParseAddrPort(s)
@@ -297,7 +295,7 @@ func outside() (resolvers []string, roots string, err error) {
 	return resolvers, roots, nil
 }
 
-// daemonMain is the life of a daemon.
+// daemonMain is the main function of a daemon.
 func daemonMain() error {
 	conn, err := reexec.Inherited()
 	if err != nil {
@@ -330,11 +328,11 @@ func daemonMain() error {
 	switch {
 	case err != nil && l.Serve != nil:
 		return fail(err)
-	case err != nil: // the variables may be meant for other programs of whoever gave a command
-		log.Warn("there are no traces", "error", err, "hint", cell.HintOf(err))
+	case err != nil: // the variables may be meant for other programs of the user
+		log.Warn("tracing is off", "error", err, "hint", cell.HintOf(err))
 	}
 	if tracer != nil {
-		defer func() { // what the last requests left
+		defer func() { // spans of the last requests
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			if err := flush(ctx); err != nil {
@@ -405,18 +403,18 @@ func daemonMain() error {
 	if err != nil {
 		return fail(err)
 	}
-	// Ports of cells come first: any path may be theirs.
+	// Ports of cells come first: they may have any path.
 	cfg.Fronts = append(cfg.Fronts, front, agents(l.Home, l.Version, log))
 	d := daemon.New(cfg)
 	if err := conn.Send(answer); err != nil {
-		log.Warn("whoever started the daemon is gone")
+		log.Warn("the starter of the daemon has ended")
 	}
 	if l.Serve == nil {
 		conn.Close()
 	} else {
-		go func() { // in the foreground: it ends with who started it
+		go func() { // in the foreground: it ends with its starter
 			conn.Recv(&struct{}{})
-			log.Info("whoever started the daemon has ended")
+			log.Info("the starter of the daemon has ended")
 			stop()
 		}()
 	}
@@ -425,8 +423,8 @@ func daemonMain() error {
 	return d.Serve(ctx, ln)
 }
 
-// again opens files by their names again: logs, which others may have moved, ceilings and
-// the certificate.
+// again opens files by their names again: logs, which other programs may have moved, ceilings
+// and the certificate.
 func (l *launch) again(audit *daemon.Audit, file *daemonLog, eng *engine.Engine, log *slog.Logger) {
 	if err := file.Reopen(); err != nil {
 		log.Error("cannot reopen the log", "error", err)
@@ -435,7 +433,7 @@ func (l *launch) again(audit *daemon.Audit, file *daemonLog, eng *engine.Engine,
 		log.Error("cannot reopen the audit log", "error", err)
 	}
 	if c, err := engine.ReadCeilings(l.ceilings(), hostSize()); err != nil {
-		log.Error("ceilings stay what they were: the new ones can't be used", "error", err)
+		log.Error("the ceilings are unchanged: the new ones can't be used", "error", err)
 	} else {
 		eng.SetCeilings(c)
 	}
@@ -444,13 +442,13 @@ func (l *launch) again(audit *daemon.Audit, file *daemonLog, eng *engine.Engine,
 	}
 	switch changed, err := l.Serve.reload(l.Home); {
 	case err != nil:
-		log.Error("the certificate stays what it was: the new one can't be used", "error", err)
+		log.Error("the certificate is unchanged: the new one can't be used", "error", err)
 	case changed:
-		log.Info("new connections get another certificate")
+		log.Info("the certificate was replaced")
 	}
 }
 
-// ceilings is the operator's file of them; "" for where it usually is.
+// ceilings opens the operator's file of ceilings; "" is the default path.
 func (l *launch) ceilings() string {
 	if l.Serve == nil {
 		return ""
@@ -548,8 +546,8 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	}, nil
 }
 
-// unlessMended asks why something can't be used until it can: what its user has mended
-// meanwhile is seen, and what works is not asked about again.
+// unlessMended repeats a check until it succeeds, so that a repaired fault is noticed, and a
+// success is not checked again.
 func unlessMended(why func() string) func() string {
 	var mu sync.Mutex
 	works := false
@@ -565,8 +563,8 @@ func unlessMended(why func() string) func() string {
 	}
 }
 
-// identity returns the installation's name and, for root, the first of the
-// host ids that its cells use; both are chosen once.
+// identity returns the installation's name and, for root, the first of the host ids that its
+// cells use; both are chosen once.
 func identity(h paths.Home) (name string, base int, err error) {
 	fsys := durable.Disk(h.State)
 	if b, err := durable.ReadFile(fsys, "installation"); err == nil {
@@ -586,7 +584,7 @@ func identity(h paths.Home) (name string, base int, err error) {
 	return name, base, durable.WriteFile(fsys, "installation", []byte(fmt.Sprintf("%s %d\n", name, base)), 0o600)
 }
 
-// currentUser is who cells belong to.
+// currentUser is the owner of cells.
 func currentUser(homeDir string) (cell.User, error) {
 	u := cell.User{UID: os.Getuid(), GID: os.Getgid(), Home: homeDir}
 	if x, err := user.LookupId(strconv.Itoa(u.UID)); err == nil {
@@ -613,7 +611,7 @@ func hostSize() policy.Host {
 	return h
 }
 
-// beside is the path of a program that is built and installed beside this one.
+// beside returns the path of a program that is built and installed beside this one.
 func beside(name string) string {
 	self, err := os.Executable()
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// e2bKey is the file of the key by which sandboxes' own tokens are made.
+// e2bKey is the file of the key from which sandboxes' own tokens are made.
 const e2bKey = "e2b.key"
 
-// e2bFront is the door for programs written for E2B. path is where cells look for
-// programs; "" for where they usually are.
+// e2bFront is the front for programs written for E2B. path is the PATH of cells; "" for the
+// default.
 func e2bFront(h paths.Home, eng *engine.Engine, path string, upload int64, buildAllow, buildImages []string, log *slog.Logger) (daemon.Front, error) {
 	keys := durable.Disk(h.Keys())
 	key, err := durable.ReadFile(keys, e2bKey)
@@ -31,7 +31,7 @@ func e2bFront(h paths.Home, eng *engine.Engine, path string, upload int64, build
 		err = durable.WriteFile(keys, e2bKey, key, 0o600)
 	}
 	if err == nil && len(key) != 32 {
-		err = cell.Errorf(cell.Corrupt, "e2bFront", "take it away: the tokens of sandboxes that there are count no more then", "cannot use %s in %s: it is no key", e2bKey, h.Keys())
+		err = cell.Errorf(cell.Corrupt, "e2bFront", "delete the file; existing sandbox tokens become invalid", "cannot use %s in %s: it is no key", e2bKey, h.Keys())
 	}
 	if err != nil {
 		return daemon.Front{}, err

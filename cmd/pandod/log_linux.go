@@ -8,21 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logMax is how long the daemon's log may become, in bytes; then it becomes
-// daemon.log.1, in the place of the former one.
+// logMax bounds the daemon's log, in bytes; a full one is renamed to daemon.log.1, which
+// replaces the former one.
 const logMax = 64 << 20
 
-// daemonLog is the daemon's log. Where it goes to standard error, which is the
-// file, that is what it keeps to be: also what the daemon dies of is written there.
+// daemonLog is the daemon's log. If standard error is the file, it stays so: a crash of the
+// daemon is written there, too.
 type daemonLog struct {
-	path string // "": standard error is somebody else's, a journal
+	path string // "": standard error belongs to another program, such as a journal
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	size int64
 	max  int64
 }
 
-// openLog returns the log of a daemon whose standard error may be the file at path.
+// openLog returns the log of a daemon; its standard error may be the file at path.
 func openLog(path string) *daemonLog {
 	l := &daemonLog{max: logMax}
 	if at, err := os.Stat(path); err == nil {
@@ -48,7 +48,7 @@ func (l *daemonLog) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// turn makes the log daemon.log.1, and begins another. The caller holds mu.
+// turn renames the log to daemon.log.1, and begins another. The caller holds mu.
 func (l *daemonLog) turn() error {
 	if err := os.Rename(l.path, l.path+".1"); err != nil {
 		return err

@@ -35,7 +35,7 @@ func main() {
 		err = parse.Main(map[string]parse.Func{gitdir.IndexJob: gitdir.ParseIndexJob})
 	case daemonRole:
 		err = daemonMain()
-	default: // whatever the file is called
+	default: // whatever the file's name is
 		os.Exit(command(os.Args[1:]))
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// command does what pando has this program do: start a daemon, serve, or speak MCP.
+// command does the part of pando that needs this program: start a daemon, serve, or speak MCP.
 func command(args []string) int {
 	err := sibling.Check(version)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/mcp"
 )
 
-// serveAgents is package mcp as the command line knows it.
+// serveAgents adapts package mcp to the command line.
 func serveAgents(ctx context.Context, c *client.Client, version, dir string, credentials []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return mcp.New(mcp.Config{Client: c.For(ceiling.MCP), Version: version, Dir: dir, Credentials: credentials, Log: log}).Run(ctx)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier tells the service manager that started this process how it is, by
-// systemd's protocol (sd_notify(3)); "" when nobody wants to know. What it says
-// can't fail: a manager that is gone is none.
+// notifier reports to the service manager that started this process, by systemd's protocol
+// (sd_notify(3)); "" for no manager. Errors are ignored: a manager that has ended needs no
+// report.
 type notifier string
 
 func newNotifier() notifier { return notifier(os.Getenv("NOTIFY_SOCKET")) }
@@ -33,14 +33,14 @@ func (n notifier) say(lines string) {
 	c.Write([]byte(lines))
 }
 
-// reloading says that a reload begins; "READY=1" says that it is over.
+// reloading reports the beginning of a reload; "READY=1" reports its end.
 func (n notifier) reloading() {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	n.say(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
 }
 
-// watchdog is how often the manager wants to hear that all is well; 0: never.
+// watchdog is the interval of reports that the manager requires; 0: none.
 func watchdog() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -52,9 +52,8 @@ func watchdog() time.Duration {
 	return time.Duration(usec) * time.Microsecond
 }
 
-// alive tells the manager that all is well, as long as the daemon answers at its
-// socket. Before the manager's patience is over hung is called, once: a daemon
-// that hangs holds what the next one needs.
+// alive reports to the manager as long as the daemon answers at its socket. Before the manager's
+// time limit it calls hung, once: a hanging daemon holds the lock that the next one needs.
 func (n notifier) alive(ctx context.Context, socket string, every time.Duration, hung func()) {
 	if n == "" || every == 0 {
 		return

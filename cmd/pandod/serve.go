@@ -38,21 +38,21 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// serving is what a daemon is told that answers callers from elsewhere. Its
-// sockets come beside it.
+// serving is the configuration of a daemon for callers over the network. Its sockets come with
+// it.
 type serving struct {
-	TLS   bool         `json:"tls,omitempty"`  // also where only this host can connect
-	Cert  string       `json:"cert,omitempty"` // files of the own certificate and key; "" for one that the daemon makes
+	TLS   bool         `json:"tls,omitempty"`  // also at addresses that only this host can connect to
+	Cert  string       `json:"cert,omitempty"` // files of the user's certificate and key; "" for one that the daemon makes
 	Key   string       `json:"key,omitempty"`
-	First access.Level `json:"first,omitempty"` // of the token that is made when there is none; "" for none
+	First access.Level `json:"first,omitempty"` // scope of the token that is made when there is none; "" makes none
 
 	Limits   cli.ServeLimits `json:"limits"`
-	Ceilings string          `json:"ceilings,omitempty"` // the operator's file of them; "" for where it usually is
+	Ceilings string          `json:"ceilings,omitempty"` // the operator's file of ceilings; "" for the default path
 	// BuildAllow and BuildImages: see cli.ServeRequest.
 	BuildAllow  []string `json:"build_allow,omitempty"`
 	BuildImages []string `json:"build_images,omitempty"`
 
-	now atomic.Pointer[tls.Certificate] // nil where nothing is encrypted
+	now atomic.Pointer[tls.Certificate] // nil without encryption
 }
 
 // serveDaemon runs a daemon in the foreground. ready is called when it answers.
@@ -102,7 +102,7 @@ func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready fu
 			if first {
 				return ready(*p.answer.Served)
 			}
-			r.Say("daemon %d takes its place; cells live on", p.pid.Pid)
+			r.Say("daemon %d takes its place; cells survive", p.pid.Pid)
 			return nil
 		})
 		p.conn.Close()
@@ -110,7 +110,7 @@ func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready fu
 			return nil
 		}
 		failed := fmt.Errorf("the daemon has failed: %w; see %s", err, h.Log())
-		if errors.Is(err, errNotTold) || manager != "" || ctx.Err() != nil { // a manager starts the next itself
+		if errors.Is(err, errNotTold) || manager != "" || ctx.Err() != nil { // a manager starts the next one itself
 			return failed
 		}
 		if failures++; time.Since(began) > steady {
@@ -133,10 +133,10 @@ const (
 	mostTries = 10 // takings over of the lock in a row, each of which another daemon may precede
 )
 
-// errNotTold is that the user could not be told where the daemon answers.
-var errNotTold = errors.New("nobody was told that it answers")
+// errNotTold is the error of a message to the user that could not be written.
+var errNotTold = errors.New("the message that it answers could not be written")
 
-// attend tells that a daemon answers, passes signals on to it and waits for its end.
+// attend reports that a daemon answers, passes signals on to it and waits for its end.
 func attend(ctx context.Context, h paths.Home, p *process, manager notifier, hup <-chan os.Signal, ready func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- p.wait() }()
@@ -230,7 +230,7 @@ func (s *serving) open(h paths.Home, tokens *access.Store, sockets []*os.File) (
 		out.URLs = append(out.URLs, o.URL)
 	}
 	if len(list) == 0 {
-		return nil, nil, cell.Errorf(cell.Invalid, "serve", "say where with --listen ADDRESS:PORT", "cannot serve: there is nowhere to listen")
+		return nil, nil, cell.Errorf(cell.Invalid, "serve", "give an address with --listen ADDRESS:PORT", "cannot serve: there is nowhere to listen")
 	}
 	if s.First != "" && len(tokens.List()) == 0 {
 		if _, out.Token, err = tokens.Create("first", s.First, time.Time{}); err != nil {
@@ -240,15 +240,14 @@ func (s *serving) open(h paths.Home, tokens *access.Store, sockets []*os.File) (
 	return list, out, nil
 }
 
-// config is how connections are encrypted that begin from now on: with the
-// certificate of that moment.
+// config is the TLS configuration of new connections: with the present certificate.
 func (s *serving) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.now.Load(), nil }}
 }
 
-// reload loads the certificate anew. When that fails the old one stays. changed
-// reports whether it is another.
+// reload loads the certificate anew. When that fails the old one stays. changed reports whether
+// it differs.
 func (s *serving) reload(h paths.Home) (changed bool, err error) {
 	was := s.now.Load()
 	if was == nil {
@@ -262,8 +261,8 @@ func (s *serving) reload(h paths.Home) (changed bool, err error) {
 	return true, nil
 }
 
-// certificate loads the certificate: the user's, or the daemon's own, which is
-// made once. fingerprint is of the latter.
+// certificate loads the certificate: the user's, or the daemon's own, which is made once.
+// fingerprint is of the latter.
 func (s *serving) certificate(h paths.Home) (cert tls.Certificate, fingerprint string, err error) {
 	if s.Cert != "" {
 		if cert, err = keyPair(s.Cert, s.Key); err != nil {
@@ -282,9 +281,9 @@ func (s *serving) certificate(h paths.Home) (cert tls.Certificate, fingerprint s
 	return cert, fingerprint, nil
 }
 
-// keyPair loads a certificate and its key. The key's file is its owner's alone, as all
-// files that a secret is read from; links to it are followed, because programs that renew
-// certificates make them. The certificate is public.
+// keyPair loads a certificate and its key. The key's file must belong to its owner alone, like
+// all files with secrets; links to it are followed, because programs that renew certificates
+// make them. The certificate is public.
 func keyPair(certFile, keyFile string) (tls.Certificate, error) {
 	if to, err := filepath.EvalSymlinks(keyFile); err == nil {
 		keyFile = to
@@ -308,8 +307,8 @@ func keyPair(certFile, keyFile string) (tls.Certificate, error) {
 // ownFile holds the daemon's own certificate and its key, PEM.
 const ownFile = "tls.pem"
 
-// ownCertificate reads the daemon's own certificate. It is recognised by its
-// fingerprint and by nothing else, so it stays the same for long.
+// ownCertificate reads the daemon's own certificate. Clients recognise it by its fingerprint
+// alone, so it is kept for long.
 func ownCertificate(keys durable.FS) (tls.Certificate, error) {
 	b, err := durable.ReadFile(keys, ownFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -322,7 +321,7 @@ func ownCertificate(keys durable.FS) (tls.Certificate, error) {
 	}
 	cert, err := tls.X509KeyPair(b, b)
 	if err != nil {
-		return cert, cell.Errorf(cell.Corrupt, "serve", "remove it, and tell those who connect the new fingerprint", "cannot read keys/%s: %w", ownFile, err)
+		return cert, cell.Errorf(cell.Corrupt, "serve", "remove it, and give clients the new fingerprint", "cannot read keys/%s: %w", ownFile, err)
 	}
 	return cert, nil
 }

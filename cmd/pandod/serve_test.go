@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A daemon that serves has the same limits as one that was told none.
+// A daemon that serves has the same limits as one without configured limits.
 func TestDefaultLimitsAreTheSame(t *testing.T) {
 	var l cli.ServeLimits
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -34,8 +34,8 @@ func TestDefaultLimitsAreTheSame(t *testing.T) {
 	}
 }
 
-// A certificate that is replaced is what new connections get; old ones go on. One
-// that can't be used changes nothing, and is an error.
+// New connections get a replaced certificate; old ones continue. An unusable one changes
+// nothing, and is an error.
 func TestReloadCertificate(t *testing.T) {
 	dir := t.TempDir()
 	s := &serving{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
@@ -114,11 +114,11 @@ func TestReloadCertificate(t *testing.T) {
 	alive(old)
 }
 
-// The daemon's log has an end: it becomes daemon.log.1, and what goes to standard
-// error is in the new one. One that others have moved is made anew when asked.
+// The daemon's log is bounded: it becomes daemon.log.1, and standard error goes to the new one.
+// A log that another program moved is created anew on request.
 func TestLogHasAnEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "daemon.log")
-	if os.Getenv("PANDO_TEST_LOG") != "" { // in a process of its own, whose standard error it is
+	if os.Getenv("PANDO_TEST_LOG") != "" { // in a process of its own, with the file as its standard error
 		l := openLog(os.Getenv("PANDO_TEST_LOG"))
 		l.max = 1000
 		for i := range 100 {

@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// The key of the certificate is read from its owner's own file, at the start and at
-// each reload. The certificate is public, and may lie anywhere.
+// The key of the certificate is read from its owner's own file, at the start and at each reload.
+// The certificate is public, and may be anywhere.
 func TestX13KeyOfTheCertificate(t *testing.T) {
 	dir := t.TempDir()
 	key, cert := filepath.Join(dir, "key.pem"), filepath.Join(dir, "cert.pem")

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// What could not be used is asked about until it can be.
+// A failed check is repeated until it succeeds.
 func TestX35UnlessMended(t *testing.T) {
 	asked, reason := 0, "no overlayfs"
 	why := unlessMended(func() string { asked++; return reason })

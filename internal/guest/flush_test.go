@@ -8,8 +8,8 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// The end of a process waits for its output while there is room for it, however late the
-// copying comes to run, and not where nobody takes it.
+// The end of a process waits for its output while there is room for it, however late the copying
+// runs, but not for a reader that does not read.
 func TestFlushWaitsForACopyThatIsLate(t *testing.T) {
 	for name, full := range map[string]bool{"room": false, "no room": true} {
 		t.Run(name, func(t *testing.T) {

@@ -108,7 +108,7 @@ func greetKeeper(rw io.ReadWriter, theirs greeting, token []byte, ready error) (
 	}
 	switch {
 	case theirs.Version < Version-1 || theirs.Version < 1:
-		return refuse(cell.Errorf(cell.Unsupported, "guest.Serve", "use the pando-guest of this pando", "cannot talk to a keeper whose protocol is version %d", theirs.Version))
+		return refuse(cell.Errorf(cell.Unsupported, "guest.Serve", "use the pando-guest of this pando", "cannot talk to a keeper with protocol version %d", theirs.Version))
 	case len(token) == 0 || len(theirs.Nonce) != nonceSize:
 		return refuse(errStranger)
 	case ready != nil:
