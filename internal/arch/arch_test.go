@@ -217,7 +217,7 @@ var mayExec = []string{
 	"internal/reexec/reexec.go",                  // this same executable, in another role
 	"internal/keeper/client/host.go",             // keepers: the type of a started process
 	"internal/backend/none/driver.go",            // the backend that has no isolation, on explicit request
-	"internal/backend/backendtest/process.go",    // somebody who has a process's number later
+	"internal/backend/backendtest/process.go",    // a later process with a process's number
 	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty
 	"internal/cli/pager.go",                      // the user's pager
 	"internal/vmm/qemu/probe.go",                 // the machine monitor, to ask for its version and what it reads

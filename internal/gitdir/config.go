@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// configValue returns the last value of "section.key" in a git config,
-// without includes: git takes what describes the repository itself from no
-// other file. Sections with a subsection are passed over. After what git would
-// not understand nothing is read.
+// configValue returns the last value of "section.key" in a git config, without includes: git
+// takes the description of the repository itself from no other file. It skips sections with a
+// subsection, and reads nothing after a syntax error.
 func configValue(conf []byte, name string) (value string) {
 	c := configReader{rest: bytes.TrimPrefix(conf, []byte("\xef\xbb\xbf"))}
 	for c.next() {
@@ -21,7 +20,7 @@ func configValue(conf []byte, name string) (value string) {
 	return value
 }
 
-// A configReader takes a git config apart, as git-config(1) describes it.
+// A configReader parses a git config, as git-config(1) describes it.
 type configReader struct {
 	rest                []byte
 	section, key, value string
@@ -46,7 +45,7 @@ func (c *configReader) line() {
 // next reads the next variable; false is the end.
 func (c *configReader) next() bool { return c.seek() && c.variable() }
 
-// seek reads up to the next variable; false is the end.
+// seek skips to the next variable; false is the end.
 func (c *configReader) seek() bool {
 	for len(c.rest) > 0 {
 		switch b := c.peek(); {
@@ -89,7 +88,7 @@ func (c *configReader) header() bool {
 	return false
 }
 
-// variable reads "key = value", or "key" alone, whose value is empty here.
+// variable reads "key = value", or "key" alone, for which the value is "".
 func (c *configReader) variable() bool {
 	n := 0
 	for n < len(c.rest) && (c.rest[n] == '-' || c.rest[n] < utf8.RuneSelf && (unicode.IsLetter(rune(c.rest[n])) || unicode.IsDigit(rune(c.rest[n])))) {
@@ -112,8 +111,8 @@ func (c *configReader) variable() bool {
 	return false
 }
 
-// text reads a value to the end of its line: quotes are taken away, escapes
-// are what they stand for, blanks around it and comments go.
+// text reads a value to the end of its line: it removes quotes, surrounding blanks and comments,
+// and resolves escapes.
 func (c *configReader) text() bool {
 	var out []byte
 	blanks := 0 // at the end of out, outside quotes
@@ -151,7 +150,7 @@ func (c *configReader) text() bool {
 			if i < 0 {
 				return false
 			}
-			if e != '\n' { // a line goes on
+			if e != '\n' { // a continued line
 				out = append(out, "\n\t\b\\\""[i])
 			} else {
 				continue
@@ -163,8 +162,7 @@ func (c *configReader) text() bool {
 	}
 }
 
-// clean takes out what belongs in no name: control characters and what is no
-// text.
+// clean removes characters that belong in no name: control characters and invalid text.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {

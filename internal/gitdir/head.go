@@ -17,21 +17,20 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A Head is what a work tree has checked out.
+// A Head is the checked out branch and commit of a work tree.
 type Head struct {
 	Branch string `json:"branch,omitempty"` // without refs/heads/; "" when HEAD is detached
 	Commit string `json:"commit,omitempty"` // its object id in hex; "" on a branch without commits
 }
 
-// A ReadFile returns a file of a repository's ".git" by its name there, "refs/heads/main"
-// for example. A file that is not there is fs.ErrNotExist.
+// A ReadFile returns a file of a repository's ".git" by its name there, "refs/heads/main" for
+// example. A missing file is fs.ErrNotExist.
 type ReadFile func(name string) ([]byte, error)
 
-// MaxRefs bounds what is read of one file with refs, in bytes: packed-refs of 200,000 refs
-// has 14 MB.
+// MaxRefs bounds one file with refs, in bytes: packed-refs of 200,000 refs has 14 MB.
 const MaxRefs = 16 << 20
 
-// Head returns what r has checked out.
+// Head returns the checked out branch and commit.
 func (r *Repo) Head() (Head, error) {
 	return ReadHead(func(name string) ([]byte, error) {
 		dir := r.common
@@ -42,8 +41,8 @@ func (r *Repo) Head() (Head, error) {
 	})
 }
 
-// ReadHead returns what a repository has checked out. Refs that are not kept in files
-// (reftable) are an Unsupported error.
+// ReadHead returns the checked out branch and commit of a repository. Refs that are not stored
+// in files (reftable) are an Unsupported error.
 func ReadHead(read ReadFile) (Head, error) {
 	b, err := read("HEAD")
 	if err != nil {
@@ -80,7 +79,7 @@ func ReadHead(read ReadFile) (Head, error) {
 	return h, err
 }
 
-// ReadPacked returns the refs that packed-refs has, by name: none if there is no such file.
+// ReadPacked returns the refs in packed-refs, by name: none if there is no such file.
 func ReadPacked(read ReadFile) (map[string]string, error) {
 	b, err := read("packed-refs")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +98,8 @@ func ReadPacked(read ReadFile) (map[string]string, error) {
 	return refs, nil
 }
 
-// ParseRef returns the object id in a file of refs; "" for what is no ref of an object, or
-// has a name that git refuses.
+// ParseRef returns the object id in a file of refs; "" for a symbolic ref, and for a name that
+// git refuses.
 func ParseRef(name string, content []byte) string {
 	if id := strings.TrimSpace(string(content)); isID(id) && refName(name) {
 		return id
@@ -117,7 +116,7 @@ func isID(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// refName reports whether git takes name for the full name of a ref (git-check-ref-format).
+// refName reports whether git accepts name as the full name of a ref (git-check-ref-format).
 func refName(name string) bool {
 	if !strings.HasPrefix(name, "refs/") || strings.ContainsAny(name, " ~^:?*[\\") || strings.Contains(name, "..") || strings.Contains(name, "@{") ||
 		strings.HasSuffix(name, ".") || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -131,7 +130,8 @@ func refName(name string) bool {
 // LooseObject returns the name in ".git" of an object that is in no pack.
 func LooseObject(id string) string { return "objects/" + id[:2] + "/" + id[2:] }
 
-// maxParents bounds what is read of a commit, in bytes: its parents come before its message.
+// maxParents bounds the part of a commit that is read, in bytes: its parents come before its
+// message.
 const maxParents = 64 << 10
 
 // Parents reads the parents of a commit from the file of its object.

@@ -14,29 +14,28 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// An IgnoreFile is a file of patterns that holds for a whole work tree.
+// An IgnoreFile is a file of patterns for a whole work tree.
 type IgnoreFile struct {
 	Name    string // as shown to people: ".git/info/exclude"
 	Content []byte
 }
 
-// Ignore tells which paths git would ignore, by the ".gitignore" files in the
-// folders of a work tree and by files that hold for all of it. Rules are read
-// when they are first needed and kept, so an Ignore describes one moment. It
-// is safe for concurrent use.
+// Ignore decides which paths git would ignore, by the ".gitignore" files in the folders of a
+// work tree and by files for the whole tree. Rules are read on first use and kept, so an Ignore
+// describes one moment. It is safe for concurrent use.
 //
-// It judges a path by rules alone: git does not ignore what it tracks. Paths
-// below ".git" and in nested repositories are not its business.
+// It decides by rules alone: git does not ignore what it tracks. It does not cover paths below
+// ".git" and in nested repositories.
 type Ignore struct {
 	open   func(path string) ([]byte, error)
-	prefix string // put before every path: the tree is a folder of the work tree
+	prefix string // prefix of every path: the tree is a folder of the work tree
 
-	rules *bound.Budget // what rules take in memory
+	rules *bound.Budget // memory of the rules
 	steps *bound.Budget // of matching
 
 	mu   sync.RWMutex
 	dirs map[string]*ignoreDir // by path in the work tree, "" is its top
-	err  error                 // the first of open that is not "not found", or the first limit
+	err  error                 // the first error of open other than "not found", or the first limit
 }
 
 // Limits on the rules of one Ignore. A tree with a thousand files of a hundred
@@ -48,10 +47,9 @@ const (
 	maxSteps = 4 << 30
 )
 
-// NewIgnore returns the rules of a work tree. open reads a file by its path in
-// it and answers fs.ErrNotExist or a NotFound error when there is none; it must
-// not follow a symlink in the place of a ".gitignore", as git does not. files
-// are those that hold everywhere, the strongest first; a ".gitignore" is
+// NewIgnore returns the rules of a work tree. open reads a file by its path in it, and returns
+// fs.ErrNotExist or a NotFound error when there is none; like git it must not follow a symlink
+// in place of a ".gitignore". files apply everywhere, the strongest first; a ".gitignore" is
 // stronger than all of them.
 func NewIgnore(open func(path string) ([]byte, error), files ...IgnoreFile) *Ignore {
 	ig := &Ignore{open: open, dirs: map[string]*ignoreDir{},
@@ -82,7 +80,7 @@ func (ig *Ignore) Ignored(path string, isDir bool) bool {
 	return r != nil && !r.negative
 }
 
-// decide returns the rule that decides about path.
+// decide returns the rule that applies to path.
 func (ig *Ignore) decide(path string, isDir bool) *ignoreRule {
 	if ig.prefix != "" {
 		path = ig.prefix + "/" + path
@@ -109,10 +107,10 @@ func cutLast(path string) (dir, name string) {
 	return path[:max(i, 0)], path[i+1:]
 }
 
-// ignoreDir is what is known of one folder.
+// ignoreDir has the rules of one folder.
 type ignoreDir struct {
-	by    *ignoreRule  // the rule that ignores the folder and all below it
-	rules *ignoreRules // those in force in it otherwise
+	by    *ignoreRule  // the rule that ignores the folder and everything below it
+	rules *ignoreRules // otherwise the rules in force in it
 }
 
 func (ig *Ignore) dir(path string) *ignoreDir {
@@ -137,9 +135,9 @@ func (ig *Ignore) dir(path string) *ignoreDir {
 	return d
 }
 
-// load reads the ".gitignore" of a folder whose parent has the rules up.
+// load reads the ".gitignore" of a folder; up are the rules of its parent.
 func (ig *Ignore) load(path string, up *ignoreRules) *ignoreDir {
-	if ig.Err() != nil { // no answer counts any more
+	if ig.Err() != nil { // no result is valid any more
 		return &ignoreDir{rules: up}
 	}
 	name := strings.TrimPrefix(path+"/.gitignore", "/")
@@ -159,7 +157,7 @@ func (ig *Ignore) load(path string, up *ignoreRules) *ignoreDir {
 // ignoreRules are the rules of one file and, through up, of the weaker ones.
 type ignoreRules struct {
 	source string // the file
-	base   string // the folder they hold for, with a slash at its end; "" is the top
+	base   string // the folder that they apply to, with a final slash; "" is the top
 	rules  []ignoreRule
 	names  map[string][]int // plain names, most rules: where in rules, in order
 	other  []int            // the rest
@@ -242,10 +240,10 @@ func (ig *Ignore) parse(source, dir string, content []byte, up *ignoreRules) *ig
 	return l
 }
 
-// ruleCost is the most that a rule takes in memory, in bytes: every byte of a
-// pattern may become a part of its own with a set.
+// ruleCost is the maximum memory of a rule, in bytes: every byte of a pattern may become a part
+// of its own with a set.
 func ruleCost(pattern []byte) int64 {
-	const rule, part = 400, 128 // with what growing slices and a map take
+	const rule, part = 400, 128 // including growing slices and a map
 	n := rule + int64(len(pattern))
 	if bytes.ContainsAny(pattern, `*?[\`) {
 		n += part * int64(len(pattern))
@@ -253,7 +251,7 @@ func ruleCost(pattern []byte) int64 {
 	return n
 }
 
-// trimIgnoreSpaces takes away the spaces at the end that are not escaped.
+// trimIgnoreSpaces removes unescaped spaces at the end.
 func trimIgnoreSpaces(s string) string {
 	end := 0
 	for i := 0; i < len(s); i++ {

@@ -22,8 +22,8 @@ const (
 	indexModeDir  = 0o040000 // a whole folder of a sparse index
 )
 
-// HashLen returns the length in bytes of the object ids of a repository with
-// that config file, which its index depends on.
+// HashLen returns the length in bytes of the object ids of a repository with that config file.
+// The format of the index depends on it.
 func HashLen(config []byte) (int, error) {
 	switch format := configValue(config, "extensions.objectformat"); format {
 	case "", "sha1":
@@ -65,7 +65,7 @@ func ReadIndex(r io.Reader, size int64, hashLen int) (*Set, error) {
 		return nil, corruptIndex("too many entries announced")
 	}
 	out := setWriter{limit: maxSet}
-	var bad error // kept until the extensions are seen: a split index has nameless entries
+	var bad error // reported after the extensions: a split index has nameless entries
 	for range count {
 		mode, shared, err := x.entry()
 		if err != nil {
@@ -77,12 +77,12 @@ func ReadIndex(r io.Reader, size int64, hashLen int) (*Set, error) {
 		if bad != nil {
 			continue
 		}
-		// Only what differs from the name before is looked at: that name was
-		// looked at as a whole.
+		// Only the part that differs from the previous name is checked: that name was checked
+		// completely.
 		if out.s.n == 0 {
 			shared = 0
 		}
-		// Version 2 and 3 share nothing by their format, and the names do.
+		// Versions 2 and 3 have no shared prefixes in their format, but the names have.
 		for shared < len(out.last) && shared < len(x.name) && out.last[shared] == x.name[shared] {
 			shared++
 		}
@@ -116,9 +116,9 @@ func ReadIndex(r io.Reader, size int64, hashLen int) (*Set, error) {
 
 // indexReader walks over the entries and extensions of an index.
 type indexReader struct {
-	r       *bufio.Reader // all but the checksum; what is read of it is hashed
+	r       *bufio.Reader // all but the checksum; everything read from it is hashed
 	all     io.Reader
-	left    int64 // bytes of r that were not taken
+	left    int64 // bytes of r that are left
 	sum     hash.Hash
 	hashLen int
 	version uint32
@@ -161,8 +161,8 @@ func cutOff(err error) error {
 	return err
 }
 
-// checkSum compares the trailing digest. All zeros means that git was told not
-// to compute one (index.skipHash).
+// checkSum compares the final digest. All zeros means that git was told not to compute one
+// (index.skipHash).
 func (x *indexReader) checkSum() error {
 	var sum [sha256.Size]byte
 	if _, err := io.ReadFull(x.all, sum[:x.hashLen]); err != nil {
@@ -174,8 +174,8 @@ func (x *indexReader) checkSum() error {
 	return nil
 }
 
-// entry reads one entry, whose name is then x.name, of which the first shared
-// bytes are those of the entry before.
+// entry reads one entry into x.name, and returns the number of first bytes shared with the entry
+// before.
 func (x *indexReader) entry() (mode uint32, shared int, err error) {
 	fixed := indexStat + x.hashLen + 2
 	b, err := x.take(fixed)
@@ -234,9 +234,8 @@ func (x *indexReader) entry() (mode uint32, shared int, err error) {
 	return mode, shared, nil
 }
 
-// checkIndexName refuses names that git never lets into an index. A caller may
-// join what we return to a folder. The first checked bytes are those of a name
-// that is good.
+// checkIndexName rejects names that git never lets into an index, since a caller may join them
+// to a folder. The first checked bytes are those of a valid name.
 func checkIndexName(name []byte, checked int) error {
 	for rest, more := name[bytes.LastIndexByte(name[:checked], '/')+1:], true; more; {
 		var part []byte
@@ -248,9 +247,8 @@ func checkIndexName(name []byte, checked int) error {
 	return nil
 }
 
-// extensions checks that what follows the entries may be skipped: extensions
-// whose name begins with a capital letter are optional. to, which may be nil,
-// takes over some.
+// extensions checks that the rest may be skipped: extensions with a name that begins with a
+// capital letter are optional. to, which may be nil, takes over some.
 func (x *indexReader) extensions(to *indexWriter) error {
 	for x.left > 0 {
 		head, err := x.take(8)

@@ -13,22 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Linked is the repository of a work tree whose ".git" is a file: of a linked
-// worktree or a submodule. Both folders lie outside the work tree.
+// A Linked is the repository of a work tree with a ".git" file: a linked worktree or a
+// submodule. Both folders are outside the work tree.
 type Linked struct {
-	Dir    string // holds HEAD and index; without symlinks
-	Common string // holds objects and config; Dir in a submodule
+	Dir    string // has HEAD and index; without symlinks
+	Common string // has objects and config; equal to Dir in a submodule
 }
 
-// FindLinked returns the repository that the file top/.git points to. It is nil
-// when there is no such file, or when the repository lies in top, where it is
-// like any other folder.
+// FindLinked returns the repository that the file top/.git points to. It is nil without such a
+// file, or when the repository is inside top, where it is like any other folder.
 //
-// The file is part of the source, which may be hostile: it alone proves
-// nothing. The repository must point back to top, by what lies outside top: the
-// folder of a linked worktree lies in COMMON/worktrees and its file "gitdir"
-// names top/.git; that of a submodule lies below the "modules" of a repository
-// and its core.worktree is top. Everything else is an error that says why.
+// The file is part of the source, which is untrusted, and proves nothing alone. The repository
+// must point back to top by a file outside top: the folder of a linked worktree is in
+// COMMON/worktrees, and its file "gitdir" names top/.
 func FindLinked(top string) (*Linked, error) {
 	top, err := filepath.EvalSymlinks(top)
 	if err != nil {
@@ -44,7 +41,7 @@ func FindLinked(top string) (*Linked, error) {
 	}
 	to, ok := strings.CutPrefix(string(b), "gitdir: ")
 	if !ok {
-		return nil, nil // git does not know it, either
+		return nil, nil // git does not recognise it, either
 	}
 	dir, err := filepath.EvalSymlinks(absFrom(top, strings.TrimRight(to, "\r\n")))
 	if err != nil {
@@ -102,14 +99,14 @@ func submodule(dir, top string) (*Linked, error) {
 
 func isBelow(dir, path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// In says where the file of an ordinary ".git" lies in the repository of a
-// linked worktree. path is relative to ".git". Of the folders that both have,
-// such as logs, common is true: what the worktree has of its own is in Dir.
+// In returns the place in the repository of a linked worktree for a file of an ordinary ".git".
+// path is relative to ".git". For folders in both, such as logs, common is true: the worktree's
+// own part is in Dir.
 func (l *Linked) In(path string) (common bool) {
 	if l.Dir == l.Common {
 		return true
 	}
-	path = strings.TrimSuffix(path, ".lock") // is where its file is
+	path = strings.TrimSuffix(path, ".lock") // in the same place as its file
 	// From git's path.c (common_list); lfs is git-lfs's.
 	for _, own := range []string{"info/sparse-checkout", "logs/HEAD", "logs/refs/bisect", "logs/refs/rewritten", "logs/refs/worktree",
 		"refs/bisect", "refs/rewritten", "refs/worktree"} {
@@ -132,8 +129,8 @@ func (l *Linked) Mixed(path string) bool {
 	return l.Dir != l.Common && slices.Contains([]string{"", "info", "logs", "logs/refs", "refs"}, path)
 }
 
-// Skips reports whether a path of Dir or Common has no place in an ordinary
-// ".git": what only links worktrees with each other.
+// Skips reports whether a path of Dir or Common has no place in an ordinary ".git", because it
+// links worktrees with each other.
 func (l *Linked) Skips(path string) bool {
 	switch path {
 	case "commondir", "gitdir", "locked", "worktrees":
@@ -142,16 +139,16 @@ func (l *Linked) Skips(path string) bool {
 	return false
 }
 
-// Standalone returns the config of a linked repository as that of an ordinary
-// one: the work tree is the folder above. own is true for the file that says
-// so, false for config.worktree, which only loses what it says otherwise.
+// Standalone returns the config of a linked repository as that of an ordinary one, with the
+// folder above as the work tree. own is true for the file that sets it, false for
+// config.worktree, from which a setting of it is only removed.
 func Standalone(conf []byte, own bool) []byte {
 	c := configReader{rest: conf}
 	if rest, ok := strings.CutPrefix(string(conf), "\xef\xbb\xbf"); ok {
 		c.rest = []byte(rest)
 	}
 	var out []byte
-	at := len(conf) - len(c.rest) // what is before is in out, or dropped
+	at := len(conf) - len(c.rest) // the text before is in out, or dropped
 	out = append(out, conf[:at]...)
 	for c.seek() {
 		from := len(conf) - len(c.rest)

@@ -6,11 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// IsDotGit reports whether git, on some file system, would take name for
-// ".git". Git itself refuses to store such names (verify_path in its source):
-// other cases, dots, spaces and streams that NTFS drops, the short name
-// "git~1", and code points that HFS+ ignores. A backslash separates folders
-// on Windows.
+// IsDotGit reports whether git, on some file system, would take name for ".git". Git itself
+// refuses to store such names (verify_path in its source): other cases, dots, spaces and streams
+// that NTFS drops, the short name "git~1", and code points that HFS+ ignores. A backslash
+// separates folders on Windows.
 func IsDotGit(name string) bool {
 	if name == "" {
 		return false
@@ -27,9 +26,8 @@ func IsDotGit(name string) bool {
 	return false
 }
 
-// IsDotGitmodules is the same for ".gitmodules", which git refuses as a
-// symlink. NTFS has several short names for it; we refuse all that git does
-// and a few more.
+// IsDotGitmodules is the same for ".gitmodules", which git refuses as a symlink. NTFS has
+// several short names for it; it matches all names that git refuses, and a few more.
 func IsDotGitmodules(name string) bool {
 	s := FoldName(name)
 	if s == ".gitmodules" {
@@ -42,8 +40,7 @@ func IsDotGitmodules(name string) bool {
 	return short == "gitmod" || strings.HasPrefix("gi7eba", short)
 }
 
-// Inside reports whether path is a ".git", or what some file system takes for
-// one, or lies below one.
+// Inside reports whether path is a ".git" on some file system, or lies below one.
 func Inside(path string) bool { return Enclosing(path) != "" }
 
 // Enclosing returns the part of path that ends with a ".git", "" if none.
@@ -56,9 +53,8 @@ func Enclosing(path string) string {
 	return ""
 }
 
-// FoldName gives one spelling to all names that some file system takes for
-// the same: it folds case and drops what is not visible, what NTFS takes for
-// the name of a stream, and dots and spaces at the end.
+// FoldName maps all names that some file system considers equal to one spelling: it folds case
+// and drops invisible characters, NTFS streams, and dots and spaces at the end.
 func FoldName(name string) string {
 	ascii := true
 	for i := 0; i < len(name); i++ {
@@ -71,7 +67,7 @@ func FoldName(name string) string {
 			}
 			return r
 		}, name)
-		name = strings.ToUpper(name) // some letters, as U+017F, reach their ASCII form only this way
+		name = strings.ToUpper(name) // some letters, such as U+017F, reach their ASCII form only this way
 	}
 	if i := strings.IndexByte(name, ':'); i > 0 {
 		name = name[:i]

@@ -9,29 +9,27 @@ import (
 	"strings"
 )
 
-// A Named is a path below a source that a configuration names: what lies there
-// is run, or read as configuration, by the program whose configuration it is.
+// A Named is a path below a source that a configuration names: the program with that
+// configuration runs the file, or reads it as configuration.
 type Named struct {
-	Path string // relative to the source, clean; "." is all of it
-	Why  string // which configuration names it
-	// Exact: only the path itself counts, not what lies below it.
+	Path string // relative to the source, clean; "." is the whole source
+	Why  string // the configuration that names it
+	// Exact: only the path itself counts, without files below it.
 	Exact bool
-	// Anywhere: the path may begin in any folder, since a variable stands before
-	// it of which only the program knows the value.
+	// Anywhere: the path may begin in any folder, since it follows a variable of unknown value.
 	Anywhere bool
 }
 
-// Places are where configuration is looked for, and what its paths are
-// relative to.
+// Places are the places of configuration, and the bases of relative paths.
 type Places struct {
 	Source string   // the source: absolute, free of symlinks
-	Homes  []string // home directories of the users who work in the source
-	Extra  []string // more of git's configuration files
-	System string   // what stands before /etc; "" outside of tests
+	Homes  []string // home directories of the users of the source
+	Extra  []string // further configuration files of git
+	System string   // prefix of /etc; "" outside of tests
 	Nested []string // folders of the source with a repository of their own
 }
 
-// namer collects what configurations name.
+// namer collects the names in configurations.
 type namer struct {
 	Places
 	list []Named
@@ -39,8 +37,7 @@ type namer struct {
 	have map[Named]bool
 }
 
-// maxConfigs is how many configuration files are read; a source with more
-// counts as unreadable.
+// maxConfigs bounds the configuration files; a source with more counts as unreadable.
 const maxConfigs = 2000
 
 func newNamer(p Places) *namer {
@@ -54,8 +51,8 @@ func (n *namer) add(v Named) {
 	}
 }
 
-// open reads a file once. What is there and can't be read makes all of the
-// source a control path: nothing is known of what it names.
+// open reads a file once. An unreadable file makes all of the source a control path, since its
+// names are unknown.
 func (n *namer) open(file string) []byte {
 	if n.seen[file] {
 		return nil
@@ -76,7 +73,7 @@ func (n *namer) open(file string) []byte {
 	return b
 }
 
-// name adds what word means, read from each base.
+// name adds the paths of word, relative to each base.
 func (n *namer) name(w word, bases []string, v Named) {
 	text, anywhere := w.text, false
 	if i := strings.LastIndexByte(text, unknown); i >= 0 {
@@ -117,7 +114,7 @@ func beforeGlob(s string) (string, bool) {
 	return s[:strings.LastIndexByte(s[:i], '/')+1], true
 }
 
-// absolutes are the absolute paths that a word may mean.
+// absolutes returns the absolute paths that a word may stand for.
 func (n *namer) absolutes(text string, bases []string) (list []string) {
 	if rest, ok := strings.CutPrefix(text, "~"); ok {
 		user, rest, _ := strings.Cut(rest, "/")
@@ -138,8 +135,7 @@ func (n *namer) absolutes(text string, bases []string) (list []string) {
 	return list
 }
 
-// below returns where the absolute path abs lies in the source. A path that
-// leads there through a symlink counts.
+// below returns the path of abs below the source. Paths through a symlink into it count.
 func (n *namer) below(abs string) (string, bool) {
 	if p, ok := relative(n.Source, abs); ok {
 		return p, true
@@ -167,12 +163,11 @@ type word struct {
 // bare reports whether a word is only a name.
 func (w word) bare() bool { return !strings.ContainsAny(w.text, "/"+string(rune(unknown))) }
 
-// unknown stands for what only a shell knows: variables, output of commands.
+// unknown stands for text that only a shell knows: variables, output of commands.
 const unknown = '\x00'
 
-// words takes a value apart as a shell would, and further: what is quoted or
-// substituted within it, options with a value, lists with ':' or ','. It finds
-// too many words rather than too few.
+// words splits a value as a shell would, and further: quoted and substituted parts within it,
+// options with a value, lists with ':' or ','. It returns too many words rather than too few.
 func words(value, home string) []word {
 	s := splitter{home: home}
 	s.command(value, 0)
@@ -184,7 +179,7 @@ type splitter struct {
 	words []word
 }
 
-// Bounds on what one value may hold. What is beyond them is one word.
+// Bounds on the words of one value. The rest is one word.
 const (
 	maxWords   = 10_000
 	maxNesting = 5
@@ -218,7 +213,7 @@ func (s *splitter) command(text string, depth int) {
 			cur.WriteByte(text[i])
 		case c == '$' && quote != '\'' && i+1 < len(text):
 			i += s.variable(&cur, text[i+1:], depth)
-		case c == '%' && i+1 < len(text) && isName(text[i+1]): // %workspace% and its like
+		case c == '%' && i+1 < len(text) && isName(text[i+1]): // %workspace% and similar
 			n := nameLen(text[i+1:])
 			if i+1+n < len(text) && text[i+1+n] == '%' {
 				cur.WriteByte(unknown)
@@ -243,8 +238,8 @@ func (s *splitter) command(text string, depth int) {
 	flush()
 }
 
-// variable puts what stands for "$NAME", "${…}" or "$(…)" into cur, and
-// returns how many bytes after the dollar that is.
+// variable appends the unknown value of "$NAME", "${…}" or "$(…)" to cur, and returns its length
+// after the dollar.
 func (s *splitter) variable(cur *strings.Builder, text string, depth int) int {
 	open, closing := text[0], byte(0)
 	switch open {
@@ -304,7 +299,7 @@ func nameLen(s string) (n int) {
 	return n
 }
 
-// word adds a word and what is in it.
+// word adds a word and the words within it.
 func (s *splitter) word(text string, first bool, depth int) {
 	if strings.ContainsAny(text, " \t\n;|&\"'`") && depth < maxNesting { // it was quoted: a command, or a path with blanks
 		s.words = append(s.words, word{text: text, first: first})

@@ -34,8 +34,8 @@ func Orders(p Places) []Named {
 	}
 	repo, err := Find(p.Source)
 	if err != nil {
-		// Git runs nothing from a repository that it can't read either; of one
-		// whose format only we do not know, the config is read all the same.
+		// Git runs nothing from an unreadable repository. If only the format is unknown here,
+		// the config is read all the same.
 		repo = nil
 		if dir := dirAt(p.Source); dir != "" {
 			repo = &Repo{dir: dir, common: commonDir(dir), top: p.Source}
@@ -55,8 +55,7 @@ func Orders(p Places) []Named {
 	return n.list
 }
 
-// repository reads the configuration in dir, and that of the worktrees and
-// submodules that are kept in it.
+// repository reads the configuration in dir, and that of its worktrees and submodules.
 func (n *namer) repository(dir, top string) {
 	for _, name := range []string{"config", "config.worktree"} {
 		file := filepath.Join(dir, name)
@@ -89,8 +88,8 @@ func (n *namer) repository(dir, top string) {
 	})
 }
 
-// hooks adds what the hooks in dir lead to or name: git runs them, and they
-// run that.
+// hooks adds the targets of the hooks in dir, and the paths that they name: git runs the hooks,
+// and they run those.
 func (n *namer) hooks(dir, top string) {
 	dir = filepath.Join(dir, "hooks")
 	n.leads(dir, "git's folder of hooks is a symlink to it", false)
@@ -107,7 +106,7 @@ func (n *namer) hooks(dir, top string) {
 	}
 }
 
-// leads adds what a symlink leads to, if that lies in the source.
+// leads adds the target of a symlink, if it is in the source.
 func (n *namer) leads(link, why string, exact bool) {
 	for range 40 {
 		to, err := os.Readlink(link)
@@ -121,16 +120,16 @@ func (n *namer) leads(link, why string, exact bool) {
 	}
 }
 
-// maxIncludes is how deep git follows includes.
+// maxIncludes is git's limit on nested includes.
 const maxIncludes = 10
 
-// gitConfig adds what the values of a config file name.
+// gitConfig adds the paths named by the values of a config file.
 func (n *namer) gitConfig(file string, bases []string, own bool, depth int) {
 	conf := n.open(file)
 	c := configReader{rest: conf}
 	for len(c.rest) > 0 {
 		if !c.next() {
-			c.line() // git gives up here; to go on is to find more
+			c.line() // git stops here; continuing finds more
 			continue
 		}
 		n.gitValue(file, c.section, c.key, c.value, bases, own)
@@ -143,8 +142,8 @@ func (n *namer) gitConfig(file string, bases []string, own bool, depth int) {
 	}
 }
 
-// gitValue adds what one value names. own says that it comes from the source's
-// own configuration.
+// gitValue adds the paths named by one value. own says that it comes from the source's own
+// configuration.
 func (n *namer) gitValue(file, section, key, value string, bases []string, own bool) {
 	first, sub, _ := strings.Cut(strings.ReplaceAll(section, "\t", " "), " ")
 	first, _, _ = strings.Cut(first, ".")
@@ -154,7 +153,7 @@ func (n *namer) gitValue(file, section, key, value string, bases []string, own b
 		name = first + "." + sub + "." + key
 	}
 	if first == "url" {
-		value, name = sub, "url."+key // what stands for the start of addresses
+		value, name = sub, "url."+key // the prefix that addresses are rewritten to
 	}
 	kind := kindOf(first, key)
 	if value == "" || kind != isFile && kind != isFolder && plainValue(value) || harmless(first, key) {
@@ -199,26 +198,26 @@ func (n *namer) gitValue(file, section, key, value string, bases []string, own b
 			case w.bare() && kind == isOther && !strings.Contains(w.text, "."):
 				continue
 			case w.bare() && kind == isCommand && !own:
-				v.Exact = true // "npm test" of a user's is not about a folder of that name
+				v.Exact = true // "npm test" of a user does not mean a folder of that name
 			}
 			n.name(w, bases, v)
 		}
 	}
 }
 
-// What a value is.
+// The kind of a value.
 type valueKind int
 
 const (
 	isOther   valueKind = iota
 	isCommand           // of a shell
 	isFile              // one path
-	isFolder            // one path, with all below it
+	isFolder            // one path, with everything below it
 	isURL
 )
 
-// kindOf tells by the name of a variable what its value is. It decides only
-// how a value is taken apart: one that it does not know is searched as well.
+// kindOf returns the kind of a variable's value by its name. It only decides how the value is
+// split: one of an unknown kind is searched as well.
 func kindOf(section, key string) valueKind {
 	has := func(suffixes ...string) bool {
 		for _, s := range suffixes {
@@ -244,8 +243,8 @@ func kindOf(section, key string) valueKind {
 	return isOther
 }
 
-// harmless are the variables whose values are names, refs, patterns or the
-// place of a repository.
+// harmless are the variables with values that are names, refs, patterns or the place of a
+// repository.
 func harmless(section, key string) bool {
 	switch section {
 	case "branch", "color", "column", "advice", "extensions", "safe", "maintenance", "gc":
@@ -265,7 +264,7 @@ func harmless(section, key string) bool {
 	return false
 }
 
-// plainValue reports whether a value is a number, or one of git's words.
+// plainValue reports whether a value is a number, or a keyword of git.
 func plainValue(v string) bool {
 	switch strings.ToLower(v) {
 	case "true", "false", "yes", "no", "on", "off", "auto", "always", "never":

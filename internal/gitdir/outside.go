@@ -10,13 +10,13 @@ import (
 	"github.com/pando-dev/pando/internal/parse"
 )
 
-// IndexJob is the name under which ParseIndexJob is known to package parse.
+// IndexJob is the name of ParseIndexJob in package parse.
 const IndexJob = "git-index"
 
 // Index describes an index to read.
 type Index struct {
 	What    string      // its name in errors
-	Key     cell.Digest // inputs with the same content have the same: see parse.Parser
+	Key     cell.Digest // equal for inputs with equal content: see parse.Parser
 	Size    int64
 	HashLen int // see HashLen
 }

@@ -35,23 +35,22 @@ func Tracked(ctx context.Context, root string, outside *parse.Parser) (*Set, err
 	return r.Tracked(ctx, outside)
 }
 
-// Limits on what is read of a repository. Git's own index of two million files
-// has 250 MB.
+// Limits on the files of a repository. Git's own index of two million files has 250 MB.
 const (
 	maxIndex = 1 << 30
 	maxFile  = 1 << 20
-	inPlace  = 8 << 20 // an index that is larger is parsed by a process of its own
+	inPlace  = 8 << 20 // a larger index is parsed by a process of its own
 )
 
-// Index returns where the index is, which need not exist: Tracked depends on
-// nothing else that changes.
+// Index returns the path of the index, which need not exist. Tracked depends on no other file
+// that changes.
 func (r *Repo) Index() string { return filepath.Join(r.dir, "index") }
 
 // Tracked returns the tracked paths below the folder that r was found for.
 func (r *Repo) Tracked(ctx context.Context, outside *parse.Parser) (*Set, error) {
 	f, st, err := openRegular(r.Index(), maxIndex, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return NewSet(), nil // nothing was ever added
+		return NewSet(), nil // an empty index
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read git's index: %w", err)
@@ -65,9 +64,8 @@ func (r *Repo) Tracked(ctx context.Context, outside *parse.Parser) (*Set, error)
 	return all.below(r.prefix), nil
 }
 
-// Find looks for a ".git" in root and the folders above it, as git
-// does: a ".git" that is no repository is passed over, and the search ends at
-// the border of the file system. It returns nil if there is none.
+// Find looks for a ".git" in root and the folders above it, as git does: it skips a ".git" that
+// is no repository, and stops at the border of the file system. It returns nil if there is none.
 func Find(root string) (*Repo, error) {
 	root, err := filepath.Abs(root)
 	if err == nil {
@@ -118,7 +116,7 @@ func dirAt(top string) string {
 	return dot
 }
 
-// isRepository tells a repository from a folder that is only called ".git".
+// isRepository distinguishes a repository from another folder with its name.
 func isRepository(dir string) bool {
 	if _, err := os.Lstat(filepath.Join(dir, "HEAD")); err != nil {
 		return false
@@ -132,7 +130,7 @@ func isRepository(dir string) bool {
 	return true
 }
 
-// commonDir returns what the worktrees of a repository share.
+// commonDir returns the folder that the worktrees of a repository share.
 func commonDir(dir string) string {
 	b, err := readRegular(filepath.Join(dir, "commondir"), maxFile)
 	if err != nil {
@@ -150,8 +148,8 @@ func openRepository(dir, top, root string) (*Repo, error) {
 	if r.hashLen, err = HashLen(conf); err != nil {
 		return nil, err
 	}
-	// core.worktree belongs to the main work tree. A submodule's names the
-	// folder it was found in; a stale one is ignored.
+	// core.worktree belongs to the main work tree. That of a submodule names the folder it was
+	// found in; a stale one is ignored.
 	if w := configValue(conf, "core.worktree"); w != "" && r.common == r.dir {
 		if w, err := filepath.EvalSymlinks(absFrom(dir, w)); err == nil {
 			r.top = w
@@ -159,7 +157,7 @@ func openRepository(dir, top, root string) (*Repo, error) {
 	}
 	rel, err := filepath.Rel(r.top, root)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-		return nil, nil // the work tree is somewhere else
+		return nil, nil // the work tree is elsewhere
 	}
 	if rel != "." {
 		r.prefix = rel
@@ -189,9 +187,8 @@ func readRegularFlags(path string, limit int64, flags int) ([]byte, error) {
 	return bound.ReadAll(f, path, limit)
 }
 
-// openRegular opens a regular file of at most limit bytes. The file is looked
-// at before it is opened for reading: opening a fifo waits, and opening a
-// device may do things.
+// openRegular opens a regular file of at most limit bytes. It checks the type before opening:
+// opening a fifo blocks, and opening a device may have effects.
 func openRegular(path string, limit int64, flags int) (f *os.File, st unix.Stat_t, err error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 	if err != nil {

@@ -11,12 +11,12 @@ type ignoreRule struct {
 	text     string // the pattern
 	from     *ignoreRules
 	line     int
-	negative bool   // "!": what matches is not ignored
+	negative bool   // "!": a match is not ignored
 	dirOnly  bool   // "…/": only folders match
-	anywhere bool   // no slash inside: the last component is what is matched
-	literal  string // what the path or name begins with
+	anywhere bool   // no slash inside: the last component is matched
+	literal  string // prefix of the path or name
 	glob     ignoreGlob
-	tail     string // what it ends with, a quick test
+	tail     string // suffix, for a quick test
 }
 
 // parseIgnoreRule compiles a pattern. Patterns that can match nothing, empty
@@ -34,8 +34,8 @@ func parseIgnoreRule(s string) (r ignoreRule, ok bool) {
 	if n < 0 {
 		n = len(s)
 	}
-	// Here, as in git, what follows the literal part is a pattern of its own:
-	// the "**" of "a**/b" counts as one at the beginning.
+	// As in git, the part after the literal is a pattern of its own: the "**" of "a**/b" counts
+	// as one at the beginning.
 	if r.anywhere {
 		n = 0
 		if !strings.ContainsAny(s, `*?[\`) {
@@ -52,8 +52,7 @@ func parseIgnoreRule(s string) (r ignoreRule, ok bool) {
 	return r, ok
 }
 
-// match judges a path relative to the folder of the file the rule is in. The
-// caller has seen to dirOnly.
+// match matches a path relative to the folder of the rule's file. The caller checks dirOnly.
 func (r *ignoreRule) match(path, name string, steps *int64) bool {
 	if r.anywhere {
 		path = name
@@ -62,7 +61,7 @@ func (r *ignoreRule) match(path, name string, steps *int64) bool {
 	return ok && r.glob.match(rest, steps)
 }
 
-// An ignoreGlob is a pattern as a list of what must follow each other.
+// An ignoreGlob is a pattern as a list of parts.
 type ignoreGlob []globPart
 
 type globPart struct {
@@ -84,9 +83,9 @@ const (
 
 // match counts its steps: their number is at most that of s times that of g.
 func (g ignoreGlob) match(s string, steps *int64) bool {
-	// Where to go on after a mismatch: behind the last "*" with one more byte
-	// eaten, else behind the last "**/" with one more folder eaten. Earlier
-	// ones need not be tried again: what they could eat the last one can eat.
+	// Where to continue after a mismatch: after the last "*" with one more byte, else after the
+	// last "**/" with one more folder. Earlier ones need no retry: the last one covers the same
+	// text.
 	i, at := 0, 0
 	starPart, starAt := -1, 0
 	dirPart, dirAt := -1, 0
@@ -158,7 +157,7 @@ func compileIgnoreGlob(s string) (g ignoreGlob, ok bool) {
 			}
 			rest := s[end:]
 			part := globPart{kind: globStar}
-			// Two stars mean folders only where they are a whole component.
+			// Two stars mean folders only as a whole component.
 			if end-i >= 2 && (i == 0 || s[i-1] == '/') {
 				switch {
 				case rest == "":
@@ -204,10 +203,9 @@ func oneOfSet(set [4]uint64) globPart {
 	return globPart{kind: globOneOf, set: &set}
 }
 
-// parseBracket reads a bracket expression and returns its bytes and length,
-// which is 0 if it does not end or names an unknown class. A "]" at its
-// beginning, a "-" at either end and a "[:" without ":]" are literal; what ends
-// a range begins no other.
+// parseBracket reads a bracket expression and returns its bytes and length, which is 0 if it
+// does not end or names an unknown class. A "]" at its beginning, a "-" at either end and a "[:"
+// without ":]" are literal; the end of a range begins no other.
 func parseBracket(s string) (set [4]uint64, n int) {
 	add := func(lo, hi byte) {
 		for c := int(lo); c <= int(hi); c++ {
@@ -219,7 +217,7 @@ func parseBracket(s string) (set [4]uint64, n int) {
 	if negative {
 		i++
 	}
-	last := byte(0) // what a range may begin with
+	last := byte(0) // possible start of a range
 	for first := true; ; first = false {
 		if i >= len(s) {
 			return set, 0

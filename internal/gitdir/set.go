@@ -8,24 +8,23 @@ import (
 	"github.com/pando-dev/pando/internal/bound"
 )
 
-// Limits on a Set. Names are kept as they come from an index of version 4, as
-// the difference to the name before, so the memory of a Set is linear in the
-// size of the index and independent of what the names expand to.
+// Limits on a Set. Names are stored as in an index of version 4, as differences to the name
+// before. So the memory of a Set is linear in the size of the index, whatever the length of the
+// names.
 const (
 	maxName = 16 << 10 // of one name; the kernel takes 4096 bytes
 	maxSet  = 64 << 20 // of all names; two million files of a real repository need 40 MB
 )
 
-// A Set is the paths that git tracks below some folder, relative to it, in
-// order of bytes. A submodule is one path, that of its folder. nil means that
-// there is no repository, which differs from one that tracks nothing.
+// A Set is the tracked paths below a folder, relative to it, in order of bytes. A submodule is
+// one path, that of its folder. nil means that there is no repository, unlike an empty Set.
 type Set struct {
-	// names holds for each path the number of bytes shared with the path
-	// before, the number of the others, and these others.
+	// names has for each path the number of bytes shared with the path before, the number of
+	// further bytes, and these.
 	names  []byte
-	starts []int // where in names paths are that share nothing: a search begins there
+	starts []int // positions in names of complete names: a search begins there
 	n      int
-	prefix string // what is not part of the paths: all names begin with it
+	prefix string // not part of the paths: all names begin with it
 }
 
 // NewSet returns the set of paths, which are in order of bytes, each once.
@@ -68,8 +67,8 @@ func (s *Set) Has(path string) bool {
 	return found
 }
 
-// from calls yield with each name that is not before first, until it answers
-// false. What it is given is valid for that call only.
+// from calls yield with each name from first on, until it returns false. The name is valid for
+// that call only.
 func (s *Set) from(first string, yield func(name []byte) bool) {
 	at := sort.Search(len(s.starts), func(i int) bool {
 		_, name, _ := cutName(s.names[s.starts[i]:])
@@ -93,8 +92,7 @@ func (s *Set) from(first string, yield func(name []byte) bool) {
 	}
 }
 
-// below returns the part of s that lies below dir, relative to dir. It is
-// never nil.
+// below returns the part of s below dir, relative to dir. It is never nil.
 func (s *Set) below(dir string) *Set {
 	if dir == "" {
 		return s
@@ -112,18 +110,18 @@ func cutName(b []byte) (shared int, own, rest []byte) {
 	return int(sh), b[:size], b[size:]
 }
 
-// setWriter makes a Set of names in order.
+// setWriter makes a Set from sorted names.
 type setWriter struct {
 	s     Set
 	last  []byte
-	since int // bytes written since the last name that shares nothing
+	since int // bytes written since the last complete name
 	limit int64
 }
 
 // add appends name, which has shared bytes in common with the last one.
 func (w *setWriter) add(name []byte, shared int) error {
-	// A name is written in full once the differences before it have as many
-	// bytes: all of names is then no more than twice the differences.
+	// A name is written completely once the differences before it have as many bytes: names is
+	// then at most twice as long as the differences.
 	full := w.s.n == 0 || w.since >= max(len(name), 512)
 	if full {
 		shared = 0
@@ -146,7 +144,7 @@ func (w *setWriter) add(name []byte, shared int) error {
 
 func (w *setWriter) set() *Set { return &w.s }
 
-// decodeSet checks and takes over the names of a Set that another process made.
+// decodeSet checks and adopts the names of a Set from another process.
 func decodeSet(names []byte) (*Set, error) {
 	s := &Set{names: names}
 	last := 0 // length of the name before

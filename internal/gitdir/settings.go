@@ -11,25 +11,25 @@ import (
 	"unicode/utf8"
 )
 
-// Settings is what of a user's git configuration a cell gets.
+// Settings is the part of a user's git configuration for a cell.
 type Settings struct {
 	Config     []byte // ~/.gitconfig of the cell
 	Ignore     []byte // ~/.config/git/ignore; nil: none
 	Attributes []byte // ~/.config/git/attributes; nil: none
-	Signs      bool   // the user signs commits or tags, and the cell does not
+	Signs      bool   // the user signs commits or tags, which the cell does not
 }
 
-// CellSettings returns what git in a cell is told of the configuration of the user with
-// that home directory. With home "" it is only what makes copied files clean.
+// CellSettings returns the configuration of git in a cell, from that of the user with that
+// home directory. With home "" it only makes copied files appear unchanged.
 //
-// Variables are taken by name (see shared), and values by what they can hold: no address,
-// no path, no program but those of filters, and nothing for which secret answers true.
-// Includes are not followed, and nothing is executed. The user's ignore rules and
-// attributes are files of the cell, wherever the user has them.
+// Variables are selected by name (see shared), and values by their form: no address, no
+// path, no program but those of filters, and none for which secret is true. Includes are
+// not followed, and nothing is executed. The user's ignore rules and attributes become
+// files of the cell, wherever the user has them.
 //
-// In the cell, files are told by their size and time: they are copies, whose inodes and
-// times of change are not those of git's index (core.checkStat and core.trustctime of
-// git-config(1)). Each folder is safe there: the cell isolates what git starts.
+// In the cell, git compares files by size and time: they are copies, with other inodes and
+// change times than in git's index (core.checkStat and core.trustctime of git-config(1)).
+// Each folder is safe there: the cell isolates the programs that git starts.
 func CellSettings(home string, secret func([]byte) bool) Settings {
 	return cellSettings("/etc/gitconfig", home, secret)
 }
@@ -52,12 +52,12 @@ func cellSettings(system, home string, secret func([]byte) bool) Settings {
 	return s
 }
 
-// settings are collected from one config file after the other, as git reads them.
+// settings are collected from the config files, in git's order.
 type settings struct {
 	home               string
 	secret             func([]byte) bool
 	out                []byte
-	section            string // that out is in
+	section            string // current section of out
 	ignore, attributes string // paths
 	signs              map[string]bool
 }
@@ -101,8 +101,8 @@ func (w *settings) add(conf []byte) {
 // maxSettings bounds the config of a cell's home, in bytes.
 const maxSettings = 64 << 10
 
-// homePath is a path of a user's config: "~/" is the home, and a relative path is taken
-// from there, where git would take it from its working directory.
+// homePath is a path in a user's config: "~/" is the home. A relative path is resolved there,
+// too, where git would use its working directory.
 func homePath(home, value string) string {
 	if value == "" {
 		return ""
@@ -110,8 +110,8 @@ func homePath(home, value string) string {
 	return absFrom(home, strings.TrimPrefix(value, "~/"))
 }
 
-// sharedFile reads ignore rules or attributes; nil where there are none, or nothing that
-// can be given away.
+// sharedFile reads ignore rules or attributes; nil where there are none, or none that may be
+// shared.
 func sharedFile(path string, secret func([]byte) bool) []byte {
 	if path == "" {
 		return nil
@@ -131,22 +131,22 @@ func truthy(v string) bool {
 	return true
 }
 
-// What the value of a variable may be.
+// The kinds of values of shared variables.
 type sharing int
 
 const (
-	isWord    sharing = iota + 1 // words, numbers, signs of formats: no "/" and no "~"
-	isText                       // what people read: names, addresses of mail, formats of output
+	isWord    sharing = iota + 1 // words, numbers, format characters: no "/" and no "~"
+	isText                       // text for people: names, mail addresses, output formats
 	isRef                        // a name with slashes
-	isGit                        // an alias that is a command of git's
+	isGit                        // an alias that is a git command
 	isProgram                    // runs in the cell
 )
 
-// shared is the list of variables that cells get, with what each may hold. "SECTION.*"
-// is every variable of a section without a subsection; "SECTION.?.KEY" has one.
+// shared lists the variables for cells, with the kind of their values. "SECTION.*" is every
+// variable of a section without a subsection; "SECTION.?.KEY" has one.
 //
-// Variables that name programs, files, addresses, keys or credentials are not in it; nor
-// are those that describe one repository.
+// Variables that name programs, files, addresses, keys or credentials are not in it; nor are
+// those that describe one repository.
 var shared = sync.OnceValue(func() map[string]sharing {
 	all := map[string]sharing{}
 	for kind, names := range map[sharing]string{
@@ -181,7 +181,7 @@ var shared = sync.OnceValue(func() map[string]sharing {
 	return all
 })
 
-// shares reports whether a variable with that value is one that cells get.
+// shares reports whether a variable with that value is for cells.
 func shares(section, sub, key, value string) bool {
 	kind := shared()[section+"."+key]
 	switch {

@@ -137,7 +137,7 @@ init.defaultbranch=work/x
 		t.Errorf("a device is read: %s, ignore %q", s.Config, s.Ignore)
 	}
 
-	// Of nobody.
+	// Of no user.
 	if s = cellSettings("", "", noSecret); configValue(s.Config, "core.checkstat") != "minimal" || strings.Contains(string(s.Config), "user") || s.Ignore != nil {
 		t.Errorf("of nobody: %s, ignore %q", s.Config, s.Ignore)
 	}

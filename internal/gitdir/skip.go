@@ -19,12 +19,12 @@ const (
 	indexSkipWorktree = 0x4000 // of the second two
 )
 
-// A Repo is where git keeps the state of one work tree.
+// A Repo is the repository of one work tree.
 type Repo struct {
-	dir     string // holds HEAD and index
-	common  string // holds config and info/exclude; dir, except in linked worktrees
+	dir     string // has HEAD and index
+	common  string // has config and info/exclude; dir, except in linked worktrees
 	top     string // the work tree
-	prefix  string // where the folder asked for lies in it; "" is the top
+	prefix  string // the requested folder in it; "" is the top
 	hashLen int
 }
 
@@ -100,11 +100,11 @@ func (r *Repo) SkipWorktree(from io.Reader, size int64, w io.Writer, paths []str
 	return out.end()
 }
 
-// pathCursor tells whether names, which come in order of bytes, are given paths
-// or below one. All names together cost one walk over the paths.
+// pathCursor decides whether sorted names are given paths or below one. All names together cost
+// one walk over the paths.
 type pathCursor struct {
 	rest   []string // sorted: each path, and each with a slash
-	folder string   // the last that was passed, with its slash
+	folder string   // the last one passed, with its slash
 }
 
 func newPathCursor(prefix string, paths []string) *pathCursor {
@@ -144,7 +144,7 @@ func newIndexWriter(w io.Writer, hashLen int) *indexWriter {
 	return &indexWriter{bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), w, sum}
 }
 
-// keep takes over the extension with that head, if it stays true.
+// keep copies the extension with that head, if it stays valid.
 func (o *indexWriter) keep(head []byte, size int64, from io.Reader) (bool, error) {
 	switch string(head[:4]) {
 	case "TREE", "REUC":

@@ -34,8 +34,7 @@ func readIndex(b []byte, hashLen int) (*Set, error) {
 	return ReadIndex(bytes.NewReader(b), int64(len(b)), hashLen)
 }
 
-// bombIndex makes an index of version 4 with entries whose names differ in
-// their last bytes, and are otherwise long.
+// bombIndex makes an index of version 4 with long names that differ in their last bytes.
 func bombIndex(entries, name int) []byte {
 	b := binary.BigEndian.AppendUint32([]byte("DIRC"), 4)
 	b = binary.BigEndian.AppendUint32(b, uint32(entries))
