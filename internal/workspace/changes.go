@@ -4,9 +4,8 @@ import (
 	"github.com/pando-dev/pando/internal/gitdir"
 )
 
-// A Change is one path that differs between two trees. Old is nil for a path
-// that is new, New for one that is gone. A folder that is new or gone is
-// reported, and so is everything below it.
+// A Change is one path that differs between two trees. Old is nil for a new path, New for a
+// removed one. A new or removed folder is reported, and so is everything below it.
 type Change struct {
 	Path     string
 	Old, New *Entry
@@ -41,8 +40,7 @@ func (c *Change) Git() bool {
 	return !c.Meta() || (c.Old.Type == File && (c.Old.Mode^c.New.Mode)&0o100 != 0)
 }
 
-// Git returns e if git can hold it, a file or symlink of a name that it takes,
-// else nil. e may be nil.
+// Git returns e if git can hold it, a file or symlink with a valid name, else nil. e may be nil.
 func (e *Entry) Git() *Entry {
 	if e != nil && (e.Type == File || e.Type == Symlink) && gitTakes(e.Name, e.Type) {
 		return e
@@ -50,8 +48,8 @@ func (e *Entry) Git() *Entry {
 	return nil
 }
 
-// Changes lists what differs from a to b, in order of paths. Its cost is that
-// of the directories that differ.
+// Changes lists the differences from a to b, in order of paths. Its cost is that of the
+// directories that differ.
 func Changes(a, b *Tree) ([]Change, error) {
 	var out []Change
 	if a.Root.Mode != b.Root.Mode || a.Root.MTime != b.Root.MTime {
@@ -157,8 +155,8 @@ func (e *Entry) same(o *Entry) bool {
 	return true
 }
 
-// Taken returns base with the given paths as they are in after: what a source
-// is once these were applied to it.
+// Taken returns base with the given paths as in after: the state of a source after these were
+// applied.
 func Taken(base, after *Tree, lists ...[]string) (*Tree, error) {
 	ed := base.Edit()
 	group := map[string]string{} // of names of one file: the first
@@ -185,7 +183,7 @@ func take(ed *Editor, after *Tree, path string) error {
 	if err != nil {
 		return ed.Remove(path)
 	}
-	for i, c := range path { // folders on the way that are new
+	for i, c := range path { // new folders on the path
 		if c != '/' {
 			continue
 		}

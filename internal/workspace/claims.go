@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Claims adds up what the files below dir say their sizes are, holes included,
-// in bytes: so much has to be read to digest them. A file with several names
-// counts once.
+// Claims adds up the sizes of the files below dir, holes included, in bytes: the amount to read
+// for a digest. A file with several names counts once.
 func Claims(ctx context.Context, dir string) (int64, error) {
 	root, err := OpenRoot(dir)
 	if err != nil {
@@ -27,7 +26,7 @@ func Claims(ctx context.Context, dir string) (int64, error) {
 		if s.Nlink > 1 {
 			seen[LinkKey(s)] = true
 		}
-		if sum += s.Size; sum < 0 { // beyond what can be counted
+		if sum += s.Size; sum < 0 { // beyond the range of int64
 			return math.MaxInt64, err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// CopyOptions says what CopyTree takes along.
+// CopyOptions configure CopyTree.
 type CopyOptions struct {
 	XAttr   func(name string) bool // attributes to keep; nil: KeptXAttr
 	Devices bool                   // copy device nodes (whiteouts of a layer)
@@ -115,7 +115,7 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 		return err
 	}
 	dirs = append([]dirMeta{{&top, xs}}, dirs...)
-	for i := len(dirs) - 1; i >= 0; i-- { // children first: making them changed the times
+	for i := len(dirs) - 1; i >= 0; i-- { // children first: creating them changed the times
 		d := dirs[i]
 		err := out.At(d.f.Path, func(at string) error {
 			if err := Own(at, d.f.UID, d.f.GID); err != nil {
@@ -156,7 +156,7 @@ func copySpecial(root *linux.Dir, f *Found, at string) error {
 		if err := Own(at, f.UID, f.GID); err != nil {
 			return err
 		}
-		if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask took bits
+		if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask removed bits
 			return &os.PathError{Op: "chmod", Path: at, Err: err}
 		}
 		return setTimes(at, f.Stat.MTime)
@@ -222,9 +222,8 @@ func copyFile(in *os.File, at string, f *Found, accept func(string) bool) error 
 	return setTimesFD(int(out.Fd()), f.Stat.MTime)
 }
 
-// Own gives what lies at a path, whatever it is, an owner, where that is
-// possible: a user who is not root owns all of a workspace. It takes setuid and
-// setgid away.
+// Own sets the owner of the file at a path, where possible: without root, the user owns all of a
+// workspace. It removes setuid and setgid.
 func Own(at string, uid, gid uint32) error {
 	if uid|gid == 0 || os.Geteuid() != 0 {
 		return nil
@@ -316,9 +315,8 @@ func ListLayers(root, prefix string) ([]string, error) {
 	return out, err
 }
 
-// DiskUse adds up the space below dir, in bytes; a file with several names
-// counts once. What is mounted below dir does not count: it lies somewhere else,
-// as a volume does in its file.
+// DiskUse adds up the space below dir, in bytes; a file with several names counts once. Mounts
+// below dir do not count, since they are stored elsewhere.
 func DiskUse(dir string) (int64, error) {
 	var sum int64
 	var top unix.Stat_t
@@ -328,12 +326,12 @@ func DiskUse(dir string) (int64, error) {
 	sum = top.Blocks * 512
 	root, err := linux.OpenDir(dir, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
-		return sum, nil // a file, or what can't be looked into
+		return sum, nil // a file, or unreadable
 	}
 	defer root.Close()
 	seen := map[string]bool{}
 	err = WalkAll(context.Background(), root, func(_ string, found []Found, err error) (map[string]bool, error) {
-		skip := map[string]bool{} // err: not readable, or gone; what can be counted is
+		skip := map[string]bool{} // err: unreadable, or removed; the rest is counted
 		for i := range found {
 			s := &found[i].Stat
 			if s.Dev != uint64(top.Dev) {

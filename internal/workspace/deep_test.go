@@ -133,8 +133,8 @@ func TestX08DeepTree(t *testing.T) {
 	}
 }
 
-// A tree whose paths have more bytes in all than fit into memory is refused with
-// an error, never taken for empty, and is removed as any other.
+// A tree with more bytes of paths than fit into memory is refused with an error, never taken for
+// empty, and can be removed.
 func TestX08TreeTooDeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "src")
 	deepTree(t, dir, 12000, 12000)

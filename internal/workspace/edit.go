@@ -8,25 +8,23 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// An Editor makes a new tree out of an old one. Its cost is that of the
-// directories it touches, whatever the size of the tree. Not safe for
-// concurrent use.
+// An Editor makes a new tree from an old one. Its cost is that of the directories that it
+// changes, whatever the size of the tree. Not safe for concurrent use.
 type Editor struct {
 	objs  Objects
 	root  *node
 	links map[string]string // path → group: first path of an old group, or "\x00" and a key of LinkKey
 	dead  bool
 
-	// trail holds the nodes on the way to the path that was looked up last. The
-	// next one, most often beside it, is looked up from where the two part: else
-	// each lookup would cost the depth of the tree.
+	// trail holds the nodes on the path of the latest lookup. The next path, most often near it,
+	// is looked up from where the two part: else each lookup would cost the depth of the tree.
 	trail []step
 	last  string
 }
 
 // step is one node of a trail.
 type step struct {
-	end     int // of its path, in the last path
+	end     int // end of its path, in the latest path
 	n       *node
 	touched bool // and so are those before it
 }
@@ -107,7 +105,7 @@ func (ed *Editor) at(path string, touch bool) (*node, error) {
 	return n, nil
 }
 
-// shared returns how many steps of the trail lead to path, too.
+// shared returns the number of steps of the trail that path shares.
 func (ed *Editor) shared(path string) int {
 	same, most := 0, min(len(path), len(ed.last))
 	for same < most && path[same] == ed.last[same] {
@@ -122,8 +120,8 @@ func (ed *Editor) shared(path string) int {
 	return k
 }
 
-// Lookup returns the entry at path as edited so far; ok is false when there
-// is none. A folder's digests are those before the edit.
+// Lookup returns the entry at path as edited so far; ok is false when there is none. A folder's
+// digests are those before the edit.
 func (ed *Editor) Lookup(path string) (e Entry, ok bool, err error) {
 	n, err := ed.at(path, false)
 	if n == nil || err != nil {
@@ -132,9 +130,8 @@ func (ed *Editor) Lookup(path string) (e Entry, ok bool, err error) {
 	return n.self, true, nil
 }
 
-// Put sets the entry at path, whose parent must be a folder. What was there
-// is replaced; when both are folders the children stay. e.Name and a folder's
-// digests are ignored.
+// Put sets the entry at path, and replaces an earlier one. The parent must be a folder. If both
+// entries are folders the children stay. e.Name and a folder's digests are ignored.
 func (ed *Editor) Put(path string, e Entry) error {
 	if path == "" {
 		if e.Type != Folder {
@@ -175,8 +172,7 @@ func (ed *Editor) Put(path string, e Entry) error {
 	return nil
 }
 
-// Remove takes the entry at path away, with all below it. It is no error if
-// there is none.
+// Remove removes the entry at path, with everything below it. A missing entry is no error.
 func (ed *Editor) Remove(path string) error {
 	dir, name := split(path)
 	n, err := ed.at(path, false)
@@ -209,7 +205,7 @@ func (ed *Editor) Clear(path string) error {
 	return nil
 }
 
-// Graft makes the folder at path have the children that from has at fromPath.
+// Graft gives the folder at path the children of fromPath in from.
 func (ed *Editor) Graft(path string, from *Tree, fromPath string) error {
 	src, err := from.Lookup(fromPath)
 	if err != nil {
@@ -238,8 +234,8 @@ func (ed *Editor) Graft(path string, from *Tree, fromPath string) error {
 	return nil
 }
 
-// Link says that the file at path is one of those that share key (device and
-// inode, say). Files that share a key when the edit is committed are one group.
+// Link adds the file at path to those that share key (such as device and inode). Files with a
+// common key at the commit are one group.
 func (ed *Editor) Link(path, key string) { ed.links[path] = "\x00" + key }
 
 func (ed *Editor) unlink(path string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Encode writes what a Tree is besides its directory objects.
+// Encode encodes the parts of a Tree that are not directory objects.
 func (t *Tree) Encode() []byte {
 	b := []byte("pando tree 1\n")
 	b = t.Root.append(b)
@@ -21,7 +21,7 @@ func (t *Tree) Encode() []byte {
 	return b
 }
 
-// DecodeTree reads what Encode wrote.
+// DecodeTree decodes the result of Encode.
 func DecodeTree(b []byte, objs Objects) (*Tree, error) {
 	rest, ok := strings.CutPrefix(string(b), "pando tree 1\n")
 	if !ok {

@@ -29,14 +29,14 @@ func EntryOf(f *Found) Entry {
 // fdPath names an open descriptor for calls that want a path.
 func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// overlayXAttr reports whether name belongs to overlayfs, whose marks mean
-// something when a tree becomes a layer.
+// overlayXAttr reports whether name belongs to overlayfs: such marks would take effect when a
+// tree becomes a layer.
 func overlayXAttr(name string) bool {
 	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
 }
 
-// KeptXAttr reports whether an attribute is part of a workspace: the user's
-// own, and file capabilities are not.
+// KeptXAttr reports whether an attribute is part of a workspace: user attributes are, file
+// capabilities are not.
 func KeptXAttr(name string) bool {
 	return strings.HasPrefix(name, "user.") && !overlayXAttr(name)
 }
@@ -125,8 +125,8 @@ func Walk(ctx context.Context, dir string, objs Objects) (*Tree, error) {
 	return WalkKnown(ctx, dir, objs, func(string, Stat) (Entry, bool) { return Entry{}, false })
 }
 
-// WalkKnown is Walk, with known telling the entries of files and folders that
-// need not be read because they are in a version that was read before.
+// WalkKnown is Walk, with known returning the entries of files and folders that need not be read
+// because a read version has them.
 func WalkKnown(ctx context.Context, dir string, objs Objects, known func(path string, st Stat) (Entry, bool)) (*Tree, error) {
 	root, err := OpenRoot(dir)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A Finder is Lookup for whoever asks for most paths of a tree: it reads each
-// directory once, and holds all that it has read. Safe for concurrent use.
+// A Finder is Lookup for callers that look up most paths of a tree: it reads each directory
+// once, and keeps it. Safe for concurrent use.
 type Finder struct {
 	t *Tree
 

@@ -19,22 +19,22 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-// ImportRequest says what to bring into a base.
+// ImportRequest configures an import.
 type ImportRequest struct {
 	Source   string // directory, absolute
 	With     secret.With
-	Mask     bool // secrets that git tracks stay outside, too
+	Mask     bool // also leave out secrets that git tracks
 	Provider Provider
 	Objects  Objects
-	// Prev is what an earlier import of the same source left; nil for none.
-	// Its layers must still be there, and Mask and With be the same.
+	// Prev is the result of an earlier import of the same source; nil for none. Its layers must
+	// still exist, and Mask and With be the same.
 	Prev *Imported
-	// Parser parses what is large; with nil, a large index of git is not read.
+	// Parser parses large inputs; with nil, a large index of git is not read.
 	Parser   *parse.Parser
 	Progress func(files, bytes int64)
 }
 
-// Imported is a base and what it was made from.
+// Imported is a base with its origin.
 type Imported struct {
 	State       State
 	Tree        *Tree
@@ -43,36 +43,36 @@ type Imported struct {
 	Notes       []string
 	Files       int
 	Bytes       int64
-	Copied      int // files that were read this time
+	Copied      int // files that were read by this import
 	Index       *Index
 }
 
-// LeftOut is one path that did not come into the base as it is, or should not
-// have.
+// LeftOut is one path that is not, or only partly, in the base, or is in it although it is a
+// secret.
 type LeftOut struct {
 	Path   string   `json:"path"`
 	Kind   string   `json:"kind"` // see below
 	Why    string   `json:"why"`
-	Fields []string `json:"fields,omitempty"` // Fields: what was taken out of the file
-	Fix    string   `json:"fix,omitempty"`    // Outside: the flag that lets it in
-	// Masked: git tracks the path, and it is here because the policy masks what
-	// git tracks. History: the base has git's objects, and so what was committed.
+	Fields []string `json:"fields,omitempty"` // Fields: what was removed from the file
+	Fix    string   `json:"fix,omitempty"`    // Outside: the flag that imports its target
+	// Masked: git tracks the path, and it is listed because the policy masks tracked secrets.
+	// History: the base has git's objects, and so the committed versions.
 	Masked  bool `json:"masked,omitempty"`
 	History bool `json:"history,omitempty"`
 }
 
 // The kinds of LeftOut.
 const (
-	Secret     = "secret"     // the path stayed outside; it is reserved
-	Fields     = "fields"     // the file came in without some fields
+	Secret     = "secret"     // the path was left out; it is reserved
+	Fields     = "fields"     // the file was imported without some fields
 	Special    = "special"    // sockets and devices have no place in a workspace
 	Unreadable = "unreadable" // the caller may not read it
-	Tracked    = "tracked"    // a secret came in as it is, because git tracks it
-	Outside    = "outside"    // the path came in; what it leads to lies outside the source
+	Tracked    = "tracked"    // a secret was imported, because git tracks it
+	Outside    = "outside"    // the path was imported; its target is outside the source
 )
 
-// Reserved reports whether the path itself stayed outside, so that a cell that
-// makes it anew makes something else.
+// Reserved reports whether the path itself was left out, so that a cell that creates it makes a
+// new file.
 func (l LeftOut) Reserved() bool {
 	switch l.Kind {
 	case Secret, Special, Unreadable:
@@ -81,11 +81,11 @@ func (l LeftOut) Reserved() bool {
 	return false
 }
 
-// maxDelta is how many layers a base may have before a source is imported
-// anew: every layer costs a little at each mount and look-up.
+// maxDelta bounds the layers of a base; beyond, a source is imported anew: every layer adds a
+// cost to each mount and look-up.
 const maxDelta = 8
 
-// importOnce is Import for one look at the source, and returns what that missed.
+// importOnce is one pass of Import, and returns what it missed.
 func importOnce(ctx context.Context, req ImportRequest) (*Imported, *missed, error) {
 	src, top, err := openSource(req.Source)
 	if err != nil {
@@ -107,7 +107,7 @@ func importOnce(ctx context.Context, req ImportRequest) (*Imported, *missed, err
 	return out, &src.missed, err
 }
 
-// importer is one import under way.
+// importer is the state of one import.
 type importer struct {
 	ctx     context.Context
 	req     ImportRequest
@@ -115,10 +115,10 @@ type importer struct {
 	top     Found
 	repo    *gitdir.Repo // nil: the source is in no work tree
 	tracked *gitdir.Set
-	taken   int64       // when the look at the source began
+	taken   int64       // when the pass began
 	noClone atomic.Bool // the file system can't share content
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	leftOut []LeftOut
 	notes   []string
 	index   *Found // git's index, which is copied last
@@ -127,7 +127,7 @@ type importer struct {
 	copied  int64
 }
 
-// leave records that a path stays outside, or loses fields.
+// leave records that a path is left out, or loses fields.
 func (im *importer) leave(path, kind, why string, fields ...string) {
 	im.leaveOut(LeftOut{Path: path, Kind: kind, Why: why, Fields: fields})
 }
@@ -186,7 +186,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 					return nil, err
 				}
 				e := EntryOf(f)
-				var err error // of this walker: others run beside it
+				var err error // of this walker: others run concurrently
 				if e.XAttrs, err = im.folder(f); err != nil {
 					if os.IsPermission(err) {
 						im.leave(f.Path, Unreadable, "not readable")
@@ -229,7 +229,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 		return nil, full(err)
 	}
 	made := map[string]Entry{} // of first names
-	err = im.settleLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
+	err = im.decideLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
 		e, ok, err := im.copyOne(f, d, to)
 		if ok {
 			mu.Lock()
@@ -329,7 +329,7 @@ func (im *importer) finish(ctx context.Context, w Writer, to *linux.Dir, t *Tree
 	return out, nil
 }
 
-// full says what a failure to write means to the person who waits.
+// full explains a failure to write, such as a full disk.
 func full(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return cell.Errorf(cell.Unavailable, "workspace.Import", "free some space (`pando gc` shows what pando can free), then try again",

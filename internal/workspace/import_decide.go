@@ -37,7 +37,7 @@ func (im *importer) decide(f *Found) secret.Decision {
 	d := im.judge(f, im.tracked.Has(f.Path))
 	if d.Tracked && d.Action == secret.LeaveOut {
 		if f.Type() != Symlink {
-			im.hold(f, d, d.Why)
+			im.listSecret(f, d, d.Why)
 		}
 		d.Action = secret.Keep
 	}
@@ -47,7 +47,7 @@ func (im *importer) decide(f *Found) secret.Decision {
 	return d
 }
 
-// judge is what the names of a path and the policy say of it.
+// judge is the decision on a path by its names and the policy.
 func (im *importer) judge(f *Found, tracked bool) secret.Decision {
 	d := secret.Decide(f.Path, f.Type() == Folder, tracked, im.req.With)
 	if im.req.Mask {
@@ -56,9 +56,8 @@ func (im *importer) judge(f *Found, tracked bool) secret.Decision {
 	return d
 }
 
-// hold lists a secret, and reports whether it comes in nevertheless: git tracks
-// the file.
-func (im *importer) hold(f *Found, d secret.Decision, why string, fields ...string) (in bool) {
+// listSecret lists a secret, and reports whether it is imported nevertheless: git tracks the file.
+func (im *importer) listSecret(f *Found, d secret.Decision, why string, fields ...string) (in bool) {
 	if !d.Tracked {
 		im.leaveSecret(f, d, why)
 		return false
@@ -67,7 +66,7 @@ func (im *importer) hold(f *Found, d secret.Decision, why string, fields ...stri
 	return true
 }
 
-// leaveSecret lists a path that stays outside, or of which fields do.
+// leaveSecret lists a path that is left out, or has fields that are.
 func (im *importer) leaveSecret(f *Found, d secret.Decision, why string, fields ...string) {
 	l := LeftOut{Path: f.Path, Kind: leftKind(f), Why: why, Fields: fields}
 	if len(fields) > 0 {

@@ -14,16 +14,16 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-// maxScrub is the largest file that is searched for credential fields; such
-// files are a few lines long. In bytes.
+// maxScrub bounds files that are searched for credential fields, in bytes; such files are a few
+// lines long.
 const maxScrub = 4 << 20
 
 const tooLarge = "too large to be searched for credentials"
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// copyOne copies a file, symlink or fifo of the source into dir. ok is false
-// when it stays outside; that has been recorded then.
+// copyOne copies a file, symlink or fifo of the source into dir. ok is false when it is left
+// out, which is then recorded.
 func (im *importer) copyOne(f *Found, d secret.Decision, dir *linux.Dir) (e Entry, ok bool, err error) {
 	err = dir.At(f.Path, func(at string) (err error) {
 		e, ok, err = im.copyTo(f, d, at)
@@ -48,7 +48,7 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 		if err := unix.Mkfifo(at, f.Stat.Mode&0o7777); err != nil {
 			return e, false, &os.PathError{Op: "mkfifo", Path: at, Err: err}
 		}
-		if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask took bits
+		if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask removed bits
 			return e, false, &os.PathError{Op: "chmod", Path: at, Err: err}
 		}
 		return e, true, setTimes(at, f.Stat.MTime)
@@ -76,7 +76,7 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 		return e, false, err
 	}
 	if d.Tracked && d.Action == secret.Scrub && f.Stat.Size > maxScrub {
-		im.hold(f, d, tooLarge)
+		im.listSecret(f, d, tooLarge)
 		d.Action = secret.Keep
 	}
 	if im.isIndex(f) {
@@ -98,7 +98,7 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 			return drop(err)
 		}
 		if scan != nil {
-			if found := scan.Findings(); len(found) > 0 && !im.hold(f, d, found[0].Why()) {
+			if found := scan.Findings(); len(found) > 0 && !im.listSecret(f, d, found[0].Why()) {
 				return drop(nil)
 			}
 		}
@@ -111,15 +111,15 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 			return drop(err)
 		}
 	}
-	e.Mode &^= unix.S_ISUID | unix.S_ISGID // nothing in a workspace runs as somebody else
+	e.Mode &^= unix.S_ISUID | unix.S_ISGID // no program of a workspace runs with another user's rights
 	if err := unix.Fchmod(out, e.Mode); err != nil {
 		return drop(err)
 	}
 	return e, true, setTimesFD(out, e.MTime)
 }
 
-// share makes out have the content of in, without copying it, where the file
-// system can. Where it can't, it isn't asked again.
+// share makes out share the content of in, where the file system can. After a failure it does
+// not try again.
 func (im *importer) share(in, out int) bool {
 	if im.noClone.Load() {
 		return false
@@ -131,13 +131,12 @@ func (im *importer) share(in, out int) bool {
 	return err == nil
 }
 
-// copyContent copies in to out, and completes e with what was really copied:
-// a file that grows meanwhile is taken as it was read, and read again at the
-// next import.
+// copyContent copies in to out, and completes e with what was copied: a file that grows
+// meanwhile is taken as read, and read again at the next import.
 func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Scanner) error {
 	shared := f.Stat.Size > 0 && im.share(in, out)
 	from := in
-	if shared { // what was shared is what counts, even if the source changes now
+	if shared { // the shared content counts, even if the source changes now
 		fd, err := unix.Open(fdPath(out), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -146,7 +145,7 @@ func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Sc
 		from = fd
 	}
 	sum := NewSum(sha256.New())
-	var end int64 // where the last that was written ends
+	var end int64 // end of the last write
 	n, err := readParts(from, f.Path, func(off int64, b []byte) error {
 		sum.Write(b)
 		if scan != nil {
@@ -161,7 +160,7 @@ func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Sc
 		}
 		return nil
 	}, func(_, n int64) error {
-		if scan != nil { // what lies around a hole is not one text
+		if scan != nil { // text around a hole is not contiguous
 			scan.Write(zeros[:min(n, 64<<10)])
 		}
 		return sum.Zeros(im.ctx, n)
@@ -179,12 +178,12 @@ func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Sc
 	im.copied++
 	im.mu.Unlock()
 	if n != f.Stat.Size {
-		f.Stat.CTime = 0 // never equal: looked at again next time
+		f.Stat.CTime = 0 // never equal: checked again next time
 	}
 	return nil
 }
 
-// hole reports whether a block is better left out: large and all zeros.
+// hole reports whether a block should become a hole: large and all zeros.
 func hole(b []byte) bool { return len(b) >= 64<<10 && allZero(b) }
 
 func writeAll(fd int, b []byte, off int64) error {
@@ -205,8 +204,7 @@ func allZero(b []byte) bool {
 	return b[0] == 0 && bytes.Equal(b[:len(b)-1], b[1:])
 }
 
-// scrub copies a small configuration file, without its credential fields if
-// that is decided.
+// scrub copies a small configuration file, without its credential fields if so decided.
 func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (keep bool, err error) {
 	b := make([]byte, 0, min(f.Stat.Size, maxScrub)+512)
 	for len(b) <= maxScrub {
@@ -234,11 +232,11 @@ func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (k
 		without, fields, ok := secret.ScrubFields(f.Path, b)
 		switch {
 		case !ok:
-			if !im.hold(f, d, "may hold credentials and could not be read") {
+			if !im.listSecret(f, d, "may hold credentials and could not be read") {
 				return false, nil
 			}
 		case len(fields) > 0 && d.Tracked:
-			im.hold(f, d, "credential fields", fields...)
+			im.listSecret(f, d, "credential fields", fields...)
 		case len(fields) > 0:
 			im.leaveSecret(f, d, "credential fields", fields...)
 			b = without
@@ -254,8 +252,7 @@ func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (k
 	return true, nil
 }
 
-// folder looks whether a folder of the source can be read, and reads its
-// attributes.
+// folder checks that a folder of the source can be read, and reads its attributes.
 func (im *importer) folder(f *Found) ([]XAttr, error) {
 	root, rel := im.src.at(f.Path)
 	fd, err := openToRead(root, rel, true)
@@ -263,7 +260,7 @@ func (im *importer) folder(f *Found) ([]XAttr, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if f.Stat.Mode&0o111 != 0o111 && os.Geteuid() != 0 { // names alone can be read
+	if f.Stat.Mode&0o111 != 0o111 && os.Geteuid() != 0 { // only names can be read
 		if err := unix.Faccessat2(fd, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS); err != nil {
 			return nil, &os.PathError{Op: "enter", Path: f.Path, Err: err}
 		}

@@ -12,16 +12,15 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// A sourceTree is a source as import sees it: a directory, and in the place of
-// a ".git" file the repository that it points to, as an ordinary ".git". The
-// two folders of a linked worktree's repository are one there: what it has of
-// its own, and of the rest what every worktree uses. Nothing else of the
-// repository outside the source is looked at.
+// A sourceTree is the source of an import: a directory, with the repository that a ".git" file
+// points to in place of the file, as an ordinary ".git". For a linked worktree it merges the two
+// folders of its repository: its own files, and the shared ones. Nothing else of a repository
+// outside the source is read.
 type sourceTree struct {
 	root        *linux.Dir
-	linked      *gitdir.Linked // nil when ".git" is what it is
+	linked      *gitdir.Linked // nil for an ordinary ".git"
 	own, common *linux.Dir     // of linked
-	gitWhy      error          // why ".git" stays a file, if it points outside the source
+	gitWhy      error          // why a ".git" file that points outside the source stays a file
 	missed      missed
 }
 
@@ -61,8 +60,7 @@ func (s *sourceTree) Close() {
 	}
 }
 
-// inRepo returns the path of the linked repository that a path of the source
-// stands for.
+// inRepo returns the path in the linked repository that a path of the source stands for.
 func (s *sourceTree) inRepo(path string) (rel string, ok bool) {
 	if s.linked == nil {
 		return "", false
@@ -73,7 +71,7 @@ func (s *sourceTree) inRepo(path string) (rel string, ok bool) {
 	return strings.CutPrefix(path, ".git/")
 }
 
-// at returns where a path of the source is on disk: below which folder.
+// at returns the folder and path of a source path on disk.
 func (s *sourceTree) at(path string) (*linux.Dir, string) {
 	rel, ok := s.inRepo(path)
 	switch {
@@ -81,7 +79,7 @@ func (s *sourceTree) at(path string) (*linux.Dir, string) {
 		return s.root, path
 	case rel == "" || !s.linked.In(rel):
 		return s.own, rel
-	case s.linked.Mixed(rel): // it may be in one of the two only
+	case s.linked.Mixed(rel): // it may be in only one of the two
 		if fd, err := OpenBeneath(s.common, rel, unix.O_PATH); err == nil {
 			unix.Close(fd)
 			return s.common, rel
@@ -155,8 +153,8 @@ func (s *sourceTree) listRepo(rel string, buf []byte) ([]Found, error) {
 	return all, nil
 }
 
-// standalone returns what a file of the source says in the cell, where a linked
-// repository is an ordinary one.
+// standalone returns the content of a file in the cell, where a linked repository is an ordinary
+// one.
 func (s *sourceTree) standalone(path string, content []byte) []byte {
 	if s.alters(path) {
 		return gitdir.Standalone(content, path == ".git/config")

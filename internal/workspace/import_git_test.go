@@ -29,7 +29,7 @@ func gitIn(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// copied gives a directory with what a base holds, whose last layer is whole.
+// copied returns a directory with the files of a base that has one layer.
 func (i *importing) copied(im *workspace.Imported) string {
 	i.t.Helper()
 	dir := filepath.Join(i.t.TempDir(), "copy")
@@ -38,7 +38,7 @@ func (i *importing) copied(im *workspace.Imported) string {
 	return dir
 }
 
-// linkedSources makes the sources whose ".git" is a file.
+// linkedSources makes the sources with a ".git" file.
 var linkedSources = map[string]func(i *importing) (repo string){
 	"worktree": func(i *importing) string {
 		main := filepath.Join(i.t.TempDir(), "main")

@@ -10,8 +10,8 @@ import (
 	"github.com/pando-dev/pando/internal/gitdir"
 )
 
-// Index is what an import saw of a source: enough to know at the next look
-// what changed, without reading files.
+// Index is the record of a source at an import: enough to find changes at the next import
+// without reading files.
 type Index struct {
 	source  string
 	top     Stat
@@ -47,8 +47,8 @@ func (ix *Index) count() (files int, bytes int64) {
 	return files, bytes
 }
 
-// Fingerprint is the digest of the names, types, modes, sizes and times of a
-// source, and of what git tracks of it. A write to the source changes it.
+// Fingerprint is the digest of the names, types, modes, sizes and times of a source, and of what
+// git tracks in it. A write to the source changes it.
 func (ix *Index) Fingerprint() cell.Digest {
 	h := sha256.New()
 	b := appendStat([]byte("pando source 2\n"), &ix.top)
@@ -66,12 +66,12 @@ func (ix *Index) Fingerprint() cell.Digest {
 	return cell.Digest(h.Sum(nil))
 }
 
-// same reports whether a file seen now is the version in the record.
+// same reports whether a file has the version in the record.
 func (ix *Index) same(r *indexRecord, now *Stat) bool {
 	return r.stat == *now && now.CTime < ix.taken-RacySlack
 }
 
-// Encode gives the stored form.
+// Encode returns the stored form.
 func (ix *Index) Encode() []byte {
 	left, _ := json.Marshal(ix.leftOut) // plain strings: cannot fail
 	b := []byte("pando index 2\n")
@@ -89,7 +89,7 @@ func (ix *Index) Encode() []byte {
 	return append(b, sum[:]...)
 }
 
-// DecodeIndex reads what Encode gave; a damaged index is a Corrupt error.
+// DecodeIndex decodes the result of Encode; a damaged index is a Corrupt error.
 func DecodeIndex(b []byte) (*Index, error) {
 	const head = "pando index 2\n"
 	if len(b) < len(head)+32 || string(b[:len(head)]) != head {

@@ -8,19 +8,18 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-// linkSet collects the files with several names that an import meets. What becomes of one
-// is decided when all its names are known: they have one content, and each name may say
-// that it is a secret.
+// linkSet collects the files with several names. Each is decided on when all its names are
+// known: they share one content, and each name may mark it as a secret.
 type linkSet struct {
-	mu     sync.Mutex            // guards what follows
+	mu     sync.Mutex            // guards the fields below
 	groups map[string]*linkGroup // by link key
-	of     map[string]string     // path → link key, of names that came in with others
+	of     map[string]string     // path → link key, of names imported with others
 }
 
 // linkGroup is one file with several names.
 type linkGroup struct {
 	names []linkName
-	// secret is a name by which the file stays outside, why its reason; "" for none.
+	// secret is a name by which the file is left out, why the reason; "" for none.
 	secret, why string
 }
 
@@ -31,7 +30,7 @@ type linkName struct {
 
 func newLinkSet() *linkSet { return &linkSet{groups: map[string]*linkGroup{}, of: map[string]string{}} }
 
-// takes notes a file with several names, and reports whether it is one.
+// takes records a file with several names, and reports whether it is one.
 func (l *linkSet) takes(f *Found, d secret.Decision) bool {
 	if f.Type() != File || f.Stat.Nlink < 2 {
 		return false
@@ -53,8 +52,8 @@ func (l *linkSet) takes(f *Found, d secret.Decision) bool {
 	return true
 }
 
-// leaves notes what stays outside: a file, or all files in a folder. Of a folder that can't
-// be read, the files have no name that the caller could read, either.
+// leaves records a left-out file, or all files in a left-out folder. In an unreadable folder no
+// file has a readable name.
 func (l *linkSet) leaves(src *sourceTree, f *Found, d secret.Decision) {
 	if f.Type() != Folder {
 		l.takes(f, d)
@@ -84,13 +83,13 @@ func (l *linkSet) key(path string) (string, bool) {
 	return k, ok
 }
 
-// settleLinks decides on the files with several names. take brings one name in, by what
-// that name asks for, or leaves it out and lists it; same brings in a further name of what
-// take brought in.
+// decideLinks decides on the files with several names. take imports one name, according to the
+// rules for that name, or leaves it out and lists it; same imports a further name of what take
+// imported.
 //
-// A secret stays outside under all its names, each of which is listed. A name that git
-// tracks is decided on by itself, as its content is in git's objects.
-func (im *importer) settleLinks(ctx context.Context, links *linkSet, take func(f *Found, d secret.Decision) (bool, error), same func(first, f *Found) error) error {
+// A secret is left out under all its names, each of which is listed. A name that git tracks is
+// decided on separately, as its content is in git's objects.
+func (im *importer) decideLinks(ctx context.Context, links *linkSet, take func(f *Found, d secret.Decision) (bool, error), same func(first, f *Found) error) error {
 	keys := make([]string, 0, len(links.groups))
 	for k := range links.groups {
 		keys = append(keys, k)
@@ -148,7 +147,7 @@ func (im *importer) settleLinks(ctx context.Context, links *linkSet, take func(f
 	})
 }
 
-// strictness orders decisions by how much of a file they look at.
+// strictness orders decisions by how much of a file they inspect.
 func strictness(d secret.Decision) int {
 	switch d.Action {
 	case secret.Scrub:
@@ -159,7 +158,7 @@ func strictness(d secret.Decision) int {
 	return 0
 }
 
-// listed returns what is listed of a path under that kind, nil for nothing.
+// listed returns the list entry of a path under that kind, nil for none.
 func (im *importer) listed(path, kind string) *LeftOut {
 	im.mu.Lock()
 	defer im.mu.Unlock()

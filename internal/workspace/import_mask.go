@@ -11,25 +11,25 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// gitIndex is where git's index lies in a source that is the top of a work tree.
-// When tracked secrets are masked it is copied last, when all masked paths are
-// known, and tells git in the cell not to look for them: a commit there does not
-// delete them. What was committed of them stays in git's objects.
+// gitIndex is the path of git's index in a source that is the top of a work tree. With masked
+// secrets it is copied last, when all masked paths are known, and marks them as skipped for git
+// in the cell: a commit there does not delete them. Their committed versions stay in git's
+// objects.
 const gitIndex = ".git/index"
 
-// isIndex reports whether f is git's index and masked paths have to be put into it.
+// isIndex reports whether f is git's index and must be marked.
 func (im *importer) isIndex(f *Found) bool {
 	return im.req.Mask && im.repo != nil && f.Path == gitIndex && f.Type() == File
 }
 
-// setIndex puts off the copy of git's index.
+// setIndex defers the copy of git's index.
 func (im *importer) setIndex(f *Found) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.index = f
 }
 
-// findIndex returns git's index, nil if it is not among what was found.
+// findIndex returns git's index, nil if it was not found.
 func (im *importer) findIndex(found []Found) *Found {
 	for i := range found {
 		if im.isIndex(&found[i]) {
@@ -50,8 +50,8 @@ func maskedIn(list []LeftOut) (paths []string) {
 	return paths
 }
 
-// hasObjects reports whether the base gets git's objects: ".git" is a folder of
-// the source, or a pointer to a repository that comes in.
+// hasObjects reports whether the base gets git's objects: ".git" is a folder of the source, or a
+// pointer to an imported repository.
 func (im *importer) hasObjects() bool {
 	if im.src.linked != nil {
 		return true
@@ -61,8 +61,8 @@ func (im *importer) hasObjects() bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// copyIndex copies git's index, with a bit for each masked path. One that cannot be
-// read is copied as it is.
+// copyIndex copies git's index, with a bit for each masked path. An unreadable one is copied
+// unchanged.
 func (im *importer) copyIndex(in, out int, f *Found, e *Entry) error {
 	paths := maskedIn(im.leftOut)
 	if len(paths) == 0 {
@@ -91,7 +91,7 @@ func (im *importer) copyIndex(in, out int, f *Found, e *Entry) error {
 		return err
 	}
 	if st.Size != f.Stat.Size {
-		f.Stat.CTime = 0 // never equal: looked at again next time
+		f.Stat.CTime = 0 // never equal: checked again next time
 	}
 	e.Size = w.n
 	w.sum.Sum(e.Digest[:0])

@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// masking is a source whose tracked secrets are masked.
+// masking is a source with masked tracked secrets.
 type masking struct{ *importing }
 
 func newMasking(i *importing) masking {

@@ -15,13 +15,13 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// importRounds is how often a source is looked at when some of it goes away while it is
-// read. What went away may be somewhere else now: `git gc` moves objects into a pack, and
-// a base with neither would be a broken repository.
+// importRounds is the number of passes over a source in which files vanish while it is read. A
+// vanished file may have moved: `git gc` moves objects into a pack, and a base with neither
+// would be a broken repository.
 const importRounds = 4
 
-// missed are the paths of a source that a walk found and that were not there, or something
-// else, when they were read. It is safe for concurrent use.
+// missed are the paths of a source that a walk found and that were missing, or of another type,
+// when they were read. It is safe for concurrent use.
 type missed struct {
 	mu    sync.Mutex
 	paths map[string]bool
@@ -42,14 +42,14 @@ func (m *missed) none() bool {
 	return len(m.paths) == 0
 }
 
-// clear forgets a look whose result is not used.
+// clear drops the findings of a discarded pass.
 func (m *missed) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.paths = nil
 }
 
-// note names what was missed.
+// note names the missed paths.
 func (m *missed) note() string {
 	const most = 5
 	m.mu.Lock()
@@ -63,11 +63,11 @@ func (m *missed) note() string {
 	if n := len(names) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	return "the source changed while it was read, and is without what went away: " + text
+	return "the source changed while it was read; without the removed files: " + text
 }
 
-// gone notes the disappearance of a path of the source and makes nothing of it: it is as
-// if it had gone before. Other errors stay.
+// gone records a vanished path of the source, and returns nil: it counts as removed before. It
+// returns other errors.
 func (s *sourceTree) gone(path string, err error) error {
 	if !isGone(err) {
 		return err
@@ -76,7 +76,7 @@ func (s *sourceTree) gone(path string, err error) error {
 	return nil
 }
 
-// isGone reports whether what a walk found is not there any more, or something else.
+// isGone reports whether a found path is missing or of another type.
 func isGone(err error) bool {
 	for _, e := range []error{os.ErrNotExist, unix.ENOTDIR, unix.ELOOP, unix.ESTALE} {
 		if errors.Is(err, e) {
@@ -86,7 +86,7 @@ func isGone(err error) bool {
 	return false
 }
 
-// listThere is list, for which a folder that has gone away is empty.
+// listThere is list, for which a vanished folder is empty.
 func (s *sourceTree) listThere(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
 	found, err := s.list(root, dir, buf)
 	if err != nil && dir != "" {
@@ -95,12 +95,12 @@ func (s *sourceTree) listThere(root *linux.Dir, dir string, buf []byte) ([]Found
 	return found, err
 }
 
-// Import makes a base of a source, or brings the base of an earlier import up
-// to date at the cost of looking at every file and copying those that changed.
-// The source is never written. When Import fails, nothing remains.
+// Import makes a base from a source, or updates the base of an earlier import at the cost of a
+// stat of every file and a copy of the changed ones. It never writes to the source. When it
+// fails, nothing remains.
 //
-// What goes away while it is read is left out. The source is looked at again then, and
-// what the last look still missed is among the notes.
+// Files that vanish while the source is read are left out. The source is then read again, and a
+// note lists what the last pass missed.
 func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
 	out, lost, err := importOnce(ctx, req)
 	for round := 1; err == nil && !lost.none() && round < importRounds; round++ {
@@ -124,8 +124,7 @@ func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
 	return out, nil
 }
 
-// dropLayers removes the layers of a state that this import made and that another does not
-// stand on.
+// dropLayers removes the layers of a state that this import made, except those of another state.
 func dropLayers(req ImportRequest, of, keep State) (err error) {
 	for _, l := range of.Layers {
 		if !slices.Contains(keep.Layers, l) && (req.Prev == nil || !slices.Contains(req.Prev.State.Layers, l)) {

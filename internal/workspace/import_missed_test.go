@@ -145,7 +145,7 @@ func TestX28WhatWasMissedIsNamed(t *testing.T) {
 			i.put(fmt.Sprint("z", round), "x")
 			last = round
 		})
-		want := fmt.Sprint("the source changed while it was read, and is without what went away: z", last-1)
+		want := fmt.Sprint("the source changed while it was read; without the removed files: z", last-1)
 		if last < 2 || !slices.Equal(im.Notes, []string{want}) {
 			t.Errorf("after %d looks the notes are %q, want %q", last, im.Notes, want)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// awsKey is no key of anybody's.
+// awsKey is an invented key.
 const awsKey = "[default]\naws_access_key_id = AKIAZ7Q4MX2PLW9TREKD\naws_secret_access_key = wJa1rXUtnFEMI7K9MDENGbPxRfiCYzq4Lw8kT2vQ\n"
 
 // TestX50TrackedSecrets: what is left out depends on what git tracks now, not

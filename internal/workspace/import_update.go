@@ -15,8 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-// look walks the source and returns everything in it, except below what was
-// left out before.
+// look walks the source and returns everything in it, except below earlier left-out paths.
 func look(ctx context.Context, src *sourceTree, left []LeftOut) ([]Found, error) {
 	out := map[string]bool{}
 	for _, l := range left {
@@ -36,8 +35,8 @@ func look(ctx context.Context, src *sourceTree, left []LeftOut) ([]Found, error)
 	return all, err
 }
 
-// Fingerprint looks at a source and returns its fingerprint as an import that
-// left out the same would.
+// Fingerprint walks a source and returns its fingerprint, as an import that left out the same
+// paths would.
 func Fingerprint(ctx context.Context, prev *Imported, parser *parse.Parser) (ix *Index, err error) {
 	src, top, err := openSource(prev.Index.source)
 	if err != nil {
@@ -55,13 +54,13 @@ func Fingerprint(ctx context.Context, prev *Imported, parser *parse.Parser) (ix 
 	return newIndex(prev.Index.source, top, all, tracked, prev.LeftOut, 0), nil
 }
 
-// update brings the previous base up to date: a new layer with what changed.
-// It returns nil when importing anew is the better way.
+// update updates the previous base: a new layer with the changes. It returns nil when a new
+// import is better.
 func (im *importer) update(ctx context.Context) (*Imported, error) {
 	prev := im.req.Prev
 	old := prev.Index
 	found, err := look(ctx, im.src, prev.LeftOut)
-	if os.IsPermission(err) { // a folder was closed since
+	if os.IsPermission(err) { // a folder lost permissions since
 		return nil, nil
 	}
 	if err != nil {
@@ -87,10 +86,10 @@ func (im *importer) update(ctx context.Context) (*Imported, error) {
 	}
 	for _, f := range changed {
 		if f.Type() == Folder && closed[f.Path] {
-			return nil, nil // it may be open now, and nobody has looked below it
+			return nil, nil // it may be readable now, and was never walked
 		}
 		if f.Type() == File && f.Stat.Nlink > 1 {
-			return nil, nil // hard links are rare and their groups reach far
+			return nil, nil // hard links are rare, and their groups span folders
 		}
 	}
 	for _, l := range prev.LeftOut {
@@ -101,7 +100,7 @@ func (im *importer) update(ctx context.Context) (*Imported, error) {
 	return im.delta(ctx, found, changed, removed)
 }
 
-// differences lists what is new or changed, and what is gone.
+// differences lists new, changed and removed paths.
 func differences(old *Index, found []Found) (changed []*Found, removed []string) {
 	i := 0
 	for j := range found {
@@ -124,9 +123,8 @@ func differences(old *Index, found []Found) (changed []*Found, removed []string)
 	return changed, removed
 }
 
-// decidesOtherwise reports whether a path that is unchanged may now stay outside
-// although it came in before, or the other way round, because git has come to
-// track it, or no longer does.
+// decidesOtherwise reports whether an unchanged path may now be left out or imported, unlike
+// before, because git has begun or ceased to track it.
 func (im *importer) decidesOtherwise(old *Index, found []Found, left []LeftOut) bool {
 	held := map[string]bool{}
 	for _, l := range left {
@@ -150,7 +148,7 @@ func (im *importer) decidesOtherwise(old *Index, found []Found, left []LeftOut) 
 		}
 		d := im.judge(f, now)
 		if !now && d.Action != secret.Keep && f.Type() != Symlink || d.Action == secret.LeaveOut {
-			return true // its content decides, and was not asked before
+			return true // its content decides, and was not searched before
 		}
 	}
 	return false
@@ -174,8 +172,8 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 	}
 	var entries []pathEntry
 	made := map[string]bool{"": true}
-	// parents makes the directories on the way to path, as they are in the
-	// source; their entries are among the changed ones if they changed.
+	// parents makes the directories above path, as in the source; their entries are among the
+	// changed ones if they changed.
 	byPath := map[string]*Found{}
 	for i := range found {
 		if found[i].Type() == Folder {
@@ -194,7 +192,7 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		made[dir] = true
 		err := to.At(dir, func(at string) error {
 			err := os.Mkdir(at, 0o700)
-			if os.IsExist(err) { // it was copied: it may be its owner's to read only
+			if os.IsExist(err) { // it was copied: its owner alone may read it
 				err = os.Chmod(at, 0o700)
 			}
 			return err
@@ -282,8 +280,7 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 	return im.finish(ctx, w, to, prevTree, entries, removed, found, newLinkSet())
 }
 
-// topmost leaves out paths that lie below another one of the list, which is
-// sorted.
+// topmost removes paths that lie below another one of the sorted list.
 func topmost(sorted []string) (out []string) {
 	for _, p := range sorted {
 		if n := len(out); n > 0 && strings.HasPrefix(p, out[n-1]+"/") {

@@ -8,15 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How much of a workspace's hard links holds in each cell: what joining them costs
-// (see Provider.Join) is spent whenever a cell gets a writable layer. In bytes, each
-// name counts with the size of its file.
+// Bounds on the hard links that each cell preserves: joining them (see Provider.Join) costs time
+// whenever a cell gets a writable layer. In bytes, each name counts with the size of its file.
 const (
 	MaxJoinedNames = 256
 	MaxJoinedBytes = int64(16 << 20)
 )
 
-// The same for forks of a warm template, many of which begin at once.
+// The bounds for forks of a warm template, many of which begin at once.
 const (
 	MaxForkedNames = 64
 	MaxForkedBytes = int64(1 << 20)
@@ -28,8 +27,8 @@ type LinkGroup struct {
 	Size  int64    // bytes
 }
 
-// Joinable splits the hard links of t into the groups that a cell can join within
-// so many names and bytes, each name counted, smallest files first, and the rest.
+// Joinable splits the hard links of t into the groups that a cell can join within the bounds on
+// names and bytes, each name counted, smallest files first, and the rest.
 func (t *Tree) Joinable(maxNames int, maxBytes int64) (join, rest []LinkGroup, err error) {
 	all := make([]LinkGroup, 0, len(t.Links))
 	f := t.Finder()
@@ -44,7 +43,7 @@ func (t *Tree) Joinable(maxNames int, maxBytes int64) (join, rest []LinkGroup, e
 	names, bytes := 0, int64(0)
 	for i, g := range all {
 		names += len(g.Names)
-		bytes += g.Size * int64(len(g.Names)) // so it is counted against a limit on the disk
+		bytes += g.Size * int64(len(g.Names)) // it counts against a disk limit
 		if names > maxNames || bytes > maxBytes {
 			return all[:i], all[i:], nil
 		}
@@ -55,7 +54,7 @@ func (t *Tree) Joinable(maxNames int, maxBytes int64) (join, rest []LinkGroup, e
 // CopyFound makes at a copy of the open file in, which f describes, as CopyTree does.
 func CopyFound(in *os.File, at string, f *Found) error { return copyFile(in, at, f, KeptXAttr) }
 
-// FoundOf describes what a stat saw at a path.
+// FoundOf converts a stat of a path.
 func FoundOf(path string, st *unix.Stat_t) Found {
 	return Found{Path: path, Stat: StatOf(st), Rdev: uint64(st.Rdev), Blocks: st.Blocks, UID: st.Uid, GID: st.Gid}
 }

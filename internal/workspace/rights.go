@@ -12,15 +12,14 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// raising lets one goroutine at a time raise permissions, so that none takes
-// for a folder's own mode what another has given it for a moment.
+// raising lets one goroutine at a time raise permissions, so that none takes a raised mode for a
+// folder's own.
 var raising sync.Mutex
 
-// WithRights does f, which reads path below root. An owner who took rights away
-// from files or folders of a workspace (a test fixture with mode 000, say) gets
-// them back for the moment in which f is done again. Nobody but us may have
-// root: modes and change times in it change for that moment. f must not call
-// WithRights.
+// WithRights runs f, which reads path below root. If files or folders of a workspace lack the
+// owner's permissions (a test fixture with mode 000, for example), it adds them for the time in
+// which f runs again. root must be private to us: modes and change times in it change for that
+// time. f must not call WithRights.
 func WithRights(root *linux.Dir, path string, f func() error) error {
 	err := f()
 	if err == nil || os.Geteuid() == 0 || !errors.Is(err, fs.ErrPermission) {
@@ -36,21 +35,21 @@ func WithRights(root *linux.Dir, path string, f func() error) error {
 	return f()
 }
 
-// raised are the files and folders whose modes were raised.
+// raised are the files and folders with raised modes.
 type raised struct {
 	fds   []int
-	modes []uint32 // what they were
+	modes []uint32 // their former modes
 }
 
-// raise gives the owner all rights on the folders on the way to path, and on
-// what lies there. It reports whether it could.
+// raise gives the owner all permissions on the folders of path, and on its file. It reports
+// whether it succeeded.
 func (r *raised) raise(root *linux.Dir, path string) bool {
 	at, err := unix.FcntlInt(root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
 	for {
-		if !r.own(at) {
+		if !r.raiseMode(at) {
 			return false
 		}
 		if path == "" {
@@ -66,8 +65,8 @@ func (r *raised) raise(root *linux.Dir, path string) bool {
 	}
 }
 
-// forget closes the last folder if its mode is its own: a deep path has more of
-// them than descriptors.
+// forget closes the last folder if its mode is unchanged: a deep path has more folders than
+// there are descriptors.
 func (r *raised) forget() {
 	if last := len(r.fds) - 1; r.modes[last] == 0 {
 		unix.Close(r.fds[last])
@@ -75,8 +74,8 @@ func (r *raised) forget() {
 	}
 }
 
-// own raises the rights on what fd is, and takes fd.
-func (r *raised) own(fd int) bool {
+// raiseMode raises the permissions of fd, and takes ownership of fd.
+func (r *raised) raiseMode(fd int) bool {
 	r.fds, r.modes = append(r.fds, fd), append(r.modes, 0)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() {
@@ -98,7 +97,7 @@ func (r *raised) own(fd int) bool {
 	return unix.Fchmodat(unix.AT_FDCWD, fdPath(fd), want, 0) == nil
 }
 
-// lower takes the rights away again, deepest first.
+// lower restores the modes, deepest first.
 func (r *raised) lower() {
 	for i := len(r.fds) - 1; i >= 0; i-- {
 		if r.modes[i] != 0 {

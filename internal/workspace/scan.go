@@ -16,10 +16,10 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Stat identifies a version of a file without reading it. The change time is
-// the kernel's own and can't be set back, so equal Stats mean equal content,
-// except for writes in the same tick of the clock as the reading (see
-// RacySlack) and through memory mappings, which change it when written back.
+// Stat identifies a version of a file without reading it. The kernel sets the change time, which
+// can't be set back, so equal Stats mean equal content, except for writes in the same tick of
+// the clock as the reading (see RacySlack) and through memory mappings, which change it when
+// written back.
 type Stat struct {
 	Ino   uint64
 	Dev   uint64
@@ -30,23 +30,22 @@ type Stat struct {
 	Nlink uint32
 }
 
-// RacySlack is how much older than the look at it a change time must be to
-// prove that nothing changed since: file times are as coarse as the kernel's
-// tick. In nanoseconds.
+// RacySlack is the age in nanoseconds that a change time must have at the stat to prove that
+// nothing changed since: file times are as coarse as the kernel's tick.
 const RacySlack = int64(20e6)
 
-// Found is one thing that a walk found.
+// Found is one entry of a walk.
 type Found struct {
 	Path string
 	Stat Stat
 	Rdev uint64
 	// Blocks is the space it takes, in units of 512 bytes.
 	Blocks int64
-	UID    uint32 // who owns it is no part of a state's identity, but copies keep it
+	UID    uint32 // not part of a state's identity, but copies keep it
 	GID    uint32
 }
 
-// Type is the kind of entry, 0 for what has no place in a workspace.
+// Type returns the kind of entry, 0 for kinds that have no place in a workspace.
 func (f *Found) Type() Type {
 	switch f.Stat.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -82,9 +81,8 @@ func readOwnDir(root *linux.Dir, dir string, buf []byte) (found []Found, err err
 	return found, err
 }
 
-// WalkAll visits every directory below root in turn, as far as it can be read:
-// visit is told what of it can't be, and the walk goes on. It ends with an error
-// of visit or of ctx.
+// WalkAll visits every readable directory below root in turn. It passes errors of reading to
+// visit and continues. It ends with an error of visit or of ctx.
 func WalkAll(ctx context.Context, root *linux.Dir, visit func(dir string, found []Found, err error) (skip map[string]bool, _ error)) error {
 	var deep depth
 	buf := make([]byte, 64<<10)
@@ -113,10 +111,9 @@ func WalkAll(ctx context.Context, root *linux.Dir, visit func(dir string, found 
 	return nil
 }
 
-// walkDir visits every directory below root with several readers at once, each
-// of which lists a directory with list. visit is called for each directory with
-// what is in it, sorted by name, from several goroutines; it returns the names of
-// subdirectories to leave out.
+// walkDir visits every directory below root with several readers at once, each of which lists a
+// directory with list. It calls visit for each directory with its entries, sorted by name, from
+// several goroutines; visit returns the names of subdirectories to skip.
 func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, []byte) ([]Found, error), visit func(string, []Found) (map[string]bool, error)) error {
 	type job struct{ path string }
 	var (
@@ -175,16 +172,15 @@ func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string,
 	return first
 }
 
-// deepMost is how many bytes the paths longer than linux.LongestPath may have in
-// all in one tree: a chain of some 11,000 folders with names of one letter. A
-// cell can make deeper ones for nothing, and what a path costs grows with the
-// depth.
+// deepMost bounds the bytes of the paths longer than linux.LongestPath in one tree: a chain of
+// some 11,000 folders with names of one letter. A cell can make deeper ones at no cost, and the
+// cost of a path grows with the depth.
 const deepMost = 128 << 20
 
-// depth adds up what is deep in one tree.
+// depth adds up the deep paths of one tree.
 type depth struct{ bytes atomic.Int64 }
 
-// add counts what a walk found in one folder; a walk ends with its error.
+// add counts the entries of one folder; a walk ends with its error.
 func (d *depth) add(found []Found) error {
 	var n int64
 	for i := range found {
@@ -199,7 +195,7 @@ func (d *depth) add(found []Found) error {
 }
 
 func tooDeep(path string) error {
-	return cell.Errorf(cell.TooLarge, "workspace.WalkDir", "remove the deepest folders; what lies beyond some 10,000 in one another is not read",
+	return cell.Errorf(cell.TooLarge, "workspace.WalkDir", "remove the deepest folders; at most some 10,000 nested ones are read",
 		"the tree is too deep to be read: a path in it has %d bytes, and those above %d have more than %d MiB in all: %s",
 		len(path), linux.LongestPath, deepMost>>20, linux.Abridged(path))
 }
@@ -234,7 +230,7 @@ func readDirAt(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
 			var st unix.Stat_t
 			if err := unix.Fstatat(fd, s, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				if err == unix.ENOENT {
-					continue // gone meanwhile
+					continue // removed meanwhile
 				}
 				return nil, &os.PathError{Op: "stat", Path: linux.Abridged(join(dir, s)), Err: err}
 			}
@@ -245,8 +241,8 @@ func readDirAt(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
 	return found, nil
 }
 
-// Parallel calls f for 0..n-1 on as many goroutines as there are processors,
-// and returns the first error.
+// Parallel calls f for 0..n-1 on as many goroutines as there are processors, and returns the
+// first error.
 func Parallel(ctx context.Context, n int, f func(i int) error) error {
 	workers := min(n, max(1, runtime.GOMAXPROCS(0)))
 	if workers <= 1 {
@@ -293,7 +289,7 @@ func Parallel(ctx context.Context, n int, f func(i int) error) error {
 	return first
 }
 
-// LinkKey names a file whatever its path, for Editor.Link.
+// LinkKey identifies a file whatever its path, for Editor.Link.
 func LinkKey(s *Stat) string {
 	return strconv.FormatUint(s.Dev, 16) + ":" + strconv.FormatUint(s.Ino, 16)
 }

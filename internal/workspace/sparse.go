@@ -14,25 +14,26 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Files of which a part is a hole cost what they hold: holes are found by SEEK_DATA and
-// SEEK_HOLE, and neither read nor written. A digest is over all bytes all the same, and
-// SHA-256 and SHA-1 have no shorter way over zeros. What a run of zeros makes of a state of
-// a hash is remembered, so that the same file is hashed in full once, and not each time.
+// The cost of sparse files is that of their data: holes are found by SEEK_DATA and SEEK_HOLE,
+// and neither read nor written. A digest covers all bytes all the same, and SHA-256 and SHA-1
+// have no shorter way over zeros. The effect of a run of zeros on the state of a hash is cached,
+// so that the same file is hashed in full only once.
 
-// A ZeroWriter can be told of zeros without getting them.
+// A ZeroWriter accepts runs of zeros without their bytes.
 type ZeroWriter interface {
 	io.Writer
 	// Zeros is Write for n zeros. It ends early with ctx.
 	Zeros(ctx context.Context, n int64) error
 }
 
-// A Sum is a hash of a content, of which zeros can be skipped.
+// A Sum is a hash of a content in which zeros can be skipped.
 type Sum struct {
 	h  hash.Hash
 	at int64
 }
 
-// NewSum returns a Sum by h, whose state can be saved: those of the standard library.
+// NewSum returns a Sum with h, which must be able to save its state, as those of the standard
+// library are.
 func NewSum(h hash.Hash) *Sum { return &Sum{h: h} }
 
 // Write implements io.Writer.
@@ -41,20 +42,20 @@ func (s *Sum) Write(b []byte) (int, error) {
 	return s.h.Write(b)
 }
 
-// Bytes is the sum of all that was written.
+// Bytes is the sum of everything written.
 func (s *Sum) Bytes() []byte { return s.h.Sum(nil) }
 
 const (
-	zeroStep = 64 << 20 // a run of zeros is remembered in parts that end at its multiples
-	zeroLow  = 1 << 20  // and not remembered if it is shorter
-	zeroMost = 1 << 14  // how many are remembered: 1 TiB of holes in some 4 MB
+	zeroStep = 64 << 20 // a run of zeros is cached in parts that end at its multiples
+	zeroLow  = 1 << 20  // shorter runs are not cached
+	zeroMost = 1 << 14  // entries: 1 TiB of holes in some 4 MB
 )
 
 var (
 	zeros    [256 << 10]byte
 	zeroRuns struct {
-		mu   sync.Mutex         // guards what follows
-		next map[zeroRun][]byte // the state behind the run
+		mu   sync.Mutex         // guards the fields below
+		next map[zeroRun][]byte // the state after the run
 		full int64              // bytes of zeros that were hashed, for tests
 	}
 )
@@ -88,7 +89,7 @@ func (s *Sum) Zeros(ctx context.Context, n int64) error {
 	return nil
 }
 
-// known goes over n zeros if what they do is remembered. It returns the state before them.
+// known skips n zeros if their effect is cached. It returns the state before them.
 func (s *Sum) known(n int64) (state string, ok bool) {
 	if n < zeroLow {
 		return "", false
@@ -120,7 +121,7 @@ func (s *Sum) remember(state string, n int64) {
 	zeroRuns.next[zeroRun{state, n}] = next
 }
 
-// isSparse reports whether a file has holes that are worth looking for.
+// isSparse reports whether a file has holes worth a search.
 func isSparse(st *unix.Stat_t) bool { return st.Size >= zeroLow && st.Blocks*512 < st.Size }
 
 // parts reads an open file from its beginning, part by part.
@@ -129,7 +130,7 @@ type parts struct {
 	path    string
 	size    int64
 	off     int64
-	dataEnd int64 // of the part that off is in
+	dataEnd int64 // end of the data that off is in
 	sparse  bool
 }
 
@@ -141,8 +142,7 @@ func openParts(fd int, path string) (*parts, error) {
 	return &parts{fd: fd, path: path, size: st.Size, dataEnd: -1, sparse: isSparse(&st)}, nil
 }
 
-// next reads what comes next into b, or says how many zeros do. Both numbers are 0 at the
-// end.
+// next reads the next data into b, or returns a number of zeros. Both numbers are 0 at the end.
 func (p *parts) next(b []byte) (n int, zeros int64, err error) {
 	if p.sparse && p.off >= p.dataEnd {
 		zeros, err := p.skip()
@@ -166,8 +166,8 @@ func (p *parts) next(b []byte) (n int, zeros int64, err error) {
 	}
 }
 
-// skip goes to the data behind off, and says where it ends. A file system that has no
-// holes, or can't say where, has none from here on.
+// skip moves to the data after off, and finds its end. A file system without holes, or that
+// can't find them, has none from here on.
 func (p *parts) skip() (zeros int64, err error) {
 	at, err := unix.Seek(p.fd, p.off, unix.SEEK_DATA)
 	if err == unix.ENXIO { // a hole up to the end, if it is not the end
@@ -191,8 +191,8 @@ func (p *parts) skip() (zeros int64, err error) {
 	return zeros, nil
 }
 
-// readParts reads a file from its beginning: data gets its bytes, in order, and hole how
-// many zeros lie between. It returns the size of what it read.
+// readParts reads a file from its beginning: data gets its bytes, in order, and hole the number
+// of zeros in between. It returns the size read.
 func readParts(fd int, path string, data func(off int64, b []byte) error, hole func(off, n int64) error) (int64, error) {
 	p, err := openParts(fd, path)
 	if err != nil {
@@ -217,7 +217,7 @@ func readParts(fd int, path string, data func(off int64, b []byte) error, hole f
 			return p.off, err
 		}
 		if zeros == 0 && p.off == p.size && p.off < int64(len(*buf)) {
-			return p.off, nil // read whole at once, as nearly all files are
+			return p.off, nil // read at once, as nearly all files are
 		}
 	}
 }
@@ -229,7 +229,7 @@ func DigestFile(ctx context.Context, f *os.File) (int64, cell.Digest, error) {
 	return n, cell.Digest(sum.Bytes()), err
 }
 
-// copyParts writes a file, from its beginning, to w. It returns the size of what it read.
+// copyParts writes a file, from its beginning, to w. It returns the size read.
 func copyParts(ctx context.Context, w ZeroWriter, f *os.File, path string) (int64, error) {
 	return readParts(int(f.Fd()), path, func(_ int64, b []byte) error {
 		if ctx.Err() != nil {
@@ -240,8 +240,8 @@ func copyParts(ctx context.Context, w ZeroWriter, f *os.File, path string) (int6
 	}, func(_, n int64) error { return w.Zeros(ctx, n) })
 }
 
-// Copy writes what a Contents opened to w, without the zeros of its holes, and checks it.
-// It does nothing, and says so, if r is no file on disk.
+// Copy writes the content of a reader from Contents to w, without the zeros of its holes, and
+// checks it. It does nothing, and reports so, if r is no file on disk.
 func Copy(ctx context.Context, w ZeroWriter, r any, path string, e Entry) (did bool, err error) {
 	v, ok := r.(*verified)
 	if !ok {
@@ -272,9 +272,9 @@ func (w both) Zeros(ctx context.Context, n int64) error {
 	return w.b.Zeros(ctx, n)
 }
 
-// CopyFile is Copy to an empty file, which gets the same holes: those that r has, and of a
-// file with holes the blocks of zeros, too. overlayfs copies a file in parts of 1 MiB, and
-// so fills the smaller holes beside its data.
+// CopyFile is Copy to an empty file, which gets the same holes and, in a file with holes,
+// further ones for blocks of zeros: overlayfs copies a file in parts of 1 MiB, and so fills the
+// smaller holes beside its data.
 func CopyFile(ctx context.Context, to *os.File, r any, path string, e Entry) (did bool, err error) {
 	w := &holes{f: to}
 	if v, ok := r.(*verified); ok {
@@ -287,7 +287,7 @@ func CopyFile(ctx context.Context, to *os.File, r any, path string, e Entry) (di
 	return did, err
 }
 
-// holes writes to a file, in which zeros it is told of become holes.
+// holes writes to a file, in which runs of zeros become holes.
 type holes struct {
 	f      *os.File
 	at     int64
@@ -313,7 +313,7 @@ func (w *holes) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// likeBlocks is how much of b, which lies at off, are whole blocks of zeros, or are not.
+// likeBlocks returns how much of b, at off, is whole blocks of zeros, or is not.
 func likeBlocks(b []byte, off int64) (end int, zero bool) {
 	for end < len(b) {
 		block := b[end:min(len(b), end+holeBlock-int((off+int64(end))%holeBlock))]
@@ -331,8 +331,8 @@ func (w *holes) Zeros(_ context.Context, n int64) error {
 	return nil
 }
 
-// Shortened returns a reader of what a Contents opened in which a hole has at most 1 MiB,
-// for searches: what is looked for has no zeros. The reader checks the content, as r does.
+// Shortened returns a reader of a content from Contents in which a hole has at most 1 MiB, for
+// searches for texts without zeros. The reader checks the content, as r does.
 func Shortened(ctx context.Context, r io.Reader) (io.Reader, error) {
 	v, ok := r.(*verified)
 	if !ok {
@@ -350,7 +350,7 @@ type shortened struct {
 	v    *verified
 	p    *parts
 	sum  *Sum
-	left int64 // of the zeros of a hole
+	left int64 // remaining zeros of a hole
 }
 
 const shortHole = 1 << 20

@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-// Surveyed is what an import would do.
+// Surveyed is the result of a dry run of an import.
 type Surveyed struct {
 	Files   int
 	Bytes   int64
@@ -19,9 +19,8 @@ type Surveyed struct {
 	Notes   []string
 }
 
-// Survey tells what an import of a source would bring in and leave out. It
-// reads files where content decides, and writes nothing. with and mask are those of
-// an ImportRequest.
+// Survey lists what an import of a source would bring in and leave out. It reads files where
+// content decides, and writes nothing. with and mask are those of an ImportRequest.
 func Survey(ctx context.Context, source string, with secret.With, mask bool, parser *parse.Parser) (*Surveyed, error) {
 	src, top, err := openSource(source)
 	if err != nil {
@@ -62,7 +61,7 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 	if err != nil {
 		return nil, err
 	}
-	err = im.settleLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
+	err = im.decideLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
 		err := im.examine(f, d)
 		return err == nil && im.listed(f.Path, Secret) == nil && im.listed(f.Path, Unreadable) == nil, err
 	}, func(_, f *Found) error {
@@ -82,7 +81,7 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 // examine reads a file as far as its content decides.
 func (im *importer) examine(f *Found, d secret.Decision) error {
 	if d.Tracked && d.Action == secret.Scrub && f.Stat.Size > maxScrub {
-		im.hold(f, d, tooLarge)
+		im.listSecret(f, d, tooLarge)
 		d.Action = secret.Keep
 	}
 	if d.Action == secret.Keep {
@@ -129,7 +128,7 @@ func (im *importer) examine(f *Found, d secret.Decision) error {
 		}
 		s.Write((*buf)[:n])
 	}
-	if found := s.Findings(); len(found) > 0 && !im.hold(f, d, found[0].Why()) {
+	if found := s.Findings(); len(found) > 0 && !im.listSecret(f, d, found[0].Why()) {
 		return nil
 	}
 	im.progress(1, f.Stat.Size)

@@ -42,8 +42,8 @@ func (t Type) String() string {
 	return "nothing"
 }
 
-// Entry describes one name in a directory: everything that a restore must
-// bring back, except ownership, which import normalises.
+// Entry describes one name in a directory: everything that a restore must bring back, except
+// ownership, which import normalises.
 type Entry struct {
 	Name    string // one path component; "" for the root
 	Type    Type
@@ -63,9 +63,8 @@ type XAttr struct{ Name, Value string }
 // Dir is the content of one directory, sorted by name, bytewise.
 type Dir []Entry
 
-// Objects keeps encoded directories by digest. Put may be called with an
-// object that is there already. Get returns exactly what was put or a Corrupt
-// or NotFound error.
+// Objects stores encoded directories by digest. Put may be called for an existing object. Get
+// returns exactly what was put, or a Corrupt or NotFound error.
 type Objects interface {
 	Put(d cell.Digest, b []byte) error
 	Get(d cell.Digest) ([]byte, error)

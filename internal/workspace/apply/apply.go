@@ -35,15 +35,15 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// A Request says what to bring into a source.
+// A Request describes the changes to write into a source.
 type Request struct {
 	Source string          // the directory to write to
-	Base   *workspace.Tree // what the source was when it was imported
-	After  workspace.Side  // what it shall become
+	Base   *workspace.Tree // the source at the import
+	After  workspace.Side  // its new state
 	// Include names control paths to apply as well, exactly or by a folder
 	// above; "." is all.
 	Include []string
-	// Strict holds back as well what LookFirst returns.
+	// Strict also holds back what LookFirst returns.
 	Strict bool
 	// IsIgnored reports whether git ignores a path (see Options); such
 	// files are applied only if Ignored is set.
@@ -52,46 +52,45 @@ type Request struct {
 	// Reserved are the paths that import left out, with all below them. They
 	// are never written.
 	Reserved []string
-	// Scrubbed are the files that import took credentials out of. The base
-	// has not what the source has: a change of one is a conflict.
+	// Scrubbed are the files that import removed credentials from. The base differs from the
+	// source there, so a change of one is a conflict.
 	Scrubbed []string
-	// Homes are the home directories of the users who work in the source, and
-	// GitConfigs what else of configuration their git reads: both may name
-	// control paths.
+	// Homes are the home directories of the users of the source, and GitConfigs further
+	// configuration files of their git: both may name control paths.
 	Homes, GitConfigs []string
-	// Backup is a folder outside the source for the journal. It is made when
-	// missing. One folder serves one source at a time.
+	// Backup is a folder outside the source for the journal, created if missing. One folder
+	// serves one source at a time.
 	Backup string
-	// DryRun finds out everything and writes nothing.
+	// DryRun checks everything and writes nothing.
 	DryRun bool
 
-	// hook is called before each step; tests fail or end the work there.
+	// hook is called before each step; tests fail or stop the work there.
 	hook func(step, path string) error
 }
 
-// A Result says what became of the changes.
+// A Result is the outcome of an apply.
 type Result struct {
 	Applied       []diff.FileChange `json:"applied"`                  // in order of paths; a rename is two changes
-	Already       []string          `json:"already,omitempty"`        // what the source had already
+	Already       []string          `json:"already,omitempty"`        // changes that the source already has
 	Held          []Held            `json:"held,omitempty"`           // control paths, in order
-	UnusedInclude []string          `json:"unused_include,omitempty"` // includes at which nothing changed
+	UnusedInclude []string          `json:"unused_include,omitempty"` // includes without a change
 	Ignored       diff.IgnoredFiles `json:"ignored,omitzero"`
 	Unrepresented []diff.Note       `json:"unrepresented,omitempty"`
 }
 
-// Held is a change that was not applied because of where it is.
+// Held is a change that was not applied because of its path.
 type Held struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
-	Flag string `json:"flag"` // what would include it
+	Flag string `json:"flag"` // the flag that includes it
 }
 
-// A ConflictError lists why a source can't take the changes.
+// A ConflictError lists the reasons why a source can't take the changes.
 type ConflictError struct {
 	Paths []PathConflict // sorted by path
 }
 
-// PathConflict is one path in the way. Why continues the path to a sentence.
+// PathConflict is one path in conflict. Why completes the path to a sentence.
 type PathConflict struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
@@ -110,35 +109,35 @@ func (e *ConflictError) Error() string {
 	return strings.Join(shown, "; ")
 }
 
-// conflict makes the error of Apply out of what is in the way.
+// conflict makes the error of Apply from its conflicts.
 func conflict(paths []PathConflict) error {
 	slices.SortStableFunc(paths, func(a, b PathConflict) int { return strings.Compare(a.Path, b.Path) })
 	return cell.Errorf(cell.Conflict, "apply.Do",
-		"the source is as it was; take the changes by hand from the patch: pando diff --patch",
+		"the source is as it was; apply the changes by hand from the patch: pando diff --patch",
 		"cannot apply: %w", &ConflictError{paths})
 }
 
-// Do brings what git sees change from Base to After into the source. It is
-// the one place where pando writes to a user's files.
+// Do writes the changes that git sees from Base to After into the source. It is the one
+// place where pando writes to a user's files.
 //
 //   - All or nothing: on any error, ENOSPC and interruption included, the
 //     source is as it was, and a failure names the file. After a crash
 //     Recover brings it back to before or to after.
-//   - Each path it touches must be what Base recorded, in type, content and
-//     executable bit, or already be what After has; else nothing is written
-//     and the error is a Conflict around a *ConflictError. A file that
-//     somebody changes meanwhile is found when it is exchanged, and put back.
+//   - Each changed path must equal Base in type, content and executable bit, or
+//     already equal After; else nothing is written and the error is a Conflict
+//     around a *ConflictError. A file that changes meanwhile is found when it is
+//     exchanged, and put back.
 //   - It follows no symlink below Source and never writes a ".git", under any
 //     spelling, nor a reserved path. Control paths and ignored files are left
 //     out unless asked for, and listed.
 //   - New files get the mode git would give them through the umask; others
 //     keep their bits, of which only the executable one changes. A new file
-//     belongs to who runs this; for root, to the owner of its folder. Folders
-//     that lose their last file go.
-//   - Names of one file in After that are names of one file in the source, too, stay
-//     that as far as they are applied.
-//   - Modification times are now, in the order that the files have in After: what
-//     make would build in After it builds in the source, and no more.
+//     belongs to the user of this process; for root, to the owner of its folder.
+//     Folders that become empty are removed.
+//   - Hard links that are in both After and the source are kept, as far as they are
+//     applied.
+//   - Modification times are now, in the order of the files in After: make builds in
+//     the source what it would build in After, and no more.
 //
 // Two Applies to one source exclude each other: the second gets a Conflict.
 func Do(ctx context.Context, req Request) (Result, error) {
@@ -174,7 +173,7 @@ func Do(ctx context.Context, req Request) (Result, error) {
 	return res, err
 }
 
-// applier is one Apply at work.
+// applier is the state of one Apply.
 type applier struct {
 	ctx     context.Context
 	req     *Request
@@ -183,14 +182,14 @@ type applier struct {
 	sizes   []int64 // scratch of check
 	mounts  map[string]mount
 	stages  []stage
-	leaders map[*operation]*operation // of each further name of a file: the one that is staged
-	chmods  map[inode]bool            // files whose executable bit we have changed
-	remove  []string                  // folders to be removed for a file, deepest first
-	make    []string                  // folders to be made, outermost first
+	leaders map[*operation]*operation // the staged name of each further name of a file
+	chmods  map[inode]bool            // files with an executable bit changed by this apply
+	remove  []string                  // folders to remove for a file, deepest first
+	make    []string                  // folders to make, outermost first
 	journal *journal
 }
 
-// open opens and locks the source, and refuses places that are none.
+// open opens and locks the source, and rejects unsuitable directories.
 func (a *applier) open() error {
 	path, err := filepath.Abs(a.req.Source)
 	if err == nil {
@@ -239,7 +238,7 @@ func (a *applier) close() {
 	}
 }
 
-// step is called before everything that changes something.
+// step is called before each change.
 func (a *applier) step(name, path string) error {
 	failpoint.Step("apply: " + name)
 	if a.ctx.Err() != nil {
@@ -254,7 +253,7 @@ func (a *applier) step(name, path string) error {
 	return nil
 }
 
-// write makes the changes that check found possible.
+// write makes the changes after check has passed.
 func (a *applier) write() (err error) {
 	if err := a.begin(); err != nil {
 		return err
@@ -264,7 +263,7 @@ func (a *applier) write() (err error) {
 		err = a.commit()
 	}
 	if err != nil {
-		// Not deferred: a crash must leave the journal, not run this.
+		// Not deferred: after a crash the journal must remain.
 		return errors.Join(err, a.journal.undo(a.root))
 	}
 	return a.journal.finish(a.root)

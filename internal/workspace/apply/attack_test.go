@@ -72,7 +72,7 @@ func TestF16ApplyOfFolderReplacedByLink(t *testing.T) {
 	unchanged(t, away, before)
 }
 
-// Somebody swaps a folder for a symlink while the apply is at work.
+// A folder is swapped for a symlink while the apply runs.
 func TestF16ApplyFolderSwappedMeanwhile(t *testing.T) {
 	base := wt.Model{"dir/x": wt.Plain("mine"), "dir/sub/x": wt.Plain("mine"), "dir/m": wt.Plain("m")}
 	after := wt.Model{"dir/x": wt.Plain("evil"), "dir/new/n": wt.Plain("evil"), "dir/m": wt.Script("m")}

@@ -14,9 +14,9 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// beneath is a directory that is worked on only below itself: no path is ever
-// resolved through a symlink or out of it, whatever is swapped meanwhile. The
-// kernel sees to that (openat2); there is no weaker way.
+// beneath is a directory with access only below itself: no path is ever resolved through a
+// symlink or out of it, whatever is swapped meanwhile. The kernel enforces that (openat2); there
+// is no weaker fallback.
 type beneath struct {
 	fd     int
 	path   string
@@ -31,8 +31,8 @@ func openBeneath(path string) (*beneath, error) {
 	return &beneath{fd: fd, path: path}, nil
 }
 
-// close gives the lock back by itself: a child that was just forked may hold
-// a copy of the descriptor for a moment.
+// close releases the lock explicitly: a child that was just forked may hold a copy of the
+// descriptor for a moment.
 func (b *beneath) close() {
 	if b.locked {
 		unix.Flock(b.fd, unix.LOCK_UN)
@@ -40,7 +40,7 @@ func (b *beneath) close() {
 	unix.Close(b.fd)
 }
 
-// lock keeps other Applies away until the directory is closed.
+// lock excludes other Applies until the directory is closed.
 func (b *beneath) lock() error {
 	err := unix.Flock(b.fd, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -66,12 +66,12 @@ func (b *beneath) open(path string, flags int, mode uint32) (int, error) {
 	return linux.OpenBelow(b.fd, path, &how)
 }
 
-// folder opens the folder at path as a place for other calls.
+// folder opens the folder at path for other calls.
 func (b *beneath) folder(path string) (int, error) {
 	return b.open(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// in calls f with the folder that holds path and path's last name.
+// in calls f with the folder that contains path, and path's last name.
 func (b *beneath) in(path string, f func(dir int, name string) error) error {
 	fd, err := b.folder(workspace.Parent(path))
 	if err != nil {
@@ -81,7 +81,7 @@ func (b *beneath) in(path string, f func(dir int, name string) error) error {
 	return f(fd, path[strings.LastIndexByte(path, '/')+1:])
 }
 
-// lstat describes what is at path, which may be a symlink.
+// lstat describes the file at path, which may be a symlink.
 func (b *beneath) lstat(path string) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := b.open(path, unix.O_PATH, 0)
@@ -92,16 +92,16 @@ func (b *beneath) lstat(path string) (unix.Stat_t, error) {
 	return st, unix.Fstat(fd, &st)
 }
 
-// seen is what was found at a path of the source.
+// seen describes a path of the source.
 type seen struct {
-	typ    workspace.Type // 0: nothing
+	typ    workspace.Type // 0: missing
 	stat   unix.Stat_t
 	target string      // symlinks
-	digest cell.Digest // files, when their size is one that was asked for
-	wall   string      // what stands in the path instead of a folder
+	digest cell.Digest // of files with one of the requested sizes
+	wall   string      // the part of the path that is no folder
 }
 
-// look says what is at path. A file is read only if its size is one of sizes.
+// look describes path. It reads a file only if it has one of sizes.
 func (b *beneath) look(ctx context.Context, path string, sizes ...int64) (s seen, err error) {
 	fd, err := b.open(path, unix.O_PATH, 0)
 	switch {
@@ -117,7 +117,7 @@ func (b *beneath) look(ctx context.Context, path string, sizes ...int64) (s seen
 	return b.lookAt(ctx, fd, func(flags int) (int, error) { return b.open(path, flags, 0) }, sizes)
 }
 
-// lookAt describes what fd, opened with O_PATH, is. reopen opens it to read.
+// lookAt describes the file of fd, opened with O_PATH. reopen opens it for reading.
 func (b *beneath) lookAt(ctx context.Context, fd int, reopen func(flags int) (int, error), sizes []int64) (s seen, err error) {
 	if err := unix.Fstat(fd, &s.stat); err != nil {
 		return s, err
@@ -161,13 +161,13 @@ func (b *beneath) lookAt(ctx context.Context, fd int, reopen func(flags int) (in
 		return s, err
 	}
 	if s.stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return seen{stat: s.stat}, nil // swapped just now: matches nothing
+		return seen{stat: s.stat}, nil // just swapped: matches nothing
 	}
 	_, s.digest, err = workspace.DigestFile(ctx, f)
 	return s, err
 }
 
-// wall returns the first part of path that is there and is no folder.
+// wall returns the first part of path that exists and is no folder.
 func (b *beneath) wall(path string) (string, error) {
 	for i := 0; i < len(path); i++ {
 		if path[i] != '/' {
@@ -184,7 +184,7 @@ func (b *beneath) wall(path string) (string, error) {
 	return "", unix.ENOTDIR
 }
 
-// is reports whether what was seen is e, as far as git tells; nil is nothing.
+// is reports whether it equals e for git; nil is a missing file.
 func (s *seen) is(e *workspace.Entry) bool {
 	if e == nil || s.typ == 0 {
 		return e == nil && s.typ == 0
@@ -200,8 +200,7 @@ func (s *seen) is(e *workspace.Entry) bool {
 	return true
 }
 
-// hostError says what could not be done to which file, with the kind that
-// fits the cause.
+// hostError describes the failed step and file, with the kind of its cause.
 func hostError(path, what string, err error) error {
 	if path != "" {
 		what += " " + diff.Quote(path)
@@ -211,7 +210,7 @@ func hostError(path, what string, err error) error {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		kind, hint = cell.Unavailable, "make room on the disk that holds the source and try again"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
-		kind, hint = cell.Denied, "look at the permissions of the file and its folder"
+		kind, hint = cell.Denied, "check the permissions of the file and its folder"
 	case errors.Is(err, unix.ENOSYS):
 		kind, hint = cell.Unsupported, "apply the patch yourself: pando diff --patch"
 	case errors.Is(err, unix.ENOENT):
@@ -225,17 +224,16 @@ func hostError(path, what string, err error) error {
 	return cell.Errorf(kind, "apply.Do", hint, "cannot %s: %w", what, err)
 }
 
-// renameat2 is a variable for tests of file systems that lack its flags.
+// renameat2 is a variable, for tests of file systems without its flags.
 var renameat2 = unix.Renameat2
 
-// renameNew renames to a name that must be free.
+// renameNew renames to a name that must not exist.
 func renameNew(fromDir int, from string, toDir int, to string) error {
 	err := renameat2(fromDir, from, toDir, to, unix.RENAME_NOREPLACE)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
-	// Some file systems can't promise it; there a link does, where they have
-	// links.
+	// Some file systems can't guarantee that; there it links, if they have links.
 	if err = unix.Linkat(fromDir, from, toDir, to, 0); err == nil {
 		return unix.Unlinkat(fromDir, from, 0)
 	}
@@ -249,7 +247,7 @@ func renameNew(fromDir int, from string, toDir int, to string) error {
 	return unix.Renameat(fromDir, from, toDir, to)
 }
 
-// statAt describes a name in a folder; ok is false if there is none.
+// statAt describes a name in a folder; ok is false if it does not exist.
 func statAt(dir int, name string) (st unix.Stat_t, ok bool, err error) {
 	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {

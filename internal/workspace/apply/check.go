@@ -14,7 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// check looks at every path in the source and collects all that is in the way.
+// check checks every path in the source and collects all conflicts.
 func (a *applier) check() error {
 	conflicts := slices.Clone(a.plan.reserved)
 	for _, op := range a.plan.ops {
@@ -46,8 +46,7 @@ func (a *applier) check() error {
 	return a.places()
 }
 
-// recall takes off the list of what is held back that the source has already,
-// because it was included before.
+// recall removes held changes that the source already has, because they were included before.
 func (a *applier) recall() error {
 	r := &a.plan.result
 	var held []Held
@@ -65,7 +64,7 @@ func (a *applier) recall() error {
 	return nil
 }
 
-// look fills in what the source has at op's path.
+// look records the source's state of op's path.
 func (a *applier) look(op *operation) (err error) {
 	a.sizes = a.sizes[:0]
 	for _, e := range []*workspace.Entry{op.base, op.after} {
@@ -83,18 +82,18 @@ func (a *applier) look(op *operation) (err error) {
 	return nil
 }
 
-// judge compares what the source has with what the base had. It sets done if
-// the source has what it shall have. It returns what is wrong.
+// judge compares the source with the base. It sets done if the source already has the new state.
+// It returns the conflict.
 func (a *applier) judge(op *operation) string {
 	s := &op.seen
 	if s.wall != "" {
 		w := a.plan.byPath[s.wall]
 		switch {
 		case w == nil:
-			// Not ours to change.
+			// The folder does not belong to the changes.
 			return "lies below " + diff.Quote(s.wall) + ", which is no folder now"
 		case !w.done && w.folder && w.seen.is(w.base):
-			// It makes way before this path is written.
+			// It is removed before this path is written.
 		case w.done && op.after == nil:
 			op.done = true
 			return ""
@@ -128,7 +127,7 @@ func (a *applier) judge(op *operation) string {
 	return "has other content now"
 }
 
-// clearable returns what a folder holds that is not about to be removed.
+// clearable returns an entry of a folder that the changes do not remove.
 func (a *applier) clearable(op *operation, dir string) (found []PathConflict, err error) {
 	names, err := a.root.list(dir)
 	if err != nil {
@@ -152,7 +151,7 @@ func (a *applier) clearable(op *operation, dir string) (found []PathConflict, er
 			found = append(found, PathConflict{p, "is in the folder that " + diff.Quote(op.path) + " replaces, and the cell did not remove it"})
 		}
 	}
-	a.remove = append(a.remove, dir) // after what is below
+	a.remove = append(a.remove, dir) // after its contents
 	return found, nil
 }
 
@@ -169,8 +168,8 @@ func (b *beneath) list(path string) ([]string, error) {
 	return names, err
 }
 
-// places finds for each change the folder it happens in, which must be
-// writable, and where its files are staged. It collects the folders to make.
+// places finds the folder of each change, which must be writable, and its staging folder. It
+// collects the folders to make.
 func (a *applier) places() error {
 	a.mounts = map[string]mount{}
 	made := map[string]bool{}
@@ -191,7 +190,7 @@ func (a *applier) places() error {
 		if m.err != nil {
 			return hostError(op.path, "write", m.err)
 		}
-		// One staging folder for each mount, as far up as we may write.
+		// One staging folder for each mount, as high as it is writable.
 		for dir != "" && a.mount(workspace.Parent(dir)) == m {
 			dir = workspace.Parent(dir)
 		}
@@ -207,8 +206,8 @@ func (a *applier) places() error {
 	return nil
 }
 
-// mount is what is known of a folder: where it is, or why nothing can be
-// written in it. Both are zero when there is no folder.
+// mount is the mount of a folder, or the reason why it can't be written. Both are zero when
+// there is no folder.
 type mount struct {
 	id  mountID
 	err error
@@ -223,16 +222,16 @@ func (a *applier) mount(dir string) mount {
 	return m
 }
 
-// mountID tells which files can be renamed into each other's folders: those
-// of one mount and, for btrfs, one subvolume.
+// mountID identifies folders between which files can be renamed: those of one mount and, for
+// btrfs, one subvolume.
 type mountID struct {
 	id  uint64
 	dev uint32
 	min uint32
 }
 
-// mount returns where the folder at path is, the zero mountID if there is no
-// folder. It fails if nothing can be written there.
+// mount returns the mount of the folder at path, the zero mountID if there is no folder. It
+// fails if the folder can't be written.
 func (b *beneath) mount(path string) (mountID, error) {
 	fd, err := b.folder(path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {

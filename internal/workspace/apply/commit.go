@@ -11,10 +11,10 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// commit moves everything to its place. The order lets files and folders take
-// each other's names: first what goes, then folders, then what comes. Each
-// original is looked at once more after it was moved out of reach: a file that
-// was changed in the last moment is found, and undo puts it back.
+// commit moves everything to its place. The order lets files and folders take each other's
+// names: first removals, then folders, then new files. Each original is checked once more after
+// it was moved away, which finds a file that was changed in the last moment, and undo restores
+// it.
 func (a *applier) commit() error {
 	var ops []*operation
 	for _, op := range a.plan.ops {
@@ -73,12 +73,12 @@ func (a *applier) commit() error {
 	return a.journal.add(journalPart{Committed: true})
 }
 
-// meanwhile is the conflict of a path that was fine when check looked.
+// meanwhile is the conflict of a path that changed after check.
 func meanwhile(path, why string) error {
 	return conflict([]PathConflict{{path, why + " while the changes were being applied"}})
 }
 
-// recheck looks again at a path before anything is moved.
+// recheck checks a path again before anything is moved.
 func (a *applier) recheck(op *operation) error {
 	if err := a.step("recheck", op.path); err != nil {
 		return err
@@ -125,8 +125,8 @@ func (a *applier) takeAway(op *operation) error {
 	return nil
 }
 
-// confirm checks that the original, now in the staging folder as prefix and
-// number, is what the base recorded.
+// confirm checks that the original, now in the staging folder as prefix and number, still equals
+// the base.
 func (a *applier) confirm(op *operation, prefix string) error {
 	s, name := a.stages[op.stage].fd, prefix+strconv.Itoa(op.n)
 	fd, err := unix.Openat(s, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -147,7 +147,7 @@ func (a *applier) confirm(op *operation, prefix string) error {
 	return nil
 }
 
-// put brings the new file to its place.
+// put moves the new file to its place.
 func (a *applier) put(op *operation) error {
 	if err := a.step("put", op.path); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (a *applier) put(op *operation) error {
 		case !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS):
 			return hostError(op.path, "write", err)
 		}
-		// A file system that can't exchange (NFS, FAT): in two steps.
+		// A file system without exchange (NFS, FAT): in two steps.
 		if err := a.take(op); err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (a *applier) put(op *operation) error {
 	return nil
 }
 
-// chmod sets or clears the executable bit of a file whose content stays.
+// chmod sets or clears the executable bit of a file with unchanged content.
 func (a *applier) chmod(op *operation) error {
 	if err := a.step("chmod", op.path); err != nil {
 		return err
@@ -230,7 +230,7 @@ func (a *applier) rmdir(dir string) error {
 	return nil
 }
 
-// mkdir makes a folder for what comes.
+// mkdir makes a folder for new files.
 func (a *applier) mkdir(dir string) error {
 	if err := a.step("mkdir", dir); err != nil {
 		return err
@@ -241,7 +241,7 @@ func (a *applier) mkdir(dir string) error {
 			return err
 		}
 		if owner != noOwner {
-			unix.Fchownat(fd, name, owner.uid, owner.gid, unix.AT_SYMLINK_NOFOLLOW) // as far as we may
+			unix.Fchownat(fd, name, owner.uid, owner.gid, unix.AT_SYMLINK_NOFOLLOW) // as far as permitted
 		}
 		return nil
 	})
@@ -255,7 +255,7 @@ func (a *applier) mkdir(dir string) error {
 	return nil
 }
 
-// prune removes dir and the folders above it that are empty now, as git does.
+// prune removes dir and the folders above it that became empty, as git does.
 func (a *applier) prune(dir string) error {
 	for ; dir != ""; dir = workspace.Parent(dir) {
 		if err := a.step("prune", dir); err != nil {
@@ -264,7 +264,7 @@ func (a *applier) prune(dir string) error {
 		err := a.root.in(dir, func(fd int, name string) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-			// Gone, or a file by now: the folder above may be empty.
+			// Missing, or a file by now: the folder above may be empty.
 		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
 			return nil
 		default:

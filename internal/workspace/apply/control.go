@@ -10,8 +10,8 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// controls is controlTable prepared: patterns by their first name, those that
-// begin with a glob under "".
+// controls is the prepared controlTable: patterns by their first name, those that begin with a
+// glob under "".
 var controls = sync.OnceValue(func() map[string][]controlPattern {
 	m := map[string][]controlPattern{}
 	for i := range controlTable {
@@ -46,8 +46,8 @@ func controlWhy(p string) string {
 	return ""
 }
 
-// rowOf returns the row of controlTable that p falls under, of those that hold
-// back or of those that only show; nil if none.
+// rowOf returns the row of controlTable that matches p, of those that hold back or of those that
+// only show; nil if none.
 func rowOf(p string, shown bool) *controlRow {
 	parts := strings.Split(gitdir.FoldPath(p), "/")
 	for i, name := range parts {
@@ -85,24 +85,24 @@ func shortName(name string) bool {
 // A controller decides which changes are control paths.
 type controller struct {
 	base, after *workspace.Tree
-	named       *namedPaths // what configurations of the host name
+	named       *namedPaths // named by configurations of the host
 	reserved    reservedPaths
-	aliases     map[string]alias // what a symlink at a control path points to
+	aliases     map[string]alias // targets of symlinks at control paths
 	dirs        map[string]dirFacts
 }
 
-// alias says that name is a symlink at a control path.
+// alias is a symlink at a control path.
 type alias struct{ name, why string }
 
-// dirFacts is what was found out about one folder.
+// dirFacts are the findings about one folder.
 type dirFacts struct{ repository bool }
 
 func newController(base, after *workspace.Tree, reserved reservedPaths) *controller {
 	return &controller{base: base, after: after, reserved: reserved, named: newNamedPaths(), aliases: map[string]alias{}, dirs: map[string]dirFacts{}}
 }
 
-// prepare looks into the folders that hold path, in both trees. It is called
-// for all changes before why is for the first.
+// prepare inspects the folders of path, in both trees. It is called for all changes before why
+// is called for the first.
 func (k *controller) prepare(path string) error {
 	for dir := workspace.Parent(path); ; dir = workspace.Parent(dir) {
 		if _, known := k.dirs[dir]; known {
@@ -126,9 +126,8 @@ func (k *controller) prepare(path string) error {
 	}
 }
 
-// findAliases remembers where symlinks at control paths in dir point to, those
-// of folders like .github included: ".vscode -> tools/vscode" makes
-// tools/vscode a control path.
+// findAliases records the targets of symlinks at control paths in dir, and in folders like
+// .github: ".vscode -> tools/vscode" makes tools/vscode a control path.
 func (k *controller) findAliases(t *workspace.Tree, dir string, d workspace.Dir) error {
 	for _, e := range d {
 		p := path.Join(dir, e.Name)
@@ -160,8 +159,8 @@ func (k *controller) findAliases(t *workspace.Tree, dir string, d workspace.Dir)
 	return nil
 }
 
-// looksLikeRepository reports whether git, run in a folder with these names,
-// would take it for a repository, and so run what its config says.
+// looksLikeRepository reports whether git would take a folder with these names for a repository,
+// and run programs of its config.
 func looksLikeRepository(d workspace.Dir) bool {
 	has := map[string]bool{}
 	for _, e := range d {
@@ -180,7 +179,7 @@ func (k *controller) why(c *workspace.Change) string {
 			return "the symlink " + diff.Quote(a.name) + " leads here: " + a.why
 		}
 		if k.dirs[workspace.Parent(p)].repository {
-			return "its folder looks like a git repository, whose settings run programs"
+			return "its folder looks like a git repository, with settings that run programs"
 		}
 	}
 	if why := k.named.why(c.Path); why != "" {
@@ -192,7 +191,7 @@ func (k *controller) why(c *workspace.Change) string {
 	return ""
 }
 
-// whyLink judges a symlink by where it leads in the new state.
+// whyLink decides on a symlink by its target in the new state.
 func (k *controller) whyLink(p string) string {
 	to, ok := resolve(k.after, p)
 	switch {

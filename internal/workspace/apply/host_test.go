@@ -121,7 +121,7 @@ func TestApplyAcrossMounts(t *testing.T) {
 func TestF19ApplyKilledProcess(t *testing.T) {
 	base, after := everything()
 	if at := os.Getenv("APPLY_KILL_AT"); at != "" {
-		// No TempDir: nobody would remove it.
+		// No TempDir: this process would not remove it.
 		req := Request{Source: os.Getenv("APPLY_SOURCE"), Base: base.Side(t, nil).Tree, After: after.Side(t, nil), Backup: os.Getenv("APPLY_BACKUP")}
 		n := 0
 		req.hook = func(step, path string) error {

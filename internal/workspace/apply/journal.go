@@ -35,9 +35,9 @@ type journal struct {
 
 	dir   string
 	file  *os.File
-	made  bool      // we made dir
-	live  bool      // the Apply that wrote it is still at work
-	mkdir []rawPath // live: the folders that were really made
+	made  bool      // this apply made dir
+	live  bool      // the Apply that wrote it is still running
+	mkdir []rawPath // live: the folders that were made
 	hook  func(step, path string) error
 }
 
@@ -62,7 +62,7 @@ type journalPlan struct {
 	Made    []rawPath    `json:"made,omitempty"` // parents first
 }
 
-// journalDir is a folder that was there before.
+// journalDir is a folder that existed before.
 type journalDir struct {
 	Path  rawPath `json:"path"`
 	Mode  uint32  `json:"mode"`
@@ -83,7 +83,7 @@ type journalOp struct {
 	OldMode uint32   `json:"old_mode,omitempty"`
 }
 
-// fileMark recognises a file that nobody wrote to since.
+// fileMark identifies a file that was not written to since.
 type fileMark struct {
 	Ino   uint64 `json:"ino,omitempty"`
 	Size  int64  `json:"size,omitempty"`
@@ -92,13 +92,13 @@ type fileMark struct {
 
 func markOf(st *unix.Stat_t) fileMark { return fileMark{st.Ino, st.Size, st.Mtim.Nano()} }
 
-// rawPath is a path in JSON that keeps bytes which are no UTF-8.
+// rawPath is a path in JSON that preserves bytes which are not UTF-8.
 type rawPath string
 
 // MarshalText quotes as Go does.
 func (p rawPath) MarshalText() ([]byte, error) { return []byte(strconv.QuoteToASCII(string(p))), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the result of MarshalText.
 func (p *rawPath) UnmarshalText(b []byte) error {
 	s, err := strconv.Unquote(string(b))
 	*p = rawPath(s)
@@ -158,14 +158,14 @@ func (j *journal) add(part journalPart) error {
 	return nil
 }
 
-// drop removes the journal: nothing is left to do.
+// drop removes the journal: the apply is complete.
 func (j *journal) drop() error {
 	err := os.Remove(filepath.Join(j.dir, journalName))
 	if j.file != nil {
 		j.file.Close()
 	}
 	if j.made {
-		os.Remove(j.dir) // stays if somebody uses it
+		os.Remove(j.dir) // stays if it is in use
 	}
 	return err
 }
@@ -188,8 +188,8 @@ func syncFolder(dir string) error {
 	return flush(fsync, int(f.Fd()))
 }
 
-// readJournal reads a journal that an Apply left. It is nil if there is none.
-// A last line that is not complete was not acted upon.
+// readJournal reads the journal of an earlier Apply; nil if there is none. An incomplete last
+// line was not acted upon.
 func readJournal(dir string) (*journal, error) {
 	b, err := os.ReadFile(filepath.Join(dir, journalName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,17 +221,16 @@ func readJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// Recovery says what Recover did.
+// Recovery is the outcome of Recover.
 type Recovery struct {
 	Source  string `json:"source,omitempty"`
 	Outcome string `json:"outcome"` // "nothing", "finished" or "undone"
 }
 
-// Recover ends what an Apply that was killed left: if all was in place
-// it is finished, else undone. A file that somebody changed since is left as
-// it is, with a Conflict that names it; its original then stays in the
-// staging folder, and the journal stays too. It can be called at any time and
-// again: a running Apply makes it fail with a Conflict.
+// Recover completes a killed Apply: if all files were in place it is finished, else undone. A
+// file that changed since stays as it is, with a Conflict that names it; its original stays in
+// the staging folder, and the journal stays, too. Recover may be repeated at any time: a running
+// Apply makes it fail with a Conflict.
 func Recover(ctx context.Context, backup string) (Recovery, error) {
 	return recoverWith(backup, nil)
 }

@@ -10,25 +10,24 @@ import (
 
 // A Look is a change to look at before all others.
 type Look struct {
-	Path string // with a slash at the end: all that lies there
+	Path string // with a final slash: all files below it
 	Why  string
-	// Files is how many changes it stands for.
+	// Files is the number of changes.
 	Files int
 }
 
-// A Review is what people are told about changes before they are applied.
+// A Review describes changes to people before they are applied.
 type Review struct {
-	// First is what is to be looked at before the rest, in order of paths: control paths,
-	// and new or changed files that are executable, hidden, or configuration of tools that
-	// act when a folder is opened. Many files of one hidden folder for one reason are one
-	// entry.
+	// First lists the changes to look at first, in order of paths: control paths, and new or
+	// changed files that are executable, hidden, or configuration of tools that act when a
+	// folder is opened. Many files of one hidden folder with one reason are one entry.
 	First []Look
-	// Held is what Do would hold back, in order of paths.
+	// Held lists the changes that Do would hold back, in order of paths.
 	Held []Held
 }
 
-// ReviewOf looks at the changes from req.Base to req.After. Nothing is read but
-// configuration of the host.
+// ReviewOf reviews the changes from req.Base to req.After. It reads nothing but configuration of
+// the host.
 func ReviewOf(req *Request) (r Review, err error) {
 	changes, err := workspace.Changes(req.Base, req.After.Tree)
 	if err != nil {
@@ -71,8 +70,7 @@ func ReviewOf(req *Request) (r Review, err error) {
 	return r, nil
 }
 
-// lookWhy returns why a change that is no control path is looked at first, ""
-// if it is not.
+// lookWhy returns why a change that is no control path is listed first, "" if it is not.
 func lookWhy(c *workspace.Change) string {
 	if c.New == nil || c.New.Git() == nil {
 		return ""
@@ -94,11 +92,11 @@ func lookWhy(c *workspace.Change) string {
 	return ""
 }
 
-// maxAlike is how many files of one hidden folder are listed one by one.
+// maxAlike is the number of files of one hidden folder that are listed one by one.
 const maxAlike = 2
 
-// grouped makes one entry of more than maxAlike entries in the same hidden
-// folder with the same reason.
+// grouped merges more than maxAlike entries in the same hidden folder with the same reason into
+// one.
 func grouped(list []Look) (out []Look) {
 	type key struct{ dir, why string }
 	of := func(l Look) key { return key{hiddenFolder(l.Path), l.Why} }

@@ -35,8 +35,7 @@ func TestF23ApplyInterrupted(t *testing.T) {
 	unchanged(t, dir, before)
 }
 
-// What somebody writes while an apply is at work is never lost: the apply
-// finds it and goes back.
+// Writes during an apply are never lost: the apply finds them and is undone.
 func TestApplyFindsFilesSwappedMeanwhile(t *testing.T) {
 	base := wt.Model{"f": wt.Plain("one"), "g": wt.Plain("gone"), "m": wt.Plain("mode"), "d/x": wt.Plain("x")}
 	after := wt.Model{"f": wt.Plain("two"), "m": wt.Script("mode"), "n": wt.Plain("new"), "d": wt.Plain("file")}

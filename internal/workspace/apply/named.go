@@ -10,17 +10,17 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// A survey is what in a workspace may name control paths.
+// A survey lists the files of a workspace that may name control paths.
 type survey struct {
 	nested []string // folders with a repository of their own
-	files  []string // files of rows that name more
+	files  []string // files of rows that name further files
 	seen   map[string]bool
 }
 
-// maxFollowed is how many files of one workspace are read for what they name.
+// maxFollowed bounds the files of one workspace that are read for names.
 const maxFollowed = 1000
 
-// look adds what the folder dir with the entries d has.
+// look adds the folder dir with the entries d.
 func (s *survey) look(t *workspace.Tree, dir string, d workspace.Dir) error {
 	for _, e := range d {
 		p := path.Join(dir, e.Name)
@@ -59,10 +59,10 @@ func (s *survey) file(t *workspace.Tree, p string, e workspace.Entry) {
 		return
 	}
 	switch path.Ext(gitdir.FoldName(p)) {
-	case ".md", ".mdc", ".txt", ".log", ".lock": // prose, and what programs note
+	case ".md", ".mdc", ".txt", ".log", ".lock": // prose, and output of programs
 		return
 	}
-	if path.Base(p) == "launch.json" { // runs what a person starts
+	if path.Base(p) == "launch.json" { // programs that a person starts
 		return
 	}
 	s.seen[p] = true
@@ -76,7 +76,7 @@ func (s *survey) file(t *workspace.Tree, p string, e workspace.Entry) {
 	}
 }
 
-// everywhere looks into all folders of t but those that package managers fill.
+// everywhere visits all folders of t except those of package managers.
 func (s *survey) everywhere(t *workspace.Tree, dir string, digest workspace.Entry) error {
 	d, err := t.ReadDir(digest.Digest)
 	if err != nil {
@@ -96,18 +96,18 @@ func (s *survey) everywhere(t *workspace.Tree, dir string, digest workspace.Entr
 	return nil
 }
 
-// learn finds out what the configuration of the host, and control files of the
-// source, name. What counts is what lies in the source now: the cell's own
-// versions of these files are held back themselves.
+// learn collects the paths named by the configuration of the host and by control files of the
+// source. The source's present versions count: the cell's versions of these files are held back
+// themselves.
 func (k *controller) learn(source string, req *Request) error {
-	if source == "" { // there is none to run anything from
+	if source == "" { // nothing can be run
 		return nil
 	}
 	s := survey{seen: map[string]bool{}}
 	if err := s.everywhere(k.base, "", k.base.Root); err != nil {
 		return err
 	}
-	for _, p := range req.Reserved { // not in the trees, but in the source
+	for _, p := range req.Reserved { // in the source, but not in the trees
 		s.file(k.base, strings.Trim(p, "/"), workspace.Entry{Type: workspace.File})
 	}
 	var files []gitdir.ConfigFile
@@ -141,8 +141,7 @@ func (k *controller) learn(source string, req *Request) error {
 	return nil
 }
 
-// holderOf returns the folder that holds the first control path of p: "a" for
-// a/.vscode/tasks.json.
+// holderOf returns the folder of the first control path in p: "a" for a/.vscode/tasks.json.
 func holderOf(p string) string {
 	parts := strings.Split(p, "/")
 	for i := range parts {
@@ -153,8 +152,8 @@ func holderOf(p string) string {
 	return workspace.Parent(p)
 }
 
-// way returns the symlinks that the kernel follows on the way to p in t, and
-// where it ends; "" is outside of t.
+// way returns the symlinks that the kernel follows on the path p in t, and its target; "" is
+// outside of t.
 func way(t *workspace.Tree, p string) (links []string, end string) {
 	var at []string
 	todo := strings.Split(p, "/")
@@ -187,10 +186,10 @@ func way(t *workspace.Tree, p string) (links []string, end string) {
 	return links, strings.Join(at, "/")
 }
 
-// namedPaths are what configurations name, by folded path.
+// namedPaths are paths named by configurations, by folded path.
 type namedPaths struct {
-	exact, below   map[string]string // path → why; the path alone, and with all below it
-	ends, endBelow map[string]string // the same for paths that begin in any folder
+	exact, below   map[string]string // path → why; the path alone, and with everything below it
+	ends, endBelow map[string]string // likewise for paths that begin in any folder
 }
 
 func newNamedPaths() *namedPaths {
@@ -216,7 +215,7 @@ func (s *namedPaths) add(n gitdir.Named) {
 	}
 }
 
-// why returns why p is named, "" if it is not.
+// why returns why p is a named path, "" if it is not.
 func (s *namedPaths) why(p string) string {
 	p = gitdir.FoldPath(p)
 	if why := s.below["."]; why != "" {

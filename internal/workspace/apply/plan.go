@@ -8,32 +8,32 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// operation is one path to be written.
+// operation is one path to write.
 type operation struct {
 	path   string
 	change diff.FileChange
-	base   *workspace.Entry // what the base has there; nil: nothing
-	after  *workspace.Entry // what shall be there; nil: nothing, or a folder
-	folder bool             // a folder shall be there
-	seen   seen             // what the source has there
-	done   bool             // the source has what shall be there
+	base   *workspace.Entry // in the base; nil: missing
+	after  *workspace.Entry // the new state; nil: missing, or a folder
+	folder bool             // the new state is a folder
+	seen   seen             // the present state in the source
+	done   bool             // the source already has the new state
 
-	time  int64    // the modification time of what is written, in nanoseconds
-	n     int      // the number its files have in the staging folder
-	stage int      // which staging folder
+	time  int64    // the modification time of the written file, in nanoseconds
+	n     int      // the number of its files in the staging folder
+	stage int      // index of the staging folder
 	made  fileMark // the staged file
 }
 
-// workPlan is what a request comes to before the source is looked at.
+// workPlan is the plan of a request, before the source is checked.
 type workPlan struct {
 	ops      []*operation // in order of paths
 	held     []*operation // those of result.Held
 	byPath   map[string]*operation
 	result   Result
-	reserved []PathConflict // changes of what was left out of the cell
+	reserved []PathConflict // changes of paths that were left out of the cell
 }
 
-// plan sorts the changes into what is applied, held back and ignored.
+// plan sorts the changes into applied, held and ignored ones.
 func plan(req *Request, source string) (*workPlan, error) {
 	changes, err := workspace.Changes(req.Base, req.After.Tree)
 	if err != nil {
@@ -91,9 +91,8 @@ func plan(req *Request, source string) (*workPlan, error) {
 	return p, nil
 }
 
-// holdBack returns the changes that are not applied because of what they
-// touch. A path that is held back takes all below it along, and what would
-// replace a folder waits for everything in that folder.
+// holdBack returns the changes that are held back. A held path holds everything below it, and a
+// change that would replace a folder is held with any file in that folder.
 func holdBack(changes []workspace.Change, k *controller, inc *includes, strict bool) map[string]Held {
 	held := map[string]Held{}
 	hold := func(p, flag, why string) {
@@ -111,7 +110,7 @@ func holdBack(changes []workspace.Change, k *controller, inc *includes, strict b
 	}
 	for grown := true; grown; {
 		grown = false
-		holds := map[string]string{} // folder → what is held back in it
+		holds := map[string]string{} // folder → a held path in it
 		for p := range held {
 			for d := workspace.Parent(p); d != ""; d = workspace.Parent(d) {
 				if holds[d] == "" || p < holds[d] {
@@ -141,7 +140,7 @@ func holdBack(changes []workspace.Change, k *controller, inc *includes, strict b
 	return held
 }
 
-// includes are the control paths a person let in.
+// includes are the included control paths.
 type includes struct {
 	paths  []string
 	unused *[]string
@@ -157,7 +156,7 @@ func newIncludes(paths []string, r *Result) *includes {
 	return inc
 }
 
-// has reports whether path is included, by itself or by a folder; "." is all.
+// has reports whether path, or a folder above it, is included; "." is everything.
 func (inc *includes) has(path string) bool {
 	found := false
 	for _, p := range inc.paths {

@@ -8,14 +8,13 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// maxLinks is how many symlinks the kernel follows in one path.
+// maxLinks is the kernel's limit of symlinks in one path.
 const maxLinks = 40
 
-// resolve follows the symlink at p within t, symlinks on the way included. It
-// returns where p leads, which need not exist, and false if that is outside
-// of the workspace at any step, or if the way does not end.
+// resolve follows the symlink at p within t, with symlinks on the way. It returns the target,
+// which need not exist, and false if a step leads out of the workspace, or if there is a loop.
 func resolve(t *workspace.Tree, p string) (string, bool) {
-	var at []string // where we are, free of symlinks
+	var at []string // the path so far, free of symlinks
 	todo := strings.Split(p, "/")
 	for links := 0; len(todo) > 0; {
 		name := todo[0]
@@ -60,7 +59,7 @@ func listDir(t *workspace.Tree, path string) (workspace.Dir, error) {
 	return t.ReadDir(e.Digest)
 }
 
-// reservedPaths are what import left out, each with all below it. Names are
+// reservedPaths are the paths that import left out, each with everything below it. Names are
 // folded: another spelling of a reserved path is that path.
 type reservedPaths struct {
 	paths   map[string]bool
@@ -79,7 +78,7 @@ func newReserved(paths []string) reservedPaths {
 	return r
 }
 
-// covers reports whether p is reserved or lies below what is.
+// covers reports whether p is reserved or lies below a reserved path.
 func (r reservedPaths) covers(p string) bool {
 	if len(r.paths) == 0 {
 		return false

@@ -19,21 +19,20 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// stage is a folder inside the source's file system, so that files get to
-// their places by renaming. It holds, for operation N, "nN", the new file
-// (after an exchange: the original), and "oN", an original that was taken
-// away. Originals are moved, never copied: putting them back takes no room
-// and brings back everything about them.
+// stage is a folder on the source's file system, from which files are renamed to their places.
+// For operation N it has "nN", the new file (after an exchange: the original), and "oN", an
+// original that was moved away. Originals are moved, never copied: restoring them needs no space
+// and restores all their attributes.
 type stage struct {
-	dir  string // where it is, relative to the source
+	dir  string // relative to the source
 	name string
 	fd   int
 }
 
 const stagePrefix = ".pando-apply-"
 
-// begin writes the first part of the journal: from then on Recover knows
-// what may be lying around. Nothing in the source has changed yet.
+// begin writes the first part of the journal, from which Recover knows the staging folders. The
+// source is unchanged yet.
 func (a *applier) begin() error {
 	var r [8]byte
 	rand.Read(r[:])
@@ -59,8 +58,7 @@ func (a *applier) begin() error {
 	return nil
 }
 
-// rememberDirs notes mode, owner and time of all folders that are there now
-// and may be touched.
+// rememberDirs records mode, owner and time of all existing folders that may be changed.
 func (a *applier) rememberDirs(j *journal) error {
 	paths := map[string]bool{"": true}
 	for _, op := range a.plan.ops {
@@ -74,7 +72,7 @@ func (a *applier) rememberDirs(j *journal) error {
 	for p := range paths {
 		st, err := a.root.lstat(p)
 		if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			continue // is to be made
+			continue // it is to be made
 		}
 		j.plan.Dirs = append(j.plan.Dirs, journalDir{rawPath(p), st.Mode & 0o7777, st.Uid, st.Gid, st.Mtim.Nano()})
 		if p == "" {
@@ -85,8 +83,7 @@ func (a *applier) rememberDirs(j *journal) error {
 	return nil
 }
 
-// stageAll writes all new files into the staging folders, then the second
-// part of the journal.
+// stageAll writes all new files into the staging folders, then the second part of the journal.
 func (a *applier) stageAll() error {
 	for i := range a.stages {
 		s := &a.stages[i]
@@ -138,15 +135,13 @@ func (a *applier) stageAll() error {
 	return a.journal.add(journalPart{Ops: files})
 }
 
-// timeStep is how far apart the times of files are that follow each other: small, since
-// the last one should not be in the future for long, and large enough for programs that
-// keep times in floating point.
+// timeStep is the difference between the times of successive files: small, so that the last one
+// is not long in the future, and large enough for programs that keep times in floating point.
 const timeStep = time.Microsecond
 
-// setTimes decides the modification times of the files to be written: now, in the order
-// that they have in After. With the times that they have there, make would not build what
-// depends on them anew when the source was built meanwhile; with those of being written,
-// it would build anew what the cell has built.
+// setTimes sets the modification times of the files to write: now, in their order in After. With
+// their times in After, make would not rebuild dependents if the source was built meanwhile;
+// with the times of writing, it would rebuild what the cell has built.
 func (a *applier) setTimes(now time.Time) {
 	var ops []*operation
 	for _, op := range a.plan.ops {
@@ -164,24 +159,23 @@ func (a *applier) setTimes(now time.Time) {
 	}
 }
 
-// setTime gives a staged file its time, as far as the file system lets it.
+// setTime sets the time of a staged file, as far as the file system allows.
 func (op *operation) setTime(stage int, name string) {
 	unix.UtimesNanoAt(stage, name, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(op.time)}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// chmod reports whether only the executable bit is to be changed.
+// chmod reports whether only the executable bit changes.
 func (op *operation) chmod() bool {
 	return op.base != nil && op.after != nil && op.base.Type == workspace.File && op.after.Type == workspace.File && op.base.Digest == op.after.Digest
 }
 
-// inode tells which names are one file.
+// inode identifies the file of several names.
 type inode struct{ dev, ino uint64 }
 
 func (op *operation) inode() inode { return inode{uint64(op.seen.stat.Dev), op.seen.stat.Ino} }
 
-// findLinks finds the files that have several names in After and the same ones in the
-// source: one new file takes the place of all of them. The content is the same then,
-// and so are the owner and the time.
+// findLinks finds the files with the same several names in After and in the source: one new file
+// replaces all of them. Their content is the same then, and so are the owner and the time.
 func (a *applier) findLinks() {
 	a.leaders = map[*operation]*operation{}
 	type file struct {
@@ -212,14 +206,14 @@ func (a *applier) stageFile(op *operation, synced *int) error {
 		if unix.Linkat(s, "n"+strconv.Itoa(first.n), s, name, 0) == nil {
 			op.made = first.made
 			return nil
-		} // a file system that has no links by now, or too many of this one
+		} // a file system without links, or too many links to this file
 	}
 	owner := a.owner(op)
 	if op.after.Type == workspace.Symlink {
 		if err := unix.Symlinkat(op.after.Target, s, name); err != nil {
 			return hostError(op.path, "write", err)
 		}
-		unix.Fchownat(s, name, owner.uid, owner.gid, unix.AT_SYMLINK_NOFOLLOW) // as far as we may
+		unix.Fchownat(s, name, owner.uid, owner.gid, unix.AT_SYMLINK_NOFOLLOW) // as far as permitted
 		op.setTime(s, name)
 	} else {
 		mode := uint32(0o666) // less the umask, as git does
@@ -261,7 +255,7 @@ func (a *applier) fill(f *os.File, op *operation, owner owner) error {
 		return hostError(op.path, "write", err)
 	}
 	if owner != noOwner {
-		f.Chown(owner.uid, owner.gid) // as far as we may
+		f.Chown(owner.uid, owner.gid) // as far as permitted
 	}
 	if op.seen.typ != workspace.File {
 		return nil
@@ -278,8 +272,8 @@ type owner struct{ uid, gid int }
 
 var noOwner = owner{-1, -1}
 
-// owner returns who shall own op's new file: who owned the one it replaces;
-// else, for root, who owns the folder, and in a setgid folder its group.
+// owner returns the owner of op's new file: that of the replaced file; else, for root, that of
+// the folder, and in a setgid folder its group.
 func (a *applier) owner(op *operation) owner {
 	if op.seen.typ == workspace.File || op.seen.typ == workspace.Symlink {
 		return owner{int(op.seen.stat.Uid), int(op.seen.stat.Gid)}
@@ -310,9 +304,8 @@ func ownerIn(folder *unix.Stat_t, euid int) owner {
 	return noOwner
 }
 
-// copyAttributes gives a file that replaces another the same extended
-// attributes, as far as we may. Capabilities are not among them: they are
-// like setuid, for another content.
+// copyAttributes copies the extended attributes of a replaced file, as far as permitted. It
+// omits capabilities, which, like setuid, were given to other content.
 func (a *applier) copyAttributes(to *os.File, path string) {
 	fd, err := a.root.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -335,11 +328,10 @@ func (a *applier) copyAttributes(to *os.File, path string) {
 	}
 }
 
-// syncEach is up to how many files are synced one by one; for more, the whole
-// file system is.
+// syncEach is the number of files up to which each is synced; beyond, the whole file system is.
 const syncEach = 32
 
-// sync makes what was staged durable; up to syncEach files are so already.
+// sync makes the staged files durable; up to syncEach files already are.
 func (a *applier) sync(staged int) error {
 	for _, s := range a.stages {
 		var err error
@@ -361,7 +353,7 @@ var (
 	syncfs = unix.Syncfs
 )
 
-// flush makes what f syncs durable, on file systems that know how.
+// flush makes f durable, on file systems that support it.
 func flush(f func(fd int) error, fd int) error {
 	err := f(fd)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {

@@ -96,14 +96,14 @@ type controlRow struct {
 	why   string
 	names string // patterns; in lower case
 	named follow // what files at these paths name
-	shown bool   // not held back, only shown first
+	shown bool   // only listed first, not held back
 }
 
-// follow says what a kind of files names for the program that reads them.
+// follow is the kind of paths that a file names for the program that reads it.
 type follow int
 
 const (
-	namesNothing follow = iota // or only what a person asks for
+	namesNothing follow = iota // or only for commands of a person
 	namesFiles                 // files to run or to read
-	namesFolders               // the same, and folders with programs
+	namesFolders               // likewise, and folders with programs
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// finish removes what is needed no more after the commit: the originals.
+// finish removes the originals after the commit.
 func (j *journal) finish(root *beneath) error {
 	err := j.step("clean", "")
 	if err == nil {
@@ -26,9 +26,8 @@ func (j *journal) finish(root *beneath) error {
 	return nil
 }
 
-// undo brings the source back to what it was, last step first. What was done
-// is seen from where the files are: undo can follow a crash at any point, its
-// own included. It obeys no context: it always runs to its end.
+// undo restores the source, last step first. It derives the completed steps from the places of
+// the files, so it can follow a crash at any point, also within undo. It ignores cancellation.
 func (j *journal) undo(root *beneath) error {
 	u := &undoer{root: root, j: j}
 	u.openStages()
@@ -102,7 +101,7 @@ func (u *undoer) closeStages() {
 	}
 }
 
-// fail remembers what could not be undone and goes on.
+// fail records a failed step and continues.
 func (u *undoer) fail(path string, err error) {
 	if err != nil {
 		u.err = errors.Join(u.err, hostError(path, "undo the change of", err))
@@ -115,22 +114,22 @@ func (u *undoer) do(step string, op journalOp, f func(op journalOp, stage, dir i
 		return
 	}
 	if op.Stage < 0 || op.Stage >= len(u.stages) || u.stages[op.Stage] < 0 {
-		return // the staging folder was not made or is removed already
+		return // the staging folder was not made or is already removed
 	}
 	err := u.root.in(string(op.Path), func(dir int, name string) error { return f(op, u.stages[op.Stage], dir, name) })
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		err = nil // its folder is not there: nothing was done here, or somebody undid it
+		err = nil // its folder does not exist: nothing was done here, or the user undid it
 	}
 	u.fail(string(op.Path), err)
 }
 
-// leave notes a path that somebody changed since; it is not touched.
+// leave records a path that was changed since; it is not touched.
 func (u *undoer) leave(op journalOp, why string) error {
 	u.left = append(u.left, PathConflict{string(op.Path), why})
 	return nil
 }
 
-// putBack takes a new file away and puts the original back.
+// putBack removes a new file and restores the original.
 func (u *undoer) putBack(op journalOp, stage, dir int, name string) error {
 	staged, taken := "n"+strconv.Itoa(op.N), "o"+strconv.Itoa(op.N)
 	target, there, err := statAt(dir, name)
@@ -174,7 +173,7 @@ func (u *undoer) putBack(op journalOp, stage, dir int, name string) error {
 	return nil // not done yet
 }
 
-// takeBack puts a removed file back.
+// takeBack restores a removed file.
 func (u *undoer) takeBack(op journalOp, stage, dir int, name string) error {
 	taken := "o" + strconv.Itoa(op.N)
 	if _, ok, err := statAt(stage, taken); !ok || err != nil {
@@ -187,7 +186,7 @@ func (u *undoer) takeBack(op journalOp, stage, dir int, name string) error {
 	return err
 }
 
-// chmodBack gives a file its old mode, if it is the file and has the new one.
+// chmodBack restores the mode of a file, if it is the same file with the new mode.
 func (u *undoer) chmodBack(op journalOp, _, dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -203,7 +202,7 @@ func (u *undoer) chmodBack(op journalOp, _, dir int, name string) error {
 	return unix.Fchmodat(dir, name, op.OldMode, 0) // name is the regular file st describes
 }
 
-// rmdir removes a folder that was made, unless somebody uses it.
+// rmdir removes a folder that was made, unless it is in use.
 func (u *undoer) rmdir(path string) {
 	if err := u.j.step("undo mkdir", path); err != nil {
 		u.fail(path, err)
@@ -217,7 +216,7 @@ func (u *undoer) rmdir(path string) {
 	}
 }
 
-// mkdir makes a folder again that was removed.
+// mkdir makes a removed folder again.
 func (u *undoer) mkdir(d journalDir) {
 	path := string(d.Path)
 	if path == "" {
@@ -231,7 +230,7 @@ func (u *undoer) mkdir(d journalDir) {
 		if err := unix.Mkdirat(dir, name, 0o700); err != nil {
 			return err
 		}
-		unix.Fchownat(dir, name, int(d.UID), int(d.GID), unix.AT_SYMLINK_NOFOLLOW) // as far as we may
+		unix.Fchownat(dir, name, int(d.UID), int(d.GID), unix.AT_SYMLINK_NOFOLLOW) // as far as permitted
 		return unix.Fchmodat(dir, name, d.Mode, 0)
 	})
 	if !errors.Is(err, unix.EEXIST) {
@@ -239,18 +238,18 @@ func (u *undoer) mkdir(d journalDir) {
 	}
 }
 
-// time gives a folder its old modification time.
+// time restores a folder's modification time.
 func (u *undoer) time(d journalDir) {
 	fd, err := u.root.open(string(d.Path), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
-	// Only the owner may; whoever may not has not lost anything of his own.
+	// Only the owner may set it; for others nothing of theirs is lost.
 	unix.UtimesNanoAt(fd, ".", []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(d.MTime)}, 0)
 }
 
-// removeStages removes the staging folders with what is in them: files only.
+// removeStages removes the staging folders, which contain only files.
 func (j *journal) removeStages(root *beneath) error {
 	for _, p := range j.plan.Stages {
 		fd, err := root.open(string(p), unix.O_RDONLY|unix.O_DIRECTORY, 0)

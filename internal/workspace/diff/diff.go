@@ -28,7 +28,7 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// Status says what became of a file.
+// Status is the kind of a file's change.
 type Status string
 
 // The statuses of a FileChange.
@@ -41,8 +41,8 @@ const (
 	StatusModeChanged Status = "mode-changed" // only the executable bit
 )
 
-// GitMode is a file's type and mode as git has it: 100644, 100755 or 120000,
-// in octal digits in JSON. Zero is "no file".
+// GitMode is a file's type and mode as in git: 100644, 100755 or 120000, in octal digits in
+// JSON. Zero is "no file".
 type GitMode uint32
 
 func (m GitMode) String() string { return strconv.FormatUint(uint64(m), 8) }
@@ -69,7 +69,7 @@ func ModeOf(e *workspace.Entry) GitMode {
 	return 0o100644
 }
 
-// A FileChange is one file or symlink that git would see change.
+// A FileChange is one file or symlink that changes for git.
 type FileChange struct {
 	Path       string  `json:"path"`
 	OldPath    string  `json:"old_path,omitempty"` // renamed files only
@@ -77,8 +77,8 @@ type FileChange struct {
 	OldMode    GitMode `json:"old_mode,omitzero"`
 	NewMode    GitMode `json:"new_mode,omitzero"`
 	Similarity int     `json:"similarity,omitempty"` // per cent; renamed files only
-	// Set by Diff.Count. Binary files and those too large to be compared by
-	// line have no numbers.
+	// Set by Diff.Count. Binary files, and those too large for a comparison by line, have no
+	// numbers.
 	Binary  bool `json:"binary,omitempty"`
 	Added   int  `json:"added"`
 	Deleted int  `json:"deleted"`
@@ -89,7 +89,7 @@ type FileChange struct {
 	old, new *workspace.Entry
 }
 
-// oldPath returns where the old file lies.
+// oldPath returns the old path of the file.
 func (c *FileChange) oldPath() string {
 	if c.OldPath != "" {
 		return c.OldPath
@@ -97,26 +97,26 @@ func (c *FileChange) oldPath() string {
 	return c.Path
 }
 
-// A Diff is what changed from one state to another, as git sees it.
+// A Diff is the difference between two states for git.
 type Diff struct {
 	Files         []FileChange // in order of paths, bytewise
-	Ignored       IgnoredFiles // left out of Files
-	Unrepresented []Note       // what git can't hold, in order of paths
+	Ignored       IgnoredFiles // not in Files
+	Unrepresented []Note       // changes that git can't hold, in order of paths
 	a, b          workspace.Side
 	counted       bool
 }
 
-// Options choose what a Diff holds.
+// Options configure a Diff.
 type Options struct {
-	// Ignored reports whether git ignores path, its folders and what is
-	// tracked taken into account. Nil ignores nothing.
+	// Ignored reports whether git ignores path, considering its folders and what is tracked. Nil
+	// ignores nothing.
 	Ignored func(path string, isDir bool) bool
-	// NoRenames shows a renamed file as deleted and added, and reads nothing.
+	// NoRenames reports a renamed file as deleted and added, and reads nothing.
 	NoRenames bool
 }
 
-// Compare finds what changed from a to b. Its cost is that of what changed;
-// contents are read only where a renamed file may also be modified.
+// Compare returns the changes from a to b. Its cost is that of the changes; contents are read
+// only where a renamed file may also be modified.
 func Compare(ctx context.Context, a, b workspace.Side, opt Options) (*Diff, error) {
 	changes, err := workspace.Changes(a.Tree, b.Tree)
 	if err != nil {

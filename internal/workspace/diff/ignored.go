@@ -19,7 +19,7 @@ import (
 type IgnoredFiles struct {
 	Count   int      `json:"count"`
 	Folders []string `json:"folders,omitempty"` // ignored folders and single files, most changes first, at most ten
-	More    int      `json:"more,omitempty"`    // how many were left out of Folders
+	More    int      `json:"more,omitempty"`    // number of further folders
 }
 
 const ignoredNames = 10
@@ -148,7 +148,7 @@ func IgnoredBy(ctx context.Context, base, after workspace.Side, outside *parse.P
 	return judge, nil
 }
 
-// trackedIn returns what git tracks in s.
+// trackedIn returns the tracked paths of s.
 func trackedIn(ctx context.Context, s workspace.Side, outside *parse.Parser) (*gitdir.Set, error) {
 	config, err := readSide(s, ".git/config")
 	if err != nil && cell.KindOf(err) != cell.NotFound {
@@ -160,7 +160,7 @@ func trackedIn(ctx context.Context, s workspace.Side, outside *parse.Parser) (*g
 	}
 	f, e, err := openSide(s, ".git/index", maxIndex)
 	if cell.KindOf(err) == cell.NotFound {
-		return gitdir.NewSet(), nil // nothing was ever added
+		return gitdir.NewSet(), nil // an empty index
 	}
 	if err != nil {
 		return nil, err
@@ -169,14 +169,14 @@ func trackedIn(ctx context.Context, s workspace.Side, outside *parse.Parser) (*g
 	return gitdir.ParseIndex(ctx, outside, gitdir.Index{What: ".git/index", Key: e.Digest, Size: e.Size, HashLen: n}, f)
 }
 
-// Limits on what rules are read from, in bytes.
+// Limits of the files with rules, in bytes.
 const (
 	maxRuleFile = 1 << 20
 	maxIndex    = 1 << 30
 )
 
-// readSide returns the content of a regular file of a state. What is not there,
-// or is no regular file, is NotFound; a large file is TooLarge.
+// readSide returns the content of a regular file of a state. A missing or other file is
+// NotFound; a large file is TooLarge.
 func readSide(s workspace.Side, path string) ([]byte, error) {
 	f, _, err := openSide(s, strings.TrimPrefix(path, "/"), maxRuleFile)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/aymanbagabas/go-udiff/lcs"
 )
 
-// slide moves blocks that were only added or only deleted to where a reader
-// expects them, as git's indent heuristic does: a function that was added
-// begins at its first line, not at the closing brace of the one before.
+// slide moves blocks that were only added or only deleted to where a reader expects them, as
+// git's indent heuristic does: an added function begins at its first line, not at the closing
+// brace of the one before.
 func slide(edits []edit, a, b []string) {
 	for i := range edits {
 		e := &edits[i]
@@ -31,11 +31,11 @@ func slide(edits []edit, a, b []string) {
 	}
 }
 
-// maxShift bounds how far a block is moved.
+// maxShift bounds the distance of a move.
 const maxShift = 100
 
-// bestShift returns how far lines[from:to] should move; it may go up by up
-// lines or down by down lines, as long as what is cut out stays the same text.
+// bestShift returns how far lines[from:to] should move; it may go up by up lines or down by down
+// lines, as long as the removed text stays the same.
 func bestShift(lines []string, from, to, up, down int) int {
 	first, last := 0, 0
 	for -first < min(up, maxShift) && from+first > 0 && lines[from+first-1] == lines[to+first-1] {
@@ -54,7 +54,7 @@ func bestShift(lines []string, from, to, up, down int) int {
 	return best
 }
 
-// startCost says how badly lines[from:to] serves as a block.
+// startCost is the penalty of lines[from:to] as a block.
 func startCost(lines []string, from, to int) int {
 	cost := 0
 	if from > 0 && strings.TrimSpace(lines[from-1]) != "" {
@@ -151,8 +151,7 @@ func intern(a, b []string) (x, y []rune, n int) {
 	return x, y, len(ids)
 }
 
-// maxGapDepth bounds the work on text made to be slow; ordinary text needs
-// two or three levels.
+// maxGapDepth bounds the work on adversarial text; ordinary text needs two or three levels.
 const maxGapDepth = 16
 
 type differ struct {
@@ -160,7 +159,7 @@ type differ struct {
 	out   []edit
 }
 
-// seenLine says how often a line occurs on each side, and where.
+// seenLine counts the occurrences of a line on each side, with their positions.
 type seenLine struct{ nx, ny, px, py int32 }
 
 // gap compares x, which starts at line ax, with y, which starts at ay.
@@ -181,7 +180,7 @@ func (d *differ) gap(x, y []rune, ax, ay, depth int) {
 		return
 	}
 	for _, p := range checked(lcs.DiffRunes(x, y), x, y) {
-		// A long block is where the algorithm gave up: it goes on from there.
+		// A long block is where the algorithm gave up: it is compared again.
 		if n := p.End - p.Start + p.ReplEnd - p.ReplStart; n > 100 && n < len(x)+len(y) && p.End > p.Start && p.ReplEnd > p.ReplStart {
 			d.gap(x[p.Start:p.End], y[p.ReplStart:p.ReplEnd], ax+p.Start, ay+p.ReplStart, depth+1)
 			continue
@@ -190,8 +189,8 @@ func (d *differ) gap(x, y []rune, ax, ay, depth int) {
 	}
 }
 
-// checked returns parts if they do turn x into y, else one part that replaces
-// all: a patch must be right whatever the library does.
+// checked returns parts if they turn x into y, else one part that replaces everything: a patch
+// must be right despite bugs of the library.
 func checked(parts []lcs.Diff, x, y []rune) []lcs.Diff {
 	px, py := 0, 0
 	same := func(tox, toy int) bool {

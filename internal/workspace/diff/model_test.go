@@ -31,7 +31,7 @@ func cloneOf(t testing.TB, m wt.Model) string {
 	return dir
 }
 
-// runGit runs git without anybody's configuration.
+// runGit runs git without any user's configuration.
 func runGit(t testing.TB, dir string, stdin []byte, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command("git", args...)

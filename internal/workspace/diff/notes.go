@@ -11,17 +11,16 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// A Note names something that changed and that git can't hold.
+// A Note names a change that git can't hold.
 type Note struct {
 	Path string `json:"path"` // "." is the workspace itself
 	What string `json:"what"` // "mode 0600", "empty folder"
 }
 
-// Notes lists what changed from a to b that no patch can bring over, in order
-// of paths. The modification time of a file whose content changed, or of a
-// folder in which something came, went or was written anew (many programs write
-// a new file and rename it), is not listed: it is a consequence. What git
-// ignores is left out, if ignored is not nil.
+// Notes lists the changes from a to b that no patch can contain, in order of paths. It omits
+// modification times that are consequences: of a file with changed content, and of a folder with
+// added, removed or rewritten files (many programs write a new file and rename it). Ignored
+// files are left out, if ignored is not nil.
 func Notes(a, b *workspace.Tree, changes []workspace.Change, ignored func(path string, isDir bool) bool) ([]Note, error) {
 	n := noter{b: b, ignored: ignored, stirred: map[string]bool{}, git: map[string]bool{}, emptied: map[string]bool{}}
 	for _, c := range changes {
@@ -43,9 +42,9 @@ type noter struct {
 	b       *workspace.Tree
 	ignored func(path string, isDir bool) bool // may be nil
 	out     []Note
-	stirred map[string]bool // folders in which something came, went or has another content
-	git     map[string]bool // ".git"s that were noted
-	emptied map[string]bool // folders that were noted as left empty
+	stirred map[string]bool // folders with added, removed or changed files
+	git     map[string]bool // ".git"s that have a note
+	emptied map[string]bool // folders with a note that they are empty
 }
 
 func (n *noter) add(path, format string, args ...any) {
@@ -157,8 +156,8 @@ func (n *noter) xattrs(path string, o, e *workspace.Entry) {
 	n.add(path, "extended attributes %s", strings.Join(names, ", "))
 }
 
-// left notes the folder of something that is gone, if the folder is still
-// there and git sees nothing in it any more: git would remove it.
+// left notes the folder of a removed file, if the folder still exists and is now empty for git,
+// which would remove it.
 func (n *noter) left(path string) error {
 	dir := workspace.Parent(path)
 	if dir == "" || n.emptied[dir] {
@@ -175,7 +174,7 @@ func (n *noter) left(path string) error {
 	return err
 }
 
-// links notes the paths that became names of one file, or ceased to be.
+// links notes the paths that became, or ceased to be, names of one file.
 func (n *noter) links(a, b *workspace.Tree) {
 	groups := func(t *workspace.Tree) map[string]string {
 		m := map[string]string{}
@@ -206,9 +205,8 @@ func (n *noter) links(a, b *workspace.Tree) {
 	}
 }
 
-// Exec gives a file's permission bits after git's executable bit was set
-// or cleared: who may read may then execute. All other bits stay, except
-// setuid, setgid and sticky.
+// Exec returns a file's permission bits after a change of git's executable bit: execution
+// then follows the permission to read. Other bits stay, except setuid, setgid and sticky.
 func Exec(mode uint32, exec bool) uint32 {
 	mode &= 0o777
 	switch {

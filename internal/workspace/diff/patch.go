@@ -32,7 +32,7 @@ func (d *Diff) Patch(ctx context.Context, w io.Writer) error {
 		c := d.Files[i]
 		parts := []FileChange{c}
 		if c.Status == StatusTypeChanged {
-			// As git does: the old file is deleted, then the new one made.
+			// As in git: the old file is deleted, then the new one created.
 			parts = []FileChange{c, c}
 			parts[0].new, parts[1].old = nil, nil
 		}
@@ -45,7 +45,7 @@ func (d *Diff) Patch(ctx context.Context, w io.Writer) error {
 	return p.w.Flush()
 }
 
-// Weight is how many bytes Patch reads.
+// Weight is the number of bytes that Patch reads.
 func (d *Diff) Weight() (n int64) {
 	for _, c := range d.Files {
 		if c.old != nil && c.new != nil && c.OldDigest == c.NewDigest {
@@ -66,7 +66,7 @@ type patcher struct {
 	w   *bufio.Writer
 }
 
-// bounded lets through what git apply takes.
+// bounded limits the output to what git apply takes.
 type bounded struct {
 	w    io.Writer
 	left int64
@@ -117,8 +117,8 @@ func (p *patcher) file(c *FileChange) error {
 	})
 }
 
-// blobIDs returns git's names for both sides, from what was loaded or, for
-// binary files, by reading them.
+// blobIDs returns git's names for both sides, from the loaded text or, for binary files, by
+// reading them.
 func (p *patcher) blobIDs(c *FileChange, t *fileText) (old, new string, err error) {
 	old, new = noBlob, noBlob
 	if t.text {
@@ -167,8 +167,8 @@ func headLines(c *FileChange, octal bool) []string {
 	return lines
 }
 
-// fileLines gives the two lines before the first hunk. A name with a space is
-// ended by a tab, so that nobody takes what follows for a part of it.
+// fileLines gives the two lines before the first hunk. A name with a space is ended by a tab, so
+// that the rest of the line is not taken for a part of it.
 func fileLines(c *FileChange, octal bool) (from, to string) {
 	label := func(sign, side, name string, there bool) string {
 		if !there {

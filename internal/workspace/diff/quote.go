@@ -7,11 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// quoteName writes a name as git does: as it is, or as a C string when it has
-// bytes that would mislead a reader. With octal, bytes outside ASCII are
-// written in octal too (core.quotePath, git's default); without, letters of
-// all languages stay readable, and only what is invisible or moves the text
-// around is written in octal.
+// quoteName writes a name as git does: plain, or as a C string when it has bytes that would
+// mislead a reader. With octal, bytes outside ASCII are written in octal too (core.quotePath,
+// git's default); without, letters of all languages stay readable, and only invisible and
+// bidirectional characters are written in octal.
 func quoteName(name string, octal bool) string {
 	plain := true
 	for i := 0; i < len(name) && plain; {
@@ -24,8 +23,8 @@ func quoteName(name string, octal bool) string {
 	return cString(name, octal)
 }
 
-// Quote writes a name for people: as it is, or as a C string when it has bytes
-// that would mislead a reader or drive a terminal.
+// Quote writes a name for people: plain, or as a C string when it has bytes that would mislead a
+// reader or control a terminal.
 func Quote(name string) string { return quoteName(name, false) }
 
 // cString writes a name as a C string.
@@ -45,7 +44,7 @@ func cString(name string, octal bool) string {
 			i++
 			continue
 		}
-		// All bytes of one character, so that no half of it stays.
+		// All bytes of one character, so that it is not split.
 		_, n := utf8.DecodeRuneInString(name[i:])
 		for ; n > 0; n-- {
 			fmt.Fprintf(&b, `\%03o`, name[i])
@@ -75,9 +74,8 @@ func plainAt(s string, octal bool) int {
 	return n
 }
 
-// hidden reports whether a character drives a terminal, turns the direction
-// of text, or can't be seen. The two joiners stay: Persian, Hindi and many
-// emoji need them.
+// hidden reports whether a character controls a terminal, changes the direction of text, or is
+// invisible. The two joiners are allowed: Persian, Hindi and many emoji need them.
 func hidden(r rune) bool {
 	switch r {
 	case '\u200c', '\u200d':
@@ -105,9 +103,8 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// visible gives text without anything that a terminal would obey: control
-// characters become ^X, bytes that are no text <XX>, and characters that are
-// invisible or turn the text around <U+XXXX>.
+// visible makes text safe for a terminal: control characters become ^X, invalid bytes <XX>, and
+// invisible or bidirectional characters <U+XXXX>.
 func visible(text string) string {
 	clean := true
 	for _, r := range text {

@@ -12,16 +12,15 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// textLimit is how many bytes both sides of a file may have together to be
-// compared by line, lineLimit how many lines. Beyond, a file is treated as
-// binary: streamed, in bounded memory.
+// textLimit bounds the bytes of both sides of a file for a comparison by line, lineLimit the
+// lines. Above, a file is treated as binary: streamed, in bounded memory.
 const (
 	textLimit = 64 << 20
 	lineLimit = 2 << 20
 )
 
-// fileText holds what is compared by line. When text is false the sides are
-// binary or too large, and nothing is held.
+// fileText holds the text for a comparison by line. If text is false, the sides are binary or
+// too large, and nothing is held.
 type fileText struct {
 	text     bool
 	large    bool
@@ -51,8 +50,8 @@ func (d *Diff) load(ctx context.Context, c *FileChange) (t fileText, err error) 
 			return t, err
 		}
 	}
-	// git looks at the first 8,000 bytes; we at all, so that a script with an
-	// archive at its end is not shown line by line.
+	// git checks the first 8,000 bytes; this checks all, so that a script with an archive at its
+	// end is binary.
 	if strings.IndexByte(t.old, 0) >= 0 || strings.IndexByte(t.new, 0) >= 0 {
 		return fileText{}, nil
 	}
@@ -91,10 +90,9 @@ func (d *Diff) Count(ctx context.Context) error {
 	return nil
 }
 
-// CopyContent writes what git stores for a file or symlink to w: a symlink's
-// content is its target. It fails with Corrupt if the bytes are not those
-// that the entry promises; w may have got some of them by then. A file gets the
-// holes of the content, and a workspace.ZeroWriter is told of them.
+// CopyContent writes git's content of a file or symlink to w: that of a symlink is its target.
+// It fails with Corrupt if the bytes differ from the entry; w may have received some of them by
+// then. A file gets the holes of the content, and a workspace.ZeroWriter is told of them.
 func CopyContent(ctx context.Context, w io.Writer, c workspace.Contents, path string, e workspace.Entry) error {
 	if e.Type == workspace.Symlink {
 		_, err := io.WriteString(w, e.Target)

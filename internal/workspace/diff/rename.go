@@ -19,10 +19,9 @@ const (
 	renameMin    = 50       // per cent that must be common
 )
 
-// findRenames joins deleted and added files that are the same, or nearly. An
-// empty file is never renamed, nor is a symlink: git apply -R (2.39) does not
-// see that a renamed symlink goes away, and refuses what then lies below its
-// name.
+// findRenames joins deleted and added files that are equal or similar. It never joins empty
+// files and symlinks: git apply -R (2.39) does not see that a renamed symlink is removed, and
+// refuses what then lies below its name.
 func (d *Diff) findRenames(ctx context.Context) error {
 	var gone, came []*FileChange
 	for i := range d.Files {

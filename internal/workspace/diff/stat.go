@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Stat writes one line for each file, as "git diff --stat" does, then the
-// sums, then one line for ignored files.
+// Stat writes one line for each file, like "git diff --stat", then the sums, then one line for
+// ignored files.
 func (d *Diff) Stat(ctx context.Context, w io.Writer, opt TextOptions) error {
 	if err := d.Count(ctx); err != nil {
 		return err
@@ -61,8 +61,8 @@ type statTable struct {
 	most                int // lines changed in the file that changed most
 }
 
-// newStatTable divides the width as git's show_stats does: the graph gets
-// three eighths, or what it needs, and the names what is left.
+// newStatTable divides the width as git's show_stats does: the graph gets three eighths, or what
+// it needs, and the names the rest.
 func newStatTable(files []FileChange, opt TextOptions) *statTable {
 	t := &statTable{colour: opt.Colour}
 	bytes := 0 // width of "Bin X -> Y bytes"
@@ -120,7 +120,7 @@ func (t *statTable) paint(colour, s string) string {
 	return colour + s + colourReset
 }
 
-// scale fits both counts into the graph: none that is not zero vanishes.
+// scale fits both counts into the graph: a count above zero never vanishes.
 func (t *statTable) scale(added, deleted int) (plus, minus int) {
 	if t.graph > t.most {
 		return added, deleted
@@ -154,8 +154,8 @@ func statSizes(c *FileChange) (old, new int64) {
 	return old, new
 }
 
-// statName returns what stands in the first column: the path, "{old => new}"
-// for a rename, and a change of the mode, which has no line of its own.
+// statName returns the first column: the path, "{old => new}" for a rename, and a change of the
+// mode, which has no line of its own.
 func statName(c *FileChange) string {
 	name := quoteName(c.Path, false)
 	if c.OldPath != "" {
@@ -175,7 +175,7 @@ func statName(c *FileChange) string {
 	return name
 }
 
-// renameName writes what two paths have in common once: "a/{b => c}/d".
+// renameName writes the common parts of two paths once: "a/{b => c}/d".
 func renameName(old, new string) string {
 	if quoteName(old, false) != old || quoteName(new, false) != new {
 		return quoteName(old, false) + " => " + quoteName(new, false)

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// TextOptions choose how Text and Stat look.
+// TextOptions configure Text and Stat.
 type TextOptions struct {
 	Colour bool
 	Width  int // of the terminal in columns, for Stat; 0 is 80
@@ -24,10 +24,9 @@ const (
 	colourReset = "\x1b[m"
 )
 
-// Text writes d as a unified diff for people. No byte of a file's name or
-// content reaches the output that could drive a terminal or turn the text
-// around: such characters are shown by name. What comes out is therefore no
-// patch; Patch writes that.
+// Text writes d as a unified diff for people. Bytes of names and contents that could control a
+// terminal or change the direction of text are escaped. So the output is no patch; Patch writes
+// one.
 func (d *Diff) Text(ctx context.Context, w io.Writer, opt TextOptions) error {
 	t := &texter{ctx: ctx, d: d, w: bufio.NewWriter(w), colour: opt.Colour}
 	for i := range d.Files {
@@ -56,7 +55,7 @@ type texter struct {
 	colour bool
 }
 
-// line writes one line that is already harmless.
+// line writes one line of safe text.
 func (t *texter) line(colour, text string) {
 	if t.colour && colour != "" {
 		t.w.WriteString(colour)
@@ -117,7 +116,7 @@ func (t *texter) file(c *FileChange) error {
 	})
 }
 
-// contextLines is how many unchanged lines stand around a change.
+// contextLines is the number of unchanged lines around a change.
 const contextLines = 3
 
 // writeHunks gives the lines of a unified diff to emit: kind is '@' for a

@@ -9,13 +9,12 @@ import (
 	"io"
 )
 
-// fastSize is the size in bytes from which speed counts more than the size of
-// the patch: three times as fast, a fifth larger.
+// fastSize is the size in bytes above which compression prefers speed: three times as fast, a
+// fifth larger.
 const fastSize = 4 << 20
 
-// zlibWriter writes a zlib stream (RFC 1950), in which a run of zeros that it is
-// told of costs a copy of what stands for 1 MiB of them. It implements
-// workspace.ZeroWriter.
+// zlibWriter writes a zlib stream (RFC 1950). A run of zeros costs a copy of the compressed form
+// of 1 MiB of zeros. It implements workspace.ZeroWriter.
 type zlibWriter struct {
 	w    io.Writer
 	z    *flate.Writer
@@ -45,19 +44,18 @@ func (z *zlibWriter) Write(p []byte) (int, error) {
 // adlerMod is the modulus of Adler-32.
 const adlerMod = 65521
 
-// sum goes on to the Adler-32 of what was written and n more bytes, whose own
-// one is more.
+// sum updates the Adler-32 with n more bytes that have the sum more.
 func (z *zlibWriter) sum(more uint32, n int64) {
 	skip := uint32((uint64(z.a) + adlerMod - 1) * uint64(n%adlerMod) % adlerMod)
 	z.b = (z.b + skip + more>>16) % adlerMod
 	z.a = (z.a + more&0xffff + adlerMod - 1) % adlerMod
 }
 
-// zeroBlock is how many zeros are one copy.
+// zeroBlock is the number of zeros of one copy.
 const zeroBlock = 1 << 20
 
-// deflatedZeros returns the deflated form of zeroBlock zeros, which refers to nothing
-// before it and ends at a byte.
+// deflatedZeros returns the deflated form of zeroBlock zeros, which refers to nothing before it
+// and ends at a byte.
 func deflatedZeros() ([]byte, error) {
 	var b bytes.Buffer
 	z, err := flate.NewWriter(&b, flate.BestCompression)
@@ -92,7 +90,7 @@ func (z *zlibWriter) Zeros(ctx context.Context, n int64) error {
 				return err
 			}
 		}
-		z.z.Reset(z.w) // what comes must not refer to what it remembers as just before
+		z.z.Reset(z.w) // the next bytes must not refer to the compressor's history
 	}
 	_, err := z.z.Write(make([]byte, n%zeroBlock))
 	return err

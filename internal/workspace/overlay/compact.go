@@ -12,8 +12,8 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// Compact implements workspace.Provider. The new layer's files are hard links
-// to those of the old ones, which nothing writes any more: no data is copied.
+// Compact implements workspace.Provider. The new layer's files are hard links to those of the
+// old, immutable ones: no data is copied.
 func (p *Provider) Compact(ctx context.Context, s workspace.State, t *workspace.Tree) (_ workspace.State, err error) {
 	if len(s.Layers) <= maxLayers {
 		return s, nil
@@ -73,7 +73,7 @@ func (p *Provider) Compact(ctx context.Context, s workspace.State, t *workspace.
 		return s, err
 	}
 	for i := len(dirs) - 1; i >= 0; i-- {
-		err := to.At(dirs[i].path, func(at string) error { return dress(at, dirs[i].e) })
+		err := to.At(dirs[i].path, func(at string) error { return applyEntry(at, dirs[i].e) })
 		if err != nil {
 			return s, err
 		}
@@ -84,7 +84,7 @@ func (p *Provider) Compact(ctx context.Context, s workspace.State, t *workspace.
 	return workspace.State{Provider: Name, Layers: []string{layer}}, nil
 }
 
-// remake makes the symlink, fifo or socket e at a path. own gives it its owner.
+// remake makes the symlink, fifo or socket e at a path. own sets its owner.
 func remake(at string, e workspace.Entry, own func() error) error {
 	switch e.Type {
 	case workspace.Symlink:

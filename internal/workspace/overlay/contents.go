@@ -30,14 +30,14 @@ type contents struct {
 	roots []*linux.Dir // of the layers, while they are open; used by one goroutine
 }
 
-// found is what lookups in a stack of layers have found. Layers don't change.
+// found caches lookups in a stack of immutable layers.
 type found struct {
 	mu   sync.Mutex         // guards dirs
 	dirs map[string][]place // by merged
 }
 
-// open returns a view of the same layers that keeps those it looks into open until
-// it is closed: one lookup resolves a path for each folder on the way.
+// open returns a view of the same layers that keeps opened layers until it is closed: one lookup
+// resolves a path for each folder on the way.
 func (c *contents) open() *contents {
 	return &contents{c.p, c.s, c.found, make([]*linux.Dir, len(c.s.Layers))}
 }
@@ -71,7 +71,7 @@ func (c *contents) Open(name string, e workspace.Entry) (io.ReadCloser, error) {
 	return workspace.Verified(os.NewFile(uintptr(fd), name), name, e), nil
 }
 
-// in calls f with the layer that a place is in.
+// in calls f with the layer of a place.
 func (c *contents) in(at place, f func(root *linux.Dir) error) error {
 	if c.roots[at.layer] == nil {
 		root, err := workspace.OpenRoot(c.p.fs(c.s.Layers[at.layer]))
@@ -93,8 +93,7 @@ type place struct {
 	at    string
 }
 
-// find returns where what is at name really lies, which is another path below
-// a renamed directory, and its mode.
+// find returns the place of name, which is another path below a renamed directory, and its mode.
 func (c *contents) find(name string) (place, uint32, error) {
 	dir, comp := path.Split(name)
 	list, err := c.merged(strings.TrimSuffix(dir, "/"))
@@ -109,7 +108,7 @@ func (c *contents) find(name string) (place, uint32, error) {
 			return place{}, 0, err
 		case mode == 0:
 			continue
-		case mode&unix.S_IFMT == unix.S_IFCHR: // a whiteout: it hides what is below
+		case mode&unix.S_IFMT == unix.S_IFCHR: // a whiteout: it hides the layers below
 			return place{}, 0, c.no(name)
 		}
 		return at, mode, nil
@@ -122,9 +121,8 @@ func (c *contents) merged(dir string) ([]place, error) {
 	return c.mergedFrom(len(c.s.Layers)-1, dir)
 }
 
-// mergedFrom is merged as layers up to top show it, by overlayfs's rules: a
-// non-directory or an opaque mark ends the list, a redirect goes on under
-// another name.
+// mergedFrom is merged for layers up to top, by overlayfs's rules: a non-directory or an opaque
+// mark ends the list, a redirect continues under another name.
 func (c *contents) mergedFrom(top int, dir string) ([]place, error) {
 	whole := top == len(c.s.Layers)-1
 	if whole {
@@ -197,14 +195,14 @@ func (c *contents) marks(at place) (m marks, err error) {
 	return m, err
 }
 
-// lstat looks at what is at a place.
+// lstat describes the file at a place.
 func (c *contents) lstat(p place, st *unix.Stat_t) error {
 	return c.in(p, func(root *linux.Dir) error {
 		return root.At(p.at, func(at string) error { return unix.Lstat(at, st) })
 	})
 }
 
-// mode returns the mode bits of what is at a place, 0 when nothing is.
+// mode returns the mode bits of the file at a place, 0 when there is none.
 func (c *contents) mode(at place) (uint32, error) {
 	var st unix.Stat_t
 	err := c.lstat(at, &st)
@@ -220,7 +218,7 @@ func (c *contents) mode(at place) (uint32, error) {
 	return 0, &os.PathError{Op: "stat", Path: at.at, Err: err}
 }
 
-// within does f, which needs the directory that a place is in.
+// within runs f, which needs the directory of a place.
 func (c *contents) within(at place, f func() error) error {
 	return c.in(at, func(root *linux.Dir) error { return workspace.WithRights(root, workspace.Parent(at.at), f) })
 }

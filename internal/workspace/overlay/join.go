@@ -31,8 +31,8 @@ import (
 type joined struct {
 	Files []joinedFile `json:"files"`
 	Dirs  []joinedDir  `json:"dirs"` // parents first
-	// Removing is set before Files and Dirs, which are those that nothing touched
-	// then, are removed: a crash leaves the layer with some of them.
+	// Removing is set before Files and Dirs, which are then the untouched ones, are removed: a
+	// crash leaves the layer with some of them.
 	Removing bool `json:"removing,omitempty"`
 }
 
@@ -47,16 +47,16 @@ type joinedDir struct {
 	UID    uint32            `json:"uid"`
 	GID    uint32            `json:"gid"`
 	XAttrs []workspace.XAttr `json:"xattrs,omitempty"`
-	Same   bool              `json:"same,omitempty"` // Removing: it is as Join made it, but for what is in it
+	Same   bool              `json:"same,omitempty"` // Removing: it is as Join made it, except its contents
 }
 
-// looksLike reports whether a folder is the one that Join made, unchanged but for what is in
-// it. Its change time says nothing: overlayfs marks folders when it looks at them.
+// looksLike reports whether a folder is the one that Join made, unchanged except its contents.
+// The change time has no meaning: overlayfs marks folders when it reads them.
 func (d *joinedDir) looksLike(o *joinedDir) bool {
 	return d.is(o) && d.Stat.Mode == o.Stat.Mode && d.Stat.MTime == o.Stat.MTime && d.UID == o.UID && d.GID == o.GID && slices.Equal(d.XAttrs, o.XAttrs)
 }
 
-// is reports whether d is the folder o, whatever became of it.
+// is reports whether d is the folder o, whatever its attributes.
 func (d *joinedDir) is(o *joinedDir) bool {
 	return d.Stat.Ino == o.Stat.Ino && d.Stat.Dev == o.Stat.Dev
 }
@@ -92,9 +92,9 @@ func (p *Provider) Join(ctx context.Context, g workspace.Generation, groups []wo
 			return err
 		}
 	}
-	for i := len(j.dirs) - 1; i >= 0; i-- { // children first: making them changed the times
+	for i := len(j.dirs) - 1; i >= 0; i-- { // children first: creating them changed the times
 		d := j.dirs[i]
-		if err := to.At(d.path, func(at string) error { return dress(at, d.like) }); err != nil {
+		if err := to.At(d.path, func(at string) error { return applyEntry(at, d.like) }); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (p *Provider) Join(ctx context.Context, g workspace.Generation, groups []wo
 	return passTick(ctx, newest)
 }
 
-// restoreTop gives the top of a layer its mode and time again.
+// restoreTop restores the mode and time of a layer's top.
 func restoreTop(dir string, st *unix.Stat_t) error {
 	if err := unix.Chmod(dir, st.Mode&0o7777); err != nil {
 		return &os.PathError{Op: "chmod", Path: dir, Err: err}
@@ -119,8 +119,8 @@ func restoreTop(dir string, st *unix.Stat_t) error {
 	return os.Chtimes(dir, time.Time{}, time.Unix(0, st.Mtim.Nano()))
 }
 
-// passTick waits until the clock of file times is beyond ctime: a change in the same
-// tick would leave the change time as it is.
+// passTick waits until the clock of file times is after ctime: a change in the same tick would
+// leave the change time as it is.
 func passTick(ctx context.Context, ctime int64) error {
 	for {
 		var now unix.Timespec
@@ -128,7 +128,7 @@ func passTick(ctx context.Context, ctime int64) error {
 			return os.NewSyscallError("clock_gettime", err)
 		}
 		if left := ctime - now.Nano(); left < 0 || left > workspace.RacySlack {
-			return ctx.Err() // or the clock was set back, as it can be at any time
+			return ctx.Err() // or the clock was set back, as is possible at any time
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -202,7 +202,7 @@ func (j *joiner) folder(dir string) error {
 	if len(list) == 0 {
 		return j.c.no(dir)
 	}
-	at := list[0] // the topmost one is what is seen
+	at := list[0] // the topmost one is visible
 	var st unix.Stat_t
 	d := joinerDir{path: dir}
 	err = j.c.within(at, func() error { return j.c.lstat(at, &st) })
@@ -237,7 +237,7 @@ func (j *joiner) folder(dir string) error {
 	return nil
 }
 
-// record says what was made, and the newest change time of it.
+// record writes what was made, with its newest change time.
 func (j *joiner) record(p *Provider, groups []workspace.LinkGroup) (rec joined, newest int64, err error) {
 	look := func(path string) (workspace.Stat, error) {
 		st, err := statIn(j.to, path)
@@ -265,8 +265,8 @@ func (j *joiner) record(p *Provider, groups []workspace.LinkGroup) (rec joined, 
 	return rec, newest, nil
 }
 
-// in calls f with the folder that holds a path of a layer, and the last name of the
-// path. A cell may have put symlinks in the way: they are not followed.
+// in calls f with the folder of a path of a layer, and the last name of the path. It does not
+// follow symlinks, which a cell may have put there.
 func in(root *linux.Dir, path string, f func(dir int, name string) error) error {
 	fd, err := workspace.OpenBeneath(root, workspace.Parent(path), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -280,12 +280,12 @@ func in(root *linux.Dir, path string, f func(dir int, name string) error) error 
 	return f(fd, name)
 }
 
-// missing reports whether err says that a path is not there, or not without a symlink.
+// missing reports whether err says that a path does not exist, or only through a symlink.
 func missing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// statIn looks at what is at a path of a layer, the zero Stat for nothing.
+// statIn describes the file at a path of a layer, the zero Stat for none.
 func statIn(root *linux.Dir, path string) (workspace.Stat, error) {
 	var st unix.Stat_t
 	err := workspace.WithRights(root, workspace.Parent(path), func() error {
@@ -300,8 +300,8 @@ func statIn(root *linux.Dir, path string) (workspace.Stat, error) {
 	return workspace.Stat{}, &os.PathError{Op: "stat", Path: linux.Abridged(path), Err: err}
 }
 
-// folder looks at a folder of a layer. Its Stat is zero if there is none, or if it hides
-// the folder of the base, or has been renamed.
+// folder describes a folder of a layer. Its Stat is zero if there is none, or if it hides the
+// folder of the base, or was renamed.
 func (p *Provider) folder(root *linux.Dir, path string) (d joinedDir, err error) {
 	d.Path = []byte(path)
 	fd, err := workspace.OpenReadable(root, path, true)
@@ -349,7 +349,7 @@ func (p *Provider) writeJoined(layer string, rec joined) error {
 	return os.Rename(next, p.joinedPath(layer))
 }
 
-// readJoined returns what Join made in a layer, nil for nothing.
+// readJoined returns the record of Join in a layer, nil for none.
 func (p *Provider) readJoined(layer string) (*joined, error) {
 	b, err := os.ReadFile(p.joinedPath(layer))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -365,8 +365,8 @@ func (p *Provider) readJoined(layer string) (*joined, error) {
 	return &rec, nil
 }
 
-// untouchedJoins returns what of a record is in the layer as Join made it, and the
-// folders that are still there, the top among them.
+// untouchedJoins returns the files of a record that are as Join made them, and the folders that
+// still exist, the top among them.
 func (p *Provider) untouchedJoins(layer string, rec *joined) (joined, error) {
 	if rec.Removing {
 		return *rec, nil
@@ -409,8 +409,7 @@ func (p *Provider) untouchedJoins(layer string, rec *joined) (joined, error) {
 	return same, nil
 }
 
-// onlyJoins reports whether there is nothing in a layer but what Join made in it, as
-// Join made it.
+// onlyJoins reports whether a layer contains only untouched files of Join.
 func (p *Provider) onlyJoins(layer string) (bool, error) {
 	rec, err := p.readJoined(layer)
 	if rec == nil || err != nil {
@@ -447,8 +446,8 @@ func (p *Provider) onlyJoins(layer string) (bool, error) {
 	return len(found) == len(files)+len(dirs), nil
 }
 
-// part takes out of the layer to, which is the layer from or a copy of it, what Join
-// made in from and nothing touched since: the base has it.
+// part removes from the layer to, which is the layer from or a copy of it, the untouched files
+// that Join made in from: the base has them.
 func (p *Provider) part(from, to string) error {
 	rec, err := p.readJoined(from)
 	if rec == nil || err != nil {
@@ -474,8 +473,8 @@ func (p *Provider) part(from, to string) error {
 	return nil
 }
 
-// remove removes names, and the folders that hold nothing else and are as Join made
-// them, and gives the others their modes and times again.
+// remove removes names, and the folders that are then empty and as Join made them, and restores
+// the modes and times of the others.
 func (p *Provider) remove(layer string, same *joined) error {
 	root, err := workspace.OpenRoot(p.fs(layer))
 	if err != nil {
@@ -489,7 +488,7 @@ func (p *Provider) remove(layer string, same *joined) error {
 		}
 		return &os.PathError{Op: "part", Path: linux.Abridged(string(path)), Err: err}
 	}
-	for _, d := range same.Dirs { // their owner may have taken rights away
+	for _, d := range same.Dirs { // the owner may have removed permissions
 		if d.Stat.Mode&0o700 == 0o700 {
 			continue
 		}

@@ -33,8 +33,8 @@ import (
 // Name is the provider's word.
 const Name = "overlay"
 
-// maxLayers is how many layers a state may have before Compact merges them.
-// The kernel allows 500; our mount options fit about 190 into a page.
+// maxLayers bounds the layers of a state; above it Compact merges them. The kernel allows 500;
+// our mount options fit about 190 into a page.
 const maxLayers = 100
 
 // Provider implements workspace.Provider. It has no state but its files.
@@ -43,8 +43,8 @@ type Provider struct {
 	prefix string // of overlay's xattrs
 }
 
-// New returns the provider over the directory root. privileged says that its
-// overlays are mounted by root, whose marks are trusted.* attributes.
+// New returns the provider for the directory root. privileged says that root mounts its
+// overlays, with marks in trusted.* attributes.
 func New(root string, privileged bool) *Provider {
 	p := &Provider{root: root, prefix: "user.overlay."}
 	if privileged {
@@ -61,7 +61,7 @@ func (p *Provider) Mounts() bool { return true }
 
 func (p *Provider) fs(layer string) string { return filepath.Join(p.root, layer, "fs") }
 
-// newLayer makes an empty layer whose directory looks like like.
+// newLayer makes an empty layer with the attributes of like.
 func (p *Provider) newLayer(like workspace.Entry, place string) (string, error) {
 	var b [8]byte
 	rand.Read(b[:])
@@ -79,11 +79,11 @@ func (p *Provider) newLayer(like workspace.Entry, place string) (string, error) 
 	if err := os.Mkdir(p.fs(layer), 0o700); err != nil {
 		return "", err
 	}
-	return layer, dress(p.fs(layer), like)
+	return layer, applyEntry(p.fs(layer), like)
 }
 
-// dress gives a directory the mode, mtime and attributes of e.
-func dress(dir string, e workspace.Entry) error {
+// applyEntry sets the mode, mtime and attributes of e on a directory.
+func applyEntry(dir string, e workspace.Entry) error {
 	for _, x := range e.XAttrs {
 		if err := unix.Setxattr(dir, x.Name, []byte(x.Value), 0); err != nil && err != unix.EOPNOTSUPP {
 			return err
@@ -104,13 +104,13 @@ func (p *Provider) Begin(ctx context.Context, base workspace.State, like workspa
 		}
 		return workspace.Generation{}, err
 	}
-	if n := len(base.Layers); n > 0 { // the top's owner is no part of like
+	if n := len(base.Layers); n > 0 { // the owner of the top is not in like
 		var st unix.Stat_t
 		if err = unix.Lstat(p.fs(base.Layers[n-1]), &st); err == nil {
 			err = workspace.Own(p.fs(layer), st.Uid, st.Gid)
 		}
 		if err == nil {
-			err = dress(p.fs(layer), like)
+			err = applyEntry(p.fs(layer), like)
 		}
 		if err != nil {
 			p.Drop(layer)
@@ -120,8 +120,8 @@ func (p *Provider) Begin(ctx context.Context, base workspace.State, like workspa
 	return workspace.Generation{Base: base, Layer: layer}, nil
 }
 
-// Resume implements workspace.Provider: overlayfs refuses a work directory
-// that a volatile mount has left.
+// Resume implements workspace.Provider: overlayfs refuses a work directory that a volatile mount
+// has left.
 func (p *Provider) Resume(ctx context.Context, g workspace.Generation) error {
 	work := filepath.Join(p.root, g.Layer, "work")
 	failpoint.Step("resume a layer")
@@ -164,7 +164,7 @@ func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspac
 	return p.above(g.Base, g.Layer), p.dropWork(g.Layer)
 }
 
-// dropWork removes overlayfs's own scratch, of no use to an immutable layer.
+// dropWork removes overlayfs's work directory, which an immutable layer does not need.
 func (p *Provider) dropWork(layer string) error {
 	failpoint.Step("drop the work of a layer")
 	return workspace.RemoveTree(filepath.Join(p.root, layer, "work"))
@@ -174,8 +174,8 @@ func (p *Provider) above(base workspace.State, layer string) workspace.State {
 	return workspace.State{Provider: Name, Layers: append(append([]string(nil), base.Layers...), layer)}
 }
 
-// untouched reports whether a layer is as Begin and Join made it: without anything
-// else, and its directory looking like the one below.
+// untouched reports whether a layer is as Begin and Join made it: without other files, and with
+// the attributes of the one below.
 func (p *Provider) untouched(g workspace.Generation) (bool, error) {
 	if len(g.Base.Layers) == 0 {
 		return false, nil
@@ -194,13 +194,13 @@ func (p *Provider) untouched(g workspace.Generation) (bool, error) {
 		slices.Equal(mine.xattrs, below.xattrs), err
 }
 
-// top is what a layer's own directory looks like.
+// top is the attributes of a layer's own directory.
 type top struct {
 	unix.Stat_t
 	xattrs []workspace.XAttr
 }
 
-// top also reports whether there is anything in the layer.
+// top also reports whether the layer has any file.
 func (p *Provider) top(layer string) (t top, filled bool, err error) {
 	root, err := workspace.OpenRoot(p.fs(layer))
 	if err != nil {
@@ -250,7 +250,7 @@ func (p *Provider) Snapshot(ctx context.Context, g workspace.Generation) (_ work
 	return p.above(g.Base, layer), p.dropWork(layer)
 }
 
-// mark accepts the attributes that a layer is made of.
+// mark accepts the attributes that belong to a layer.
 func (p *Provider) mark(name string) bool {
 	return strings.HasPrefix(name, p.prefix) || workspace.KeptXAttr(name)
 }
