@@ -247,7 +247,7 @@ func wrongArgs(c *cobra.Command) {
 
 // unknownCommand is the error for an unknown subcommand of cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {
-	if hint := broughtVerb(word); hint != "" && !cmd.HasParent() {
+	if hint := foreignVerb(word); hint != "" && !cmd.HasParent() {
 		return noCommand(word, hint)
 	}
 	return usage("cannot run `%s %s`: there is no such command%s", cmd.CommandPath(), printable(word), instead(cmd, word))

@@ -71,7 +71,7 @@ func TestWhole(t *testing.T) {
 		{"'''a", false}, {"'''a\nb'''", true}, {`"""`, false}, {"'a", true}, {"1 + \\", false}, {"f('''(''',", false}, {"'\\", false}, {"{1: 2}", true},
 		{"x = 'it''s'", true}, {"(]", true},
 	} {
-		if got := whole(strings.Split(c.code, "\n"), true); got != c.want {
+		if got := inputComplete(strings.Split(c.code, "\n"), true); got != c.want {
 			t.Errorf("%q: %v", c.code, got)
 		}
 	}
@@ -147,7 +147,7 @@ func TestWholeInOtherLanguages(t *testing.T) {
 		"f({": false, "f({\n})": true, "x // (": true, "/* (": false, "/* ( */ x": true, "`a\n(": false, "`a (`": true, "this.#x": true,
 		"case 1:": true, "'/*'": true, "a[\"]\"": false, "int f() {": false,
 	} {
-		if got := whole(strings.Split(code, "\n"), false); got != want {
+		if got := inputComplete(strings.Split(code, "\n"), false); got != want {
 			t.Errorf("%q: %v", code, got)
 		}
 	}

@@ -17,7 +17,7 @@ with their flags.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				if hint := broughtVerb(strings.Join(args, " ")); hint != "" {
+				if hint := foreignVerb(strings.Join(args, " ")); hint != "" {
 					return noCommand(args[0], hint)
 				}
 				if len(rest) == 0 || !about.HasAvailableSubCommands() {

@@ -49,20 +49,20 @@ type link struct {
 	stdout, stderr int64 // bytes received of these outputs; for the goroutine that receives
 	broke          bool  // a connection broke; for the same goroutine
 
-	mu      sync.Mutex // guards the fields below
-	moved   sync.Cond
-	at      attachment // nil while there is no connection
-	over    chan struct{}
-	closed  bool   // the stream has ended
-	left    bool   // the user detached
-	had     int64  // bytes of input that the command has acknowledged
-	known   bool   // the command's side sends acknowledgements
-	kept    []byte // input after had that was sent
-	eof     bool   // the end of the input was sent
-	hold    bool   // input waits: the new connection has not acknowledged yet
-	sending bool   // kept is being sent again
-	signal  []byte // a signal that could not be sent
-	size    []byte // a terminal size that could not be sent
+	mu       sync.Mutex // guards the fields below
+	moved    sync.Cond
+	at       attachment // nil while there is no connection
+	over     chan struct{}
+	closed   bool   // the stream has ended
+	detached bool   // the user detached
+	had      int64  // bytes of input that the command has acknowledged
+	known    bool   // the command's side sends acknowledgements
+	kept     []byte // input after had that was sent
+	eof      bool   // the end of the input was sent
+	blocked  bool   // input waits: the new connection has not acknowledged yet
+	sending  bool   // kept is being sent again
+	signal   []byte // a signal that could not be sent
+	size     []byte // a terminal size that could not be sent
 }
 
 func newLink(at attachment, feeds bool) *link {
@@ -91,19 +91,19 @@ func (l *link) current() (attachment, bool) {
 	return l.at, l.closed
 }
 
-// leave ends the stream when the user detaches.
-func (l *link) leave() {
+// userDetaches ends the stream when the user detaches.
+func (l *link) userDetaches() {
 	l.mu.Lock()
-	l.left = true
+	l.detached = true
 	l.mu.Unlock()
 	l.close()
 }
 
-// wasLeft reports whether the user has detached.
-func (l *link) wasLeft() bool {
+// userDetached reports whether the user has detached.
+func (l *link) userDetached() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.left
+	return l.detached
 }
 
 // recv returns the next frame. When the connection breaks it says so and attaches again.
@@ -130,7 +130,7 @@ func (l *link) recv(ctx context.Context, say func(line string)) (api.Frame, erro
 func (l *link) reconnect(ctx context.Context, lost error) error {
 	l.mu.Lock()
 	l.at.Close()
-	l.at, l.hold, l.sending, l.broke = nil, true, false, true
+	l.at, l.blocked, l.sending, l.broke = nil, true, false, true
 	l.mu.Unlock()
 	began, wait := time.Now(), 50*time.Millisecond
 	for {
@@ -239,7 +239,7 @@ func (l *link) tell(ctx context.Context, f api.Frame) {
 // mayFeed waits until input can be sent, and returns the connection; nil when the stream has
 // ended. The caller holds mu.
 func (l *link) mayFeed() attachment {
-	for !l.closed && (l.at == nil || l.hold || l.known && len(l.kept) >= inputWindow) {
+	for !l.closed && (l.at == nil || l.blocked || l.known && len(l.kept) >= inputWindow) {
 		l.moved.Wait()
 	}
 	if l.closed {
@@ -284,7 +284,7 @@ func (l *link) taken(ctx context.Context, bytes int64) {
 		l.had += n
 	}
 	l.moved.Broadcast()
-	if !l.hold || l.sending {
+	if !l.blocked || l.sending {
 		return
 	}
 	l.sending = true
@@ -304,7 +304,7 @@ func (l *link) sendAgain(ctx context.Context, at attachment, text []byte, eof bo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.at == at {
-		l.hold, l.sending = false, false
+		l.blocked, l.sending = false, false
 		l.moved.Broadcast()
 	}
 }

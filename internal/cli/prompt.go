@@ -59,7 +59,7 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 		if err != nil {
 			return fmt.Errorf("cannot read from the terminal: %w", err)
 		}
-		if code = append(code, line); !whole(code, python) {
+		if code = append(code, line); !inputComplete(code, python) {
 			continue
 		}
 		req.Code, code = strings.Join(code, "\n"), nil
@@ -170,9 +170,9 @@ const (
 	keyEscape    = 0x1b
 )
 
-// whole reports whether lines can be evaluated: no bracket or text is open and, in Python, an
+// inputComplete reports whether lines can be evaluated: no bracket or text is open and, in Python, an
 // empty line ended a block.
-func whole(lines []string, python bool) bool {
+func inputComplete(lines []string, python bool) bool {
 	last := strings.TrimSpace(lines[len(lines)-1])
 	if open(strings.Join(lines, "\n"), python) {
 		return false

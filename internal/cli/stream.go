@@ -67,7 +67,7 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 		defer func() { io.WriteString(a.stdout, left.TakeBack()) }()
 	}
 	f, err := a.carry(ctx, l, out, errs)
-	if err != nil && l.wasLeft() {
+	if err != nil && l.userDetached() {
 		err = errDetached
 	}
 	return f, err
@@ -145,7 +145,7 @@ func (a *app) forward(ctx context.Context, l *link, sigs <-chan os.Signal, tty b
 				continue
 			}
 			if l.readOnly || s == syscall.SIGHUP && l.stays {
-				l.leave()
+				l.userDetaches()
 				return
 			}
 			if s == os.Interrupt {
@@ -168,7 +168,7 @@ func (a *app) feed(ctx context.Context, l *link, tty bool) {
 		pass, leaves := keys.typed(buf[:n])
 		const ctrlC = 3
 		if leaves || l.readOnly && bytes.IndexByte(pass, ctrlC) >= 0 {
-			l.leave()
+			l.userDetaches()
 			return
 		}
 		if len(pass) > 0 && l.feeds && !l.input(ctx, pass) {

@@ -150,7 +150,7 @@ func (f *frames) begin() error {
 			return errFrame
 		}
 		if op != 0 {
-			f.settle() // a new message
+			f.searchRest() // a new message
 		}
 		f.fin = h[0]&0x80 != 0
 	}
@@ -182,12 +182,12 @@ func (f *frames) end() {
 	case f.ctl:
 		redactAll(f.queue[f.ctlAt:], f.hide)
 	case f.fin:
-		f.settle()
+		f.searchRest()
 	}
 }
 
-// settle searches the rest of a message, all of which can then be returned.
-func (f *frames) settle() {
+// searchRest searches the rest of a message, all of which can then be returned.
+func (f *frames) searchRest() {
 	f.look()
 	f.loose = nil
 	f.limit = len(f.queue)

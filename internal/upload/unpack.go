@@ -48,7 +48,7 @@ func Unpack(ctx context.Context, dir string, r io.Reader) (files int, bytes int6
 			return 0, 0, err
 		}
 	}
-	return u.files, u.bytes, u.dress()
+	return u.files, u.bytes, u.setAttributes()
 }
 
 func bad(format string, args ...any) error {
@@ -160,8 +160,8 @@ func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
 	return u.root.Chtimes(name, h.ModTime, h.ModTime)
 }
 
-// dress sets the modes and times of folders, children first.
-func (u *unpacker) dress() error {
+// setAttributes sets the modes and times of folders, children first.
+func (u *unpacker) setAttributes() error {
 	for _, h := range slices.Backward(u.dirs) {
 		name := strings.TrimSuffix(h.Name, "/")
 		if err := u.root.Chmod(name, fs.FileMode(h.Mode)&fs.ModePerm|0o700); err != nil { // readable and removable

@@ -14,8 +14,8 @@ import (
 // Words of Docker, git and kubectl. Words with the same meaning work as aliases and flags of our
 // commands; these tables name our word for the others.
 
-// broughtVerb returns what to write instead of a verb of another program; "" if it is unknown.
-func broughtVerb(word string) string {
+// foreignVerb returns what to write instead of a verb of another program; "" if it is unknown.
+func foreignVerb(word string) string {
 	switch word {
 	case "status":
 		return "`pando ls` lists cells with what waits in them, `pando runs` the runs, `pando diff` what would be applied"
@@ -70,9 +70,9 @@ func noCommand(word, hint string) error {
 	return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot run `pando %s`: there is no such command", word), Hint: hint}
 }
 
-// broughtFlag returns what to write instead of another program's flag of a command; "" if it is
+// foreignFlag returns what to write instead of another program's flag of a command; "" if it is
 // unknown. Flags of one letter come without the dash.
-func broughtFlag(command, flag string) string {
+func foreignFlag(command, flag string) string {
 	runs := command == "run" || command == "exec" || command == "shell" || command == "fork" || command == "template build"
 	switch flag {
 	case "v", "volume":
@@ -161,7 +161,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	name := unknown.GetSpecifiedName()
-	hint := broughtFlag(strings.TrimPrefix(cmd.CommandPath(), "pando "), name)
+	hint := foreignFlag(strings.TrimPrefix(cmd.CommandPath(), "pando "), name)
 	if hint == "" {
 		return fmt.Errorf("%w: %w%s", errUsage, err, similarFlag(cmd, name))
 	}
