@@ -13,9 +13,9 @@ import (
 // again runs scripts once more with cells of another backend.
 type again struct {
 	backend string
-	not     map[string]string // scripts that are not run, each with the reason
-	often   []string          // those of the others, and of its own, that every change must pass
-	own     []string          // patterns of those that only such cells can pass
+	not     map[string]string // skipped scripts, each with the reason
+	often   []string          // scripts, of the common ones and its own, that every change must pass
+	own     []string          // patterns of scripts for such cells alone
 }
 
 func (a again) run(t *testing.T) {

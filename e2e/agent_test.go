@@ -22,7 +22,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// claude is where Claude Code's program lies: E2E_CLAUDE, or on PATH.
+// claude is the path of Claude Code: E2E_CLAUDE, or on PATH.
 func claude(t *testing.T) string {
 	t.Helper()
 	if p := os.Getenv("E2E_CLAUDE"); p != "" {
@@ -38,8 +38,8 @@ func claude(t *testing.T) string {
 	return p
 }
 
-// greeting is what the model does when it is asked to make the greeting
-// friendlier: read, edit, try, tell.
+// greeting is the scripted model's reaction to the task of making the greeting friendlier: read,
+// edit, try, tell.
 func greeting(dir string) []turn {
 	return []turn{
 		{text: "I'll look at the program first.", tool: "Read", input: map[string]any{"file_path": filepath.Join(dir, "greet.sh")}},
@@ -49,13 +49,13 @@ func greeting(dir string) []turn {
 	}
 }
 
-// agentEnv are the variables by which Claude Code asks nobody but the model.
+// agentEnv are the variables by which Claude Code contacts only the model.
 var agentEnv = []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "IS_SANDBOX=1"}
 
 var agentArgs = []string{"-p", "Make the greeting friendlier.", "--dangerously-skip-permissions"}
 
-// TestAgentScript shows that the scripted model and the agent understand each
-// other, without a cell: what fails here is not pando's.
+// TestAgentScript runs the scripted model and the agent together without a cell: a failure here
+// is not pando's.
 func TestAgentScript(t *testing.T) {
 	prog := claude(t)
 	if !ownNetwork(t) {
@@ -84,8 +84,8 @@ func TestAgentScript(t *testing.T) {
 	}
 }
 
-// newAgentKey makes what a user would have from Anthropic, and a pattern that
-// finds it and not itself.
+// newAgentKey makes a key in the form of Anthropic's, and a pattern that matches it and not
+// itself.
 func newAgentKey() (key, pattern string) {
 	var b [32]byte
 	rand.Read(b[:])
@@ -93,8 +93,8 @@ func newAgentKey() (key, pattern string) {
 	return "sk-ant-api03-" + text + "-AA", "[" + text[:1] + "]" + text[1:40]
 }
 
-// agentHost is an installation in a world in which m poses as Anthropic, with
-// Claude Code on its PATH.
+// agentHost is an installation in a world in which m poses as Anthropic, with Claude Code on its
+// PATH.
 func agentHost(t *testing.T, prog string, key string) (*host, *model) {
 	t.Helper()
 	world(t, inside4, "192.0.2.8")
@@ -134,8 +134,8 @@ func askAgent(flags ...string) []string {
 	return append(append(args, "--", "claude"), agentArgs...)
 }
 
-// TestAgentSubscription is the same with the token of a subscription, which
-// travels in another header, and in a fork, whose placeholder is its own.
+// TestAgentSubscription is the same with the token of a subscription, which is sent in another
+// header, and in a fork, which has a placeholder of its own.
 func TestAgentSubscription(t *testing.T) {
 	prog := claude(t)
 	if !ownNetwork(t) {
@@ -204,9 +204,8 @@ func TestAgentSubscription(t *testing.T) {
 	}
 }
 
-// TestRealAgent has Claude Code, as it comes from npm, work in a cell: it talks
-// to a model that poses as api.anthropic.com, over TLS that the gateway opens,
-// with a key that it does not have.
+// TestRealAgent runs Claude Code, as it comes from npm, in a cell: it talks to a model that
+// poses as api.anthropic.com, over TLS that the gateway opens, with a key that it does not have.
 func TestRealAgent(t *testing.T) {
 	prog := claude(t)
 	if !ownNetwork(t) {
@@ -283,8 +282,8 @@ func TestRealAgent(t *testing.T) {
 		t.Errorf("the receipts do not verify: %+v", v)
 	}
 
-	// The key is nowhere: not in the cell (its files, its processes'
-	// environments), not in anything that was written down.
+	// The key is nowhere: not in the cell (its files, its processes' environments), and not in
+	// any record.
 	found := h.inCell("agent", `echo tried; grep -rIslE '`+pattern+`' . "$HOME" /tmp /run /etc /var/tmp /dev/shm; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -aoE '`+pattern+`'; true`)
 	if found != "tried\n" {
 		t.Errorf("the key is in the cell: %s", found)
@@ -293,7 +292,7 @@ func TestRealAgent(t *testing.T) {
 		t.Errorf("the key is in %s", at)
 	}
 
-	// Another cell, which may not reach the model: it is said whom it lacks.
+	// Another cell, which may not reach the model: the denial names the missing host.
 	h.pando("run", "--cell", "mute", "--allow", "other.example", "--", "true")
 	before := len(m.requests())
 	o = h.try(append([]string{"run", "--cell", "mute", "--allow", "other.example", "--env", "ANTHROPIC_API_KEY=" + had[1], "--env", agentEnv[0], "--env", agentEnv[1], "--", "timeout", "6", "claude"}, agentArgs...)...)
@@ -314,7 +313,7 @@ func TestRealAgent(t *testing.T) {
 	}
 }
 
-// flows reads what a run's record says of connections and requests.
+// flows reads the connections and requests from a run's record.
 func flows(h *host, run string) (list []cell.Flow) {
 	h.t.Helper()
 	for _, raw := range eventsOf(h, run, "flow") {
@@ -325,12 +324,12 @@ func flows(h *host, run string) (list []cell.Flow) {
 	return list
 }
 
-// holding lists the files below a directory that hold a value, as it is or in
-// one of the encodings in which values travel.
+// holding lists the files below a directory that contain a value, plain or in one of the usual
+// encodings.
 func holding(h *host, dir, value string) (found []string) {
 	h.t.Helper()
 	needles := [][]byte{[]byte(value), []byte(hex.EncodeToString([]byte(value)))}
-	for shift := range 3 { // wherever in a text base64 meets it
+	for shift := range 3 { // at each alignment in base64
 		enc := base64.RawStdEncoding.EncodeToString([]byte(value)[shift:])
 		needles = append(needles, []byte(enc[:len(enc)/4*4-4]))
 	}

@@ -17,7 +17,8 @@ func agentsPage(t *testing.T) string {
 	return string(b)
 }
 
-// lineOfPage is a line of docs/howto/agents.md, as arguments: it has to be there as it is.
+// lineOfPage returns a line of docs/howto/agents.md, as arguments; the page must have it
+// verbatim.
 func lineOfPage(t *testing.T, line string) []string {
 	t.Helper()
 	if !strings.Contains(agentsPage(t), "\n"+line+"\n") {
@@ -26,7 +27,7 @@ func lineOfPage(t *testing.T, line string) []string {
 	return strings.Fields(line)[1:]
 }
 
-// blockOfPage is the block of shell of docs/howto/agents.md that begins so.
+// blockOfPage returns the block of shell of docs/howto/agents.md that begins so.
 func blockOfPage(t *testing.T, start string) string {
 	t.Helper()
 	_, block, found := strings.Cut(agentsPage(t), "\n```\n"+start)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Bombs go off in one cell. Its limits bite, and meanwhile the host and another
-// cell answer.
+// Programs exhaust resources in one cell. Its limits take effect, and meanwhile the host and
+// another cell answer.
 func TestBombs(t *testing.T) {
 	h := newHost(t)
 	h.pando("run", "--cell", "calm", "--", "sh", "-c", "echo calm > calm; sleep 120 >/dev/null 2>&1 &")
@@ -83,7 +83,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// latency is the median time of n runs of pando, in which nothing may fail.
+// latency is the median time of n runs of pando, none of which may fail.
 func (h *host) latency(n int, args ...string) time.Duration {
 	h.t.Helper()
 	var took []time.Duration

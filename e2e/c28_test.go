@@ -18,12 +18,12 @@ import (
 	"github.com/pando-dev/pando/internal/upload"
 )
 
-// uploaded is how much is uploaded, in bytes.
+// uploaded is the size of the upload, in bytes.
 const uploaded = 32 << 20
 
-// TestC28KilledDuringRequests kills the daemon in the middle of each kind of
-// request by TCP, and looks at what the next one makes of it: whatever there is is
-// whole, or says why it isn't, and probes and metrics tell what is so.
+// TestC28KilledDuringRequests kills the daemon during each kind of request by TCP, and checks
+// the state that the next daemon finds: every object is complete, or gives a reason why not, and
+// probes and metrics are right.
 func TestC28KilledDuringRequests(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
@@ -147,8 +147,8 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// whole looks at everything there is, and removes all but the template tp. done
-// means that whoever asked last was told that it was done.
+// whole checks every object, and removes all but the template tp. done means that the request
+// was answered as done.
 func (l *load) whole(t *testing.T, ctx context.Context, when string, done bool) {
 	t.Helper()
 	h, c := l.h, l.client()
@@ -164,7 +164,7 @@ func (l *load) whole(t *testing.T, ctx context.Context, when string, done bool) 
 			bad("%s answers %d", path, resp.StatusCode)
 		}
 	}
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) { // a daemon finishes what another began
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) { // a daemon completes the work of the previous one
 		busy := ""
 		for _, r := range h.runs() {
 			if r.Phase != "ended" {

@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// memoryActs are what is done with the memory of a gVisor cell. Each is given the
-// cell x, in which a shell counts, and whose checkpoint 2 has it at 41.
+// memoryActs are actions on the memory of a gVisor cell. Each gets the cell x with a counting
+// shell; its checkpoint 2 has the count 41.
 var memoryActs = []memoryAct{
 	{"checkpoint", "42", func(h *host) outcome { return h.try("checkpoint", "x") }},
 	{"branch", "42", func(h *host) outcome { return h.try("branch", "x", "-n", "2") }},
@@ -33,13 +33,13 @@ const counter = `n=$1; (while sleep 0.02; do test -e /tmp/ask && { rm /tmp/ask; 
 // ask lets it answer.
 const ask = `rm -f /tmp/said; : >/tmp/ask; for i in $(seq 150); do test -s /tmp/said && exec cat /tmp/said; sleep 0.02; done; exit 9`
 
-// What is killed at a step: the daemon or the keeper whose step it is; or the
-// application kernel or the gofer of the cell, or all those of others, while the
-// daemon or a keeper is at a step.
+// The processes killed at a step: the daemon or the keeper that executes the step; or the
+// application kernel or the gofer of the cell, or those of all others, while the daemon or a
+// keeper is at a step.
 var memoryVictims = []struct {
-	name, steps string // of whom
+	name, steps string // the victim
 	others      bool
-	program     string // "": who is at the step
+	program     string // "": the process at the step
 }{
 	{name: "daemon", steps: "daemon"},
 	{name: "keeper", steps: "keeper"},
@@ -124,7 +124,7 @@ func (m *memoryCrash) all(first, stride int) {
 	m.t.Logf("%d steps tried in %v", tried, time.Since(began).Round(time.Millisecond))
 }
 
-// interrupted does it, and what is killed at the n-th step is killed there.
+// interrupted runs the act, and kills the victim at the n-th step.
 func (m *memoryCrash) interrupted(n int) (step string, ok bool, o outcome) {
 	if m.program == "" {
 		m.arm(n)
@@ -183,7 +183,7 @@ func (m *memoryCrash) victims() (pids []int) {
 	return pids
 }
 
-// cellOf tells by its ancestors for which cell a process works.
+// cellOf returns the cell of a process, by its ancestors.
 func (m *memoryCrash) cellOf(pid int, ids []string) string {
 	for pid > 1 {
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
@@ -202,9 +202,9 @@ func (m *memoryCrash) cellOf(pid int, ids []string) string {
 	return ""
 }
 
-// afterwards checks that the source is whole, that it lives unless what it lived by
-// was killed, that every cell that is listed is a whole one, that it can be done
-// once more, and that nothing is left in the end.
+// afterwards checks that the source is complete, that it lives unless a process that it needs
+// was killed, that every listed cell is complete, that the act can be repeated, and that nothing
+// is left at the end.
 func (m *memoryCrash) afterwards(when string, hit bool, o outcome) {
 	h := m.host
 	bad := func(format string, args ...any) {

@@ -15,22 +15,22 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// An act is something that is interrupted at every step of its way.
+// An act is an action that is interrupted at each of its steps.
 type act struct {
 	name    string
-	prepare func(h *host, c string) // brings cell c to where the act begins
+	prepare func(h *host, c string) // prepares cell c for the act
 	do      func(h *host, c string) outcome
-	may     []string // what the file f of the cell may hold afterwards; "-" when the cell may be gone
-	applies string   // what f of the source may hold afterwards, if that is not what it held before
-	root    bool     // only root can do it
+	may     []string // possible contents of the cell's file f afterwards; "-" when the cell may be removed
+	applies string   // possible contents of the source's file f afterwards, if the act changes it
+	root    bool     // only for root
 	needs   string   // a program
-	asks    string   // what is evaluated in the cells afterwards…
-	says    []string // …and what it may say
-	keeps   bool     // a template must be there afterwards
+	asks    string   // code evaluated in the cells afterwards…
+	says    []string // …and its possible results
+	keeps   bool     // a template must exist afterwards
 }
 
-// acts are what issues and FAILURES name. Each begins with the source's f saying
-// "old"; what a run changes says "new".
+// acts are the actions named in issues and FAILURES. Each begins with the source's f containing
+// "old"; runs write "new".
 var acts = append([]act{
 	{name: "run", may: []string{"-", "old", "new"}, prepare: func(h *host, c string) {}, do: func(h *host, c string) outcome {
 		return h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f")
@@ -90,8 +90,8 @@ func applied(h *host, c string) {
 }
 func worked(h *host, c string) { h.pando("run", "--cell", c, "--", "sh", "-c", "echo new > f") }
 
-// stride is how many steps are passed over for each one that is tried: none
-// under load, where all are; more by an ordinary user, who comes second.
+// stride is the number of steps skipped between two interruptions: none in the soak, which
+// interrupts at all; more for an ordinary user, tested second.
 func stride() int {
 	switch {
 	case os.Getenv("E2E_SOAK") != "":
@@ -127,11 +127,11 @@ func TestF19KillAtEveryStep(t *testing.T) {
 	}
 }
 
-// crash is a host whose daemon or keepers can be killed at a step.
+// crash is a host with a daemon or keepers that can be killed at a step.
 type crash struct {
 	*host
 	role string
-	file string // where the number of the step is
+	file string // path of the step counter
 	src0 string
 }
 
@@ -150,12 +150,12 @@ func newCrash(t *testing.T, bin, role string) *crash {
 	h.bin = filepath.Join(dir, "pando")
 	c := &crash{host: h, role: role, file: filepath.Join(dir, "pandod."+role)} // by its path pandod is known
 	h.must(os.WriteFile(c.file, nil, 0o666))
-	h.must(os.Chmod(c.file, 0o666)) // a keeper of root is nobody here
+	h.must(os.Chmod(c.file, 0o666)) // a keeper of root runs as another user
 	h.must(os.Chmod(h.work, 0o755))
 	return c
 }
 
-// arm lets the n-th step from now be the last; 0 disarms.
+// arm makes the process end at the n-th step from now; 0 disarms.
 func (c *crash) arm(n int) { c.must(os.WriteFile(c.file, []byte(strconv.Itoa(n)), 0o666)) }
 
 // hit returns the step at which a process ended, if one did.
@@ -208,7 +208,7 @@ func (c *crash) all(a act) {
 	c.t.Logf("%d steps tried in %v", tried, time.Since(began).Round(time.Millisecond))
 }
 
-// afterwards checks that whatever was interrupted is whole, and removes it.
+// afterwards checks that the interrupted objects are complete, and removes them.
 func (c *crash) afterwards(a act, name, when string) {
 	h := c.host
 	bad := func(format string, args ...any) {
@@ -217,7 +217,7 @@ func (c *crash) afterwards(a act, name, when string) {
 	}
 	deadline := time.Now().Add(testenv.Patience())
 	var runs []api.Run
-	for { // a daemon finishes what another began
+	for { // a daemon completes the work of the previous one
 		runs = h.runs()
 		if !slices.ContainsFunc(runs, func(r api.Run) bool { return r.Phase != "ended" }) {
 			break
@@ -277,7 +277,7 @@ func (c *crash) afterwards(a act, name, when string) {
 	}
 }
 
-// source checks that the source is what it was, or what the act makes of it.
+// source checks that the source is unchanged, or changed as by the act.
 func (c *crash) source(a act, bad func(string, ...any)) {
 	now := describeDir(c.t, c.src)
 	if now == c.src0 {

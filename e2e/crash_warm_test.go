@@ -48,8 +48,8 @@ var warmActs = []act{
 	}, keeps: true, asks: `open("g", "a").write("more"); x, open("f").read(), open("g").read()`, says: []string{"(41, 'new', 'more')"}},
 }
 
-// writesNew is an evaluation that does what the runs do, whole or not at all: it may be
-// cut, with its interpreter.
+// writesNew is an evaluation with the effect of the runs, atomically: it may be cut off with its
+// interpreter.
 const writesNew = `import os; n = open("f.new", "w").write("new"); os.rename("f.new", "f")`
 
 func warmed(h *host, c string) { h.pando("template", "build", c, "--from", h.src, "--setup", "x = 1") }
@@ -72,8 +72,8 @@ func evaluated(h *host, c string) {
 	h.pando("eval", c, "x = 41")
 }
 
-// asked evaluates in a cell what its act says. The interpreter lives when only
-// the daemon was killed; else it is said that it is gone, and another can be had.
+// asked evaluates the act's code in a cell. The interpreter lives when only the daemon was
+// killed; else an error reports its end, and a new one can be started.
 func (c *crash) asked(a act, cl api.Cell, bad func(string, ...any)) {
 	if a.asks == "" {
 		return

@@ -27,8 +27,8 @@
 //	eventually-gone PATH   waits until a path is gone
 //	symlink-to LINK TO     makes a symlink to anything
 //
-// HOME is empty at first and the script's own; HOST_HOME is that of whoever
-// runs the tests, for toolchains that are too large to be copied.
+// HOME is empty at first and the script's own; HOST_HOME is that of the
+// tests' user, for toolchains that are too large to be copied.
 //
 // Conditions: [root], [user], [prog:NAME], [env:NAME], [soak].
 package e2e

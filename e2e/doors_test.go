@@ -19,7 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// What FAILURES asks of values, time and limits, over HTTP with a token.
+// FAILURES about values, time and limits, over HTTP with a token.
 func TestFailuresOverHTTP(t *testing.T) {
 	testenv.Python(t)
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 	_, err := c.Create(ctx, api.CreateRequest{Name: "web"})
 	must(t, err)
 
-	// E48: NaN, big integers, bytes and text that is none have one payload, whoever asks.
+	// E48: NaN, big integers, bytes and invalid text have one payload through every door.
 	t.Run("E48 values have one payload", func(t *testing.T) {
 		const code = `[float("nan"), float("inf"), -float("inf"), -0.0, 2**53 + 1, -2**70, b"\x00\xff", "\udcff", "\u2028", {1: "a"}, {"$float": 1}]`
 		res, err := c.Eval(ctx, "web", api.EvalRequest{Code: code}, client.Listener{})
@@ -67,7 +67,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 		}
 	})
 
-	// E49: an evaluation that never answers ends with its time, and holds up nobody.
+	// E49: an evaluation that never answers ends at its time limit, and delays no other.
 	t.Run("E49 nobody is held up", func(t *testing.T) {
 		_, err := c.Create(ctx, api.CreateRequest{Name: "stuck"})
 		must(t, err)
@@ -87,7 +87,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 		}
 	})
 
-	// C29: a time-out is one, and who hangs up leaves nothing running.
+	// C29: a time-out takes effect, and a caller that hangs up leaves nothing running.
 	t.Run("C29 nothing is left running", func(t *testing.T) {
 		x, err := c.RunExec(ctx, "web", api.ExecRequest{Command: []string{"sleep", "1000"}, Timeout: "300ms"})
 		if err != nil || x.Cause != "timeout" {
@@ -116,7 +116,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 		}
 	})
 
-	// C30: fifty mebibytes of output are counted, and what is kept of them is bounded.
+	// C30: fifty mebibytes of output are counted, and a bounded part is kept.
 	t.Run("C30 output is bounded", func(t *testing.T) {
 		x, err := c.RunExec(ctx, "web", api.ExecRequest{Command: []string{"sh", "-c", "head -c 52428800 /dev/zero; echo err >&2"}})
 		must(t, err)
@@ -125,7 +125,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 		}
 	})
 
-	// C31: what is no limit is an error, and never none.
+	// C31: an invalid limit is an error, and never unlimited.
 	t.Run("C31 no limit is an error", func(t *testing.T) {
 		for _, bad := range []string{"0", "0s", "-1", "-5m", "99999999999999999999", "9223372036854775807h", "NaN", "1e400", " "} {
 			if _, err := c.RunExec(ctx, "web", api.ExecRequest{Command: []string{"true"}, Timeout: bad}); !isKind(err, "invalid") {
@@ -145,7 +145,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 		}
 	})
 
-	// D44: of many who want one name one has it; the others are told.
+	// D44: of many requests for one name one gets it; the others get an error.
 	t.Run("D44 one name", func(t *testing.T) {
 		_, err := c.Create(ctx, api.CreateRequest{Name: "parent"})
 		must(t, err)
@@ -178,8 +178,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 		}
 	})
 
-	// E52: a sentence says what can't be done and why, without the names of parts; and
-	// what to do about it.
+	// E52: an error says what failed and why, without internal names, and what to do about it.
 	t.Run("E52 errors say what to do", func(t *testing.T) {
 		for what, do := range map[string]func() error{
 			"a cell": func() error { _, err := c.Cell(ctx, "none"); return err },
@@ -206,8 +205,8 @@ func TestFailuresOverHTTP(t *testing.T) {
 	})
 }
 
-// F53: an address that others can connect to has TLS, and every one needs a token;
-// what is secret is in no command line.
+// F53: an address that other hosts can reach has TLS, and every request needs a token; no secret
+// is in a command line.
 func TestF53OpenAddresses(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

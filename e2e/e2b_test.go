@@ -18,15 +18,15 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// e2bPage shows what TestE2B has seen.
+// e2bPage shows the results of TestE2B.
 const e2bPage = "../docs/howto/e2b.md"
 
 // e2bNewest are E2B's packages as they are now.
 var e2bNewest = []string{"e2b@2.51.0", "@e2b/code-interpreter@2.8.0"}
 
-// E2B's official packages run against a daemon. PANDO_UPDATE brings the page with
-// the tables of calls along. An ordinary user makes the most telling calls only, and
-// so does everybody on gVisor, but for soak.
+// E2B's official packages run against a daemon. PANDO_UPDATE updates the page with the tables of
+// calls. An ordinary user makes the most important calls only, and so do all users on gVisor,
+// except in the soak.
 func TestE2B(t *testing.T) {
 	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
 	testenv.Python(t)
@@ -82,7 +82,7 @@ func TestE2B(t *testing.T) {
 	}
 }
 
-// showsE2B checks that the page shows a table as it was seen.
+// showsE2B checks that the page has a table with these results.
 func showsE2B(t *testing.T, name string, table []byte) {
 	t.Helper()
 	page, err := os.ReadFile(e2bPage)
@@ -144,8 +144,7 @@ func npmInstall(t *testing.T, npm string, packages ...string) string {
 
 var e2bExport = regexp.MustCompile(`^\s*export (E2B_[A-Z_]+)='?([^']+)'?$`)
 
-// serveE2B starts a daemon as its user would, and returns the variables that it
-// says are to be set.
+// serveE2B starts a daemon as a user would, and returns the variables that it prints.
 func serveE2B(t *testing.T, h *host, flags ...string) (env []string) {
 	t.Helper()
 	c := exec.Command(h.bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--first-token", "run"}, flags...)...)
@@ -178,7 +177,7 @@ func serveE2B(t *testing.T, h *host, flags ...string) (env []string) {
 	return nil
 }
 
-// What a sandbox has outlives a daemon that is killed while clients read from it.
+// A sandbox keeps its state when the daemon is killed while clients read from it.
 func TestE2BOutlivesItsDaemon(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
@@ -221,8 +220,8 @@ func TestE2BOutlivesItsDaemon(t *testing.T) {
 	}
 }
 
-// Whatever is done to a sandbox at once, it ends in a state that it can be used in,
-// with what was written; and nothing hangs.
+// After concurrent actions on a sandbox it is usable, with everything that was written; and
+// nothing hangs.
 func TestE2BRaces(t *testing.T) {
 	rootHasRunIt(t)
 	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")

@@ -167,7 +167,7 @@ func runScripts(t *testing.T, p testscript.Params, more map[string]string) {
 	testscript.Run(t, p)
 }
 
-// stopAll ends what a script has left running, whatever became of it.
+// stopAll ends the processes that a script has left.
 func stopAll(bin, work string) {
 	env := append(os.Environ(), "PANDO_HOME="+filepath.Join(work, ".pando"), "HOME="+filepath.Join(work, "home"))
 	for _, args := range [][]string{{"stop", "--all"}, {"daemon", "stop"}} {
@@ -190,9 +190,9 @@ func stopAll(bin, work string) {
 	}
 }
 
-// ours lists the pando processes (daemons, keepers) of a script: those that
-// hold a file below its installation, or, since an ordinary user may not see
-// what a keeper holds, that are named after one of its cells.
+// ours lists the pando processes (daemons, keepers) of a script: those with an open file below
+// its installation or, since an ordinary user may not see a keeper's files, with the name of one
+// of its cells.
 func ours(work string) (pids []int) {
 	home := filepath.Join(work, ".pando") + "/"
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -218,7 +218,7 @@ func ours(work string) (pids []int) {
 	return pids
 }
 
-// commLength is what the kernel keeps of a process's name.
+// commLength is the length of a process name in the kernel.
 const commLength = 15
 
 // keeps reports whether the process of a directory in /proc is the keeper of a
@@ -254,9 +254,8 @@ func processName(pid int) string {
 	return strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
 }
 
-// leftOn lists what is on the host of an installation at rest and has no
-// business there: keepers, processes of cells, mounts, sockets, locks, cgroups,
-// folders of cells that are gone, half-made files.
+// leftOn lists leftovers on the host of an installation at rest: keepers, processes of cells,
+// mounts, sockets, locks, cgroups, folders of removed cells, incomplete files.
 func leftOn(work string) (found []string) {
 	for _, p := range ours(work) {
 		name := processName(p)
@@ -338,8 +337,8 @@ func keeperOf(work, id string) int {
 	return 0
 }
 
-// kill ends a process and waits until it is gone with all its threads and
-// descriptors; the first of its threads alone may be dead long before.
+// kill kills a process and waits until all its threads and descriptors are gone; its first
+// thread alone may be dead long before.
 func kill(pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -398,8 +397,7 @@ func jsonField(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// lookUp reads a field of the JSON document on the last stdout; what is not
-// there is empty.
+// lookUp reads a field of the JSON document on the last stdout; a missing one is empty.
 func lookUp(ts *testscript.TestScript, path string) string {
 	var v any
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &v))

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bait is what the host has, and what a process in a cell must not get at.
+// bait are things of the host that a process in a cell must not reach.
 type bait struct {
 	Files     []string // on the host: nothing of them may be there
 	Sockets   []string // of the host, by path
@@ -30,20 +30,19 @@ type bait struct {
 
 const probeEnv = "PANDO_E2E_PROBE" // set in the process inside
 
-// try is one attempt. It returns nil when it worked, which is what must not
-// happen, else what refused it.
+// try is one attempt. It returns nil on success, which must not happen, else the error.
 type try struct {
 	name string
 	do   func() error
 }
 
-// attempt is what became of one.
+// attempt is the outcome of one attempt.
 type attempt struct {
 	Name    string
 	Refused string // "" when it worked
 }
 
-// probe is the life of this program as a process in a cell.
+// probe is the main function of this program as a process in a cell.
 func probe() {
 	var b bait
 	if err := json.Unmarshal([]byte(os.Getenv(probeEnv)), &b); err != nil {
@@ -64,7 +63,7 @@ func probe() {
 	json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// call makes a system call by number: nil when the kernel did it.
+// call makes a system call by number: nil on success.
 func call(nr uintptr, args ...uintptr) error {
 	var a [6]uintptr
 	copy(a[:], args)

@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program in a cell tries what it can think of to get out, or to get at what
-// is the host's or another cell's. Every attempt is refused, and what was laid
-// out for it on the host is untouched. This test's own program is the one that
-// tries: see escape_probe_test.go.
+// A program in a cell tries to get out, and to reach the host's or another cell's objects. Every
+// attempt is refused, and the bait on the host is untouched. This test's own program makes the
+// attempts: see escape_probe_test.go.
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	t.Run("silent", func(t *testing.T) { escape(t) })
@@ -151,8 +150,8 @@ func escapeBy(t *testing.T, start func(h *host, variable string, flags []string)
 	}
 }
 
-// setuidStaysInside looks at the set-uid file that the probe made, from the
-// host: it lies where nobody else comes, and no way out keeps its bits.
+// setuidStaysInside inspects from the host the set-uid file that the probe made: no other user
+// can reach it, and no way out keeps its bits.
 func setuidStaysInside(h *host) {
 	h.t.Helper()
 	found := 0
@@ -204,9 +203,8 @@ func copyProgram(t *testing.T, from, to string) {
 	must(t, dst.Close())
 }
 
-// What runs under the name of the program that started it would be the host's
-// pando itself, with a way to write to it: a cell that names it as a program or
-// as an interpreter gets nothing.
+// A program that is named like its starter would be the host's pando itself, with a way to write
+// to it: a cell that names it as a program or as an interpreter gets nothing.
 func TestEscapeByTheKeepersProgram(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

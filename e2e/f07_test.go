@@ -139,7 +139,7 @@ func TestF07VerifyNamesWhatWasDone(t *testing.T) {
 		c.do(b)
 		v := e.verified(b)
 		if c.want == "" {
-			// Nobody can see it who knows no newer head, and it is said.
+			// Without a newer head this can't be detected, and verification says so.
 			if !v.OK || len(v.Unproven) == 0 {
 				t.Errorf("%s: %+v", c.name, v)
 			}
@@ -158,7 +158,7 @@ func TestF07VerifyNamesWhatWasDone(t *testing.T) {
 			}
 		}
 	}
-	// One that goes on from what is known is whole.
+	// A ledger that extends the known one is valid.
 	if v := e.verified(all, "--known", e.save(older)); !v.OK {
 		t.Errorf("a newer ledger than the known one: %+v", v.Problems)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 )
 
-// Whatever of a stored record is changed, verification says so: the seal covers
-// the record, not only the log.
+// Any change of a stored record is reported by verification: the seal covers the record, not
+// only the log.
 func TestF12RecordsAreWriteOnce(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -80,7 +80,7 @@ func (h *host) records() (out []string) {
 	return out
 }
 
-// append adds a record to the registry, as nobody should.
+// append adds a record to the registry by force.
 func (h *host) append(record string) {
 	h.t.Helper()
 	l, err := durable.OpenLog(durable.Disk(h.state()), "registry.log", func([]byte) error { return nil })

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestF18ManyAtOnce runs several commands in each of several cells, more of both under
-// soak, all at once: runs of one cell wait for each other, nothing is lost, and each has
-// its receipt.
+// TestF18ManyAtOnce runs several commands in each of several cells, more of both in the soak,
+// all at once: runs of one cell are sequential, nothing is lost, and each has its receipt.
 func TestF18ManyAtOnce(t *testing.T) {
 	cells, runs := 20, 5
 	if os.Getenv("E2E_SOAK") == "" {
@@ -40,7 +39,7 @@ func TestF18ManyAtOnce(t *testing.T) {
 	}
 	did := map[string]int{}
 	for _, r := range h.runs() {
-		if r.Error != nil { // a conflict that was told to whoever asked
+		if r.Error != nil { // a conflict that was reported to its caller
 			continue
 		}
 		if r.Receipt == "" || r.Verdict != "pending" || r.ExitCode == nil || *r.ExitCode != 0 {

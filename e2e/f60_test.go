@@ -131,7 +131,7 @@ func identity(t *testing.T, path string) string {
 	return fmt.Sprintf("%d %d", st.Dev, st.Ino)
 }
 
-// TestF60RefusedMounts asks for what no cell gets, by every name there is.
+// TestF60RefusedMounts requests forbidden mounts, by every name of them.
 func TestF60RefusedMounts(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

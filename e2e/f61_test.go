@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A hostile is a repository in which everything that git, or a tool beside it,
-// would execute on its word is a canary. Each writes its name into fired.
+// A hostile is a repository in which every file that git, or a tool beside it, would execute is
+// a canary. Each writes its name into fired.
 type hostile struct {
 	*host
 	fired string
@@ -155,7 +155,7 @@ git worktree add -q ../linked 2>/dev/null; true`)
 	return h
 }
 
-// none fails when a canary fired.
+// none fails when a canary was executed.
 func (h *hostile) none(after string) {
 	h.t.Helper()
 	if b, err := os.ReadFile(h.fired); err == nil {
@@ -237,10 +237,9 @@ func (h *host) files(dir string) string {
 	return o.out
 }
 
-// TestF62NewControlPathsAreHarmless lets a cell create what did not exist at
-// the start and what git, editors, agents and forges would act upon. Applied
-// as it is, none of it arrives, and the host's git and shells execute nothing
-// of it; what is asked for by name arrives, but never anything in a .git.
+// TestF62NewControlPathsAreHarmless lets a cell create files that did not exist and that git,
+// editors, agents and forges would act upon. Applied without flags, none of them arrives, and
+// the host's git and shells execute none; included ones arrive, but never any in a .git.
 func TestF62NewControlPathsAreHarmless(t *testing.T) {
 	t.Parallel()
 	git, err := exec.LookPath("git")

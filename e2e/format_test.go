@@ -9,8 +9,8 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// A verifier that was written from docs/format.md alone finds what pando wrote genuine, and
-// finds whatever was changed of it.
+// A verifier written from docs/format.md alone accepts pando's evidence, and rejects every
+// change of it.
 func TestVerifierWithoutPando(t *testing.T) {
 	python := testenv.Python(t)
 	h := newHost(t)

@@ -20,15 +20,13 @@ import (
 // held is what `holdings keep` has found, by the directory of a script.
 var held sync.Map
 
-// grown is how much more of each kind there may be after much was made and
-// removed: caches fill up, heaps breathe, and the Go runtime keeps the threads that
-// a hundred forks at once have needed. What leaks in ten thousand rounds is more than
-// that.
+// grown is the permitted growth of each kind after much was made and removed: caches fill up,
+// heaps vary, and the Go runtime keeps the threads that a hundred forks at once have needed. A
+// leak over ten thousand rounds is more than that.
 var grown = map[string]int{"descriptors": 16, "threads": 100, "MiB resident": 48, "mounts": 0, "namespaces": 2, "cgroups": 0, "folders of state": 3, "processes": 1}
 
-// holdings keeps what daemon and keepers of the script hold ("keep"), or fails
-// when they hold more than then ("no-more"). Idle file descriptors and memory
-// that is being given back have time for it.
+// holdings records the resources of the script's daemon and keepers ("keep"), or fails when they
+// have grown ("no-more"). Idle file descriptors and freed memory have time to go.
 func holdings(ts *testscript.TestScript, neg bool, args []string) {
 	work := ts.Getenv("WORK")
 	if neg || len(args) != 1 || (args[0] != "keep" && args[0] != "no-more") {

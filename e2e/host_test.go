@@ -17,8 +17,8 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// host is an installation of its own with a source directory, for what is too
-// long or too clever for a script.
+// host is an installation of its own with a source directory, for tests that are too long or too
+// complex for a script.
 type host struct {
 	t    *testing.T
 	bin  string

@@ -21,7 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// knocks at a daemon with a token.
+// knocker sends requests to a daemon with a token.
 type knocker struct {
 	t          *testing.T
 	url, token string
@@ -270,7 +270,7 @@ func TestOthersCells(t *testing.T) {
 	if status, said := us.at("POST", "/sandboxes", map[string]any{"templateID": "base", "metadata": map[string]string{"team": "b"}}); status != http.StatusForbidden {
 		t.Errorf("a sandbox of the others: %d %s", status, said)
 	}
-	for _, k := range []knocker{us, {t, url, "", http.DefaultTransport}} { // the sandbox's own token is not the caller's: it does not help who is somebody else
+	for _, k := range []knocker{us, {t, url, "", http.DefaultTransport}} { // the sandbox's own token is not the caller's: it does not help another caller
 		want := map[string]int{us.token: http.StatusNotFound, "": http.StatusOK}[k.token]
 		if status, said := k.at("GET", "/envs", nil, "E2b-Sandbox-Id", box.SandboxID, "X-Access-Token", box.EnvdAccessToken); status != want && !(want == 404 && status == 502) {
 			t.Errorf("with the sandbox's own token, and %d characters of another: %d %s", len(k.token), status, said)
@@ -306,8 +306,8 @@ func TestOthersCells(t *testing.T) {
 		}
 	}
 
-	// Who is restricted by a colon, a host's directory, a name of another door, or by
-	// asking the socket, is restricted all the same.
+	// The restriction also holds for names with a colon, a host's directory, a name of another
+	// door, and requests on the socket.
 	for path, body := range map[string]any{"/v1/cells": map[string]any{"from": h.src}, "/v1/runs": map[string]any{"from": h.src, "command": []string{"true"}}, "/v1/plans": map[string]any{"from": h.src, "command": []string{"true"}}} {
 		if status, said := us.at("POST", path, body); status != http.StatusForbidden || !strings.Contains(said, "team=a") {
 			t.Errorf("%s of the host: %d %s", path, status, said)
@@ -326,9 +326,8 @@ func TestOthersCells(t *testing.T) {
 	}
 }
 
-// What bounds a token, and the daemon, holds at the address that callers come to:
-// the number of cells, their time, the rate, bodies; and a new certificate is used
-// when the daemon is told, by new connections.
+// The bounds of a token, and of the daemon, hold at the callers' address: the number of cells,
+// their time, the rate, bodies. On a signal new connections get a new certificate.
 func TestBoundsAtTheDoor(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -442,14 +441,14 @@ func TestBoundsAtTheDoor(t *testing.T) {
 	}
 	os.WriteFile(cert, []byte("nothing"), 0o600)
 	hangUp()
-	logged("the certificate stays what it was")
+	logged("the certificate is unchanged")
 	if !bytes.Equal(k.peer(), first) {
 		t.Error("it has another certificate")
 	}
 	renew()
 	os.Rename(h.state("audit.jsonl"), h.state("audit.old"))
 	hangUp()
-	logged("new connections get another certificate")
+	logged("the certificate was replaced")
 	if bytes.Equal(k.peer(), first) {
 		t.Error("it has the old certificate")
 	}
@@ -470,8 +469,8 @@ func (k knocker) peer() []byte {
 	return c.ConnectionState().PeerCertificates[0].Raw
 }
 
-// The doors that are no route of the table, for each caller: what every one of them
-// is answered. Routes are in internal/daemon's TestEveryRouteAsksWhoCalls.
+// The doors outside the table of routes: the answer of each to each caller. Routes are in
+// internal/daemon's TestEveryRouteAsksWhoCalls.
 func TestWhoMayCallOtherDoors(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -518,7 +517,7 @@ func TestWhoMayCallOtherDoors(t *testing.T) {
 		{"GET", "/templates", [9]int{no, no, no, no, 200, 200, 200, 200, 200}, nil},
 		{"GET", "/envs", [9]int{no, no, no, no, no, no, no, 502, no}, []string{"E2b-Sandbox-Id", "BOX"}},
 		{"GET", "/envs", [9]int{200, no, no, no, 200, 200, 200, 502, 200}, []string{"E2b-Sandbox-Id", "BOX", "X-Access-Token", "ENVD"}},
-		{"GET", "/", [9]int{403, no, no, no, 403, 502, 502, 502, 502}, []string{"E2b-Sandbox-Id", "PLAIN", "E2b-Sandbox-Port", "8000"}}, // a port of a cell that is no sandbox; nobody listens
+		{"GET", "/", [9]int{403, no, no, no, 403, 502, 502, 502, 502}, []string{"E2b-Sandbox-Id", "PLAIN", "E2b-Sandbox-Port", "8000"}}, // a port of a cell that is no sandbox; nothing listens
 		{"POST", "/mcp", [9]int{no, no, no, no, 200, 200, 200, 200, 200}, []string{"Content-Type", "application/json", "Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list"}},
 	} {
 		words := strings.NewReplacer("BOX", box.SandboxID, "PLAIN", plain.Cell, "ENVD", box.EnvdAccessToken)

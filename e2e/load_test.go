@@ -21,10 +21,9 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// Many programs make cells, work in them, fork them and remove them, at one
-// daemon that is killed in the middle: none sees anything but what is right and
-// refusals that are documented, commands whose output is read go on, and when all
-// is removed the installation holds what it held before.
+// Many programs make cells, work in them, fork them and remove them, at one daemon that is
+// killed meanwhile. All see right results or documented errors, commands with a reader continue,
+// and after the removal of everything the installation holds what it held before.
 func TestC28ManyClientsAndAKilledDaemon(t *testing.T) {
 	visitors, watchers, kills, long := 12, 2, 2, 8*time.Second
 	if os.Getenv("E2E_SOAK") != "" {
@@ -155,8 +154,8 @@ func (l *load) client() *client.Client {
 	return client.New(client.Config{Host: l.url, Token: l.token})
 }
 
-// did takes the time of what was done, and reports whether it was. A refusal is
-// fine if it is documented; that an answer was lost is if the daemon was.
+// did records the duration of a request, and reports whether it succeeded. Documented errors are
+// fine; a lost answer is if the daemon was killed.
 func (l *load) did(what string, began time.Time, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ func TestMCP(t *testing.T) {
 				t.Errorf("a token of scope %s finds %d tools, not %d", scope, n, tools)
 			}
 		}
-		// No tool does for a caller what the caller may not do.
+		// No tool has more rights than its caller.
 		h.pando("run", "--cell", "kept", "--", "true")
 		for tool, args := range map[string]map[string]any{"create": {"from": h.src}, "kill": {"cell": "kept"}} {
 			var said struct {
@@ -62,7 +62,7 @@ func TestMCP(t *testing.T) {
 				t.Errorf("%s with a token of scope run: %+v", tool, said)
 			}
 		}
-		// What one caller was told of is no other's to read.
+		// One caller can't read what was returned to another.
 		var mine, theirs struct {
 			IsError           bool
 			StructuredContent struct{ Stdout struct{ Rest string } }

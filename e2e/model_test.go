@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// A model poses as Anthropic's API: it answers POST /v1/messages as a model
-// would that has made up its mind beforehand. Each turn is one reply; which one
-// it is follows from the number of tool results in the conversation, so that
-// asking twice changes nothing.
+// A scripted model that poses as Anthropic's API: it answers POST /v1/messages. Each turn is one
+// reply, chosen by the number of tool results in the conversation, so that repeating a request
+// changes nothing.
 type model struct {
 	turns []turn
 	key   string // that requests must carry; others are refused as there

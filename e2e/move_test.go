@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// runbook is what operators go by: TestBackupAndRestore does what it says.
+// runbook is the operators' runbook, which TestBackupAndRestore follows.
 const runbook = "../docs/howto/operate.md"
 
 // lineOf is the line of the runbook that begins with these words.

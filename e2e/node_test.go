@@ -49,8 +49,7 @@ func nodePackages(t *testing.T, specs ...string) string {
 	return modules
 }
 
-// rootHasRunIt skips, as an ordinary user, what takes long and does not depend on
-// who runs it.
+// rootHasRunIt skips long tests as an ordinary user if they do not depend on the user.
 func rootHasRunIt(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 && os.Getenv("E2E_SOAK") == "" {

@@ -335,7 +335,7 @@ func TestTraces(t *testing.T) {
 	if !failed {
 		t.Error("no span tells of the cell that was not found")
 	}
-	// Variables that are meant for other programs hold nobody up but pando serve.
+	// Variables for other programs are an error of pando serve alone.
 	h.env = append(h.env, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")
 	h.pando("ls")
 	h.pando("daemon", "stop")

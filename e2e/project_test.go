@@ -28,15 +28,15 @@ func project(t *testing.T) string {
 	return dir
 }
 
-// A real project with a real history of a day: its own tests run in a cell;
-// somebody edits ten files, breaks a test, and finds it all undone and kept;
-// somebody else fixes something, and exactly that arrives in the source.
+// A day of work on a real project: its own tests run in a cell; a run edits ten files and breaks
+// a test, and is undone and kept; another run fixes something, and exactly that arrives in the
+// source.
 func TestRealProject(t *testing.T) {
 	t.Parallel()
 	dir := project(t)
 	h := newHost(t)
-	h.env = append(h.env, "HOME="+os.Getenv("HOME"), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOTOOLCHAIN=local")                                              // with the caches of whoever tests
-	h.sh(`cp -R "` + dir + `/." . && chmod -R u+w . && rm -rf .git && git init -q . && git add -A && git commit -q -m project && go test -vet=off ./...`) // as somebody does who works on it: the build cache is warm
+	h.env = append(h.env, "HOME="+os.Getenv("HOME"), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOTOOLCHAIN=local")                                              // with the caches of the tester
+	h.sh(`cp -R "` + dir + `/." . && chmod -R u+w . && rm -rf .git && git init -q . && git add -A && git commit -q -m project && go test -vet=off ./...`) // as during development: the build cache is warm
 	clean := func() {
 		t.Helper()
 		if got := h.sh("git status --porcelain; git stash list; git diff"); got != "" {

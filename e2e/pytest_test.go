@@ -18,9 +18,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// shardsOf is the set-up of a template whose forks each run a share of a suite.
-// Collecting once here has every module imported, and every assertion rewritten,
-// before the first fork.
+// shardsOf is the set-up of a template for forks that each run a share of a suite. Collecting
+// once imports every module, and rewrites every assertion, before the first fork.
 const shardsOf = `
 import numpy, pytest
 

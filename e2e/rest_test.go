@@ -174,8 +174,8 @@ func TestRESTReachesIntoCells(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 
-	// What a program in the cell is told of a request that is passed on: neither the
-	// token nor who asks; and what it answers is no page of pando's.
+	// A program in the cell that gets a forwarded request sees neither the token nor the caller;
+	// and its answer does not become a page of pando's.
 	_, err = c.WriteFile(ctx, "web", "show.py", strings.NewReader(showServer), client.Seen{})
 	must(t, err)
 	_, err = c.StartExec(ctx, "web", api.ExecRequest{Command: []string{"python3", "show.py"}})
@@ -216,8 +216,8 @@ class H(BaseHTTPRequestHandler):
         self.wfile.write((self.command + " " + self.path + "\n" + str(self.headers)).encode())
 HTTPServer(("127.0.0.1", 8000), H).serve_forever()`
 
-// Long work goes on without who asked for it, is followed and aborted; a new daemon
-// knows which of it was lost.
+// Long work continues without its caller, can be followed and aborted; a new daemon knows which
+// of it was lost.
 func TestRESTOperations(t *testing.T) {
 	testenv.Python(t)
 	t.Parallel()
@@ -295,7 +295,7 @@ func TestRESTOperations(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	status, body := "", ""
-	for range 100 { // by the socket: who owns the daemon sees what others began
+	for range 100 { // by the socket: the daemon's user sees the operations of all
 		if o := h.try("ls"); o.code == 0 {
 			n, b := h.request("GET", "/v1/operations/"+build.ID, "")
 			status, body = fmt.Sprint(n), b
@@ -317,8 +317,7 @@ func TestRESTOperations(t *testing.T) {
 	}
 }
 
-// Who decides about something that is not what they saw any more is refused, and
-// nothing is changed.
+// A verdict on an outdated version is refused, and nothing changes.
 func TestRESTMindsWhatCallersSaw(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

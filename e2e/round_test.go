@@ -24,8 +24,8 @@ import (
 // wayEnv makes the test program the Go program among the ways round.
 const wayEnv = "PANDO_E2E_WAY"
 
-// The world of the ways round. What may be reached is at inside4 and inside6
-// only; everything else is for nobody.
+// The world of the ways round. Only inside4 and inside6 may be reached; every other address is
+// forbidden.
 const (
 	inside4 = "192.0.2.7"
 	inside6 = "2001:db8::7"
@@ -69,8 +69,8 @@ func waysWorld(h *host) (w *witness, zone *names) {
 	for _, a := range []string{"8.8.8.8", "192.0.2.8", "2001:db8::8", "198.18.0.1"} {
 		w.resolve(a, zone)
 	}
-	// Programs on the host ask whom /etc/resolv.conf names: that is somebody of
-	// this world, too, and nobody that a cell reaches.
+	// Programs on the host ask the server in /etc/resolv.conf: it is a host of this world, too,
+	// which no cell may reach.
 	b, _ := os.ReadFile("/etc/resolv.conf")
 	for l := range strings.Lines(string(b)) {
 		if f := strings.Fields(l); len(f) == 2 && f[0] == "nameserver" && w.dns[f[1]] == nil {
@@ -139,10 +139,10 @@ type tried struct {
 	took time.Duration
 }
 
-// TestWaysRound tries ways round the gateway (under soak all, else each fifth), with the
-// tools that people and agents have. Each is tried twice: outside, where it must arrive (or else
-// it would show nothing that it fails), and in a cell, where it must not, and
-// must be refused at once, with a decision that says so.
+// TestWaysRound tries ways round the gateway (in the soak all, else each fifth), with the tools
+// of people and agents. Each is tried twice: outside, where it must arrive (else its failure
+// would prove nothing), and in a cell, where it must be refused at once, with a decision that
+// says so.
 func TestWaysRound(t *testing.T) {
 	if !ownNetwork(t) {
 		return
@@ -171,7 +171,7 @@ func TestWaysRound(t *testing.T) {
 		}
 		w.take()
 		got := onHost(h, a.sh)
-		time.Sleep(5 * time.Millisecond) // a packet that nobody answers is on its way
+		time.Sleep(5 * time.Millisecond) // a packet without an answer may be on its way
 		if len(escaped(w.take())) == 0 && !strings.Contains(got.out, reached) {
 			t.Errorf("%s: it does not arrive without a cell either (exit code %d)\n%s", a.name, got.code, got.out)
 		}

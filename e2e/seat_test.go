@@ -17,7 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// seat is a command at a terminal whose screen a test reads and at which it types.
+// seat is a command at a terminal, with its screen and keyboard for a test.
 type seat struct {
 	t    *testing.T
 	cmd  *exec.Cmd

@@ -17,11 +17,10 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// sshdCmd starts two SSH servers and an SSH agent of the script's own, on
-// loopback. SSH_PORT is that of the first, whose host key is known as a.test's,
-// and SSH_PORT2 that of the second, known as b.test's; both take both keys of
-// the agent. SSH_KEY and SSH_KEY2 are the keys' fingerprints, SSH_USER is who
-// logs in.
+// sshdCmd starts two SSH servers and an SSH agent for the script, on loopback. SSH_PORT is the
+// port of the first, with a host key known for a.test, and SSH_PORT2 that of the second, for
+// b.test; both accept both keys of the agent. SSH_KEY and SSH_KEY2 are the keys' fingerprints,
+// SSH_USER is the user.
 func sshdCmd(ts *testscript.TestScript, neg bool, args []string) {
 	u, err := user.Current()
 	ts.Check(err)

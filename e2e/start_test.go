@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// Every command, daemon and keeper pays for what packages do before main: so
-// little is allowed. What is allocated there is the same in every run, unlike
-// the time.
+// Every command, daemon and keeper pays for package initialisation, so its allocations are
+// bounded. Unlike the time, they are equal in every run.
 func TestStartIsLean(t *testing.T) {
 	cmd := exec.Command(built, "--version")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")

@@ -174,7 +174,7 @@ func (t *onTTY) end(ts *testscript.TestScript) int {
 	}
 	select {
 	case <-t.read:
-	case <-time.After(time.Second): // somebody still holds the terminal
+	case <-time.After(time.Second): // a process still has the terminal open
 	}
 	t.f.Close()
 	var exit *exec.ExitError
@@ -185,8 +185,8 @@ func (t *onTTY) end(ts *testscript.TestScript) int {
 	return 0
 }
 
-// pollable exchanges a terminal for one whose reads end when it is closed: to
-// start with a size, the library made its file a blocking one.
+// pollable exchanges a terminal for one with reads that end when it is closed: to set the
+// initial size, the library made its file a blocking one.
 func pollable(f *os.File) (*os.File, error) {
 	defer f.Close()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)

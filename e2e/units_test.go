@@ -136,9 +136,9 @@ func (b *booted) answers() string {
 	return strings.TrimSpace(b.sh("systemctl show -P MainPID pando"))
 }
 
-// TestF55UnitsAreStarted starts the units that are shipped under a real systemd:
-// the socket begins the service, which says how it is, is reloaded, killed, hangs,
-// is stopped and started again, while a cell lives on.
+// TestF55UnitsAreStarted starts the shipped units under a real systemd: the socket starts the
+// service, which reports its state, is reloaded, killed, hangs, is stopped and started again,
+// while a cell survives.
 func TestF55UnitsAreStarted(t *testing.T) {
 	t.Parallel()
 	b := boot(t)
@@ -172,7 +172,7 @@ func TestF55UnitsAreStarted(t *testing.T) {
 		}
 	}
 	lives("at first")
-	b.sh("pando pause web && pando resume web") // the unit's umask keeps nobody from the cell's cgroup
+	b.sh("pando pause web && pando resume web") // the unit's umask leaves the cell's cgroup accessible
 	if log := b.try("journalctl --no-pager -u pando"); !strings.Contains(log, "daemon is ready") {
 		t.Errorf("the journal has: %s", log)
 	}

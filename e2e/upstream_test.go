@@ -25,9 +25,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// An upstream is the outside of a test: a DNS server that knows names below
-// .test, and servers behind them, all on loopback. What it is asked lands in
-// a log of JSON lines.
+// An upstream is the outside world of a test: a DNS server for names below .test, and their
+// servers, all on loopback. It logs requests as JSON lines.
 type upstream struct {
 	dns   []*dns.Server
 	http  []*http.Server
@@ -35,7 +34,7 @@ type upstream struct {
 	mu    sync.Mutex // guards log
 	log   *os.File
 	Ports map[string]int // "dns", "http", "https", "raw"
-	Roots string         // file: who signed the servers' certificates
+	Roots string         // file with the authority of the servers' certificates
 }
 
 // seen is a line of the log.

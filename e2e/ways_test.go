@@ -1,14 +1,14 @@
 package e2e
 
-// A way is one round the gateway, tried with a real tool.
+// A way is a way round the gateway, tried with a real tool.
 type way struct {
 	name string
 	prog string // the tool; "" when sh is enough
 	sh   string
-	// barred: it does not get out of an ordinary host either (a raw socket of
-	// an ordinary user, say), so that only the cell is tried.
+	// barred: it fails on an ordinary host, too (a raw socket of an ordinary user, for example),
+	// so only the cell is tested.
 	barred bool
-	// silent: nothing of it comes to the gateway, so that no denial tells of it.
+	// silent: nothing of it reaches the gateway, so there is no denial.
 	silent bool
 }
 

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// reached is what every server of a witness says to who must not be there.
+// reached is the answer of every server of a witness to a forbidden visit.
 const reached = "you were never here"
 
-// A witness is everybody that a cell may try to reach: it listens on every
-// address of the test's world, and writes down who comes.
+// A witness is all hosts that a cell may try to reach: it listens on every address of the test's
+// world, and records visits.
 type witness struct {
 	t    *testing.T
 	ca   *authority
@@ -144,8 +144,7 @@ func (w *witness) note(v visit) {
 	w.saw = append(w.saw, v)
 }
 
-// take returns who came since the last time, and what its DNS servers were
-// asked.
+// take returns the visits since the last call, and the queries of its DNS servers.
 func (w *witness) take() (list []visit) {
 	w.mu.Lock()
 	list, w.saw = w.saw, nil

@@ -189,7 +189,7 @@ func describeTree(dir string) (string, error) {
 	return b.String(), err
 }
 
-// setXAttr sets an extended attribute; not everybody has setfattr.
+// setXAttr sets an extended attribute; setfattr may be missing.
 func setXAttr(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 3 {
 		ts.Fatalf("usage: setxattr FILE NAME VALUE")

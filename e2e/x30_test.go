@@ -133,7 +133,7 @@ func TestX30GitSaysTheSame(t *testing.T) {
 func gitSaysTheSame(t *testing.T, r gitRepo, config string) {
 	t.Parallel()
 	h := newHost(t)
-	for i, v := range h.env { // who commits comes from the user's configuration
+	for i, v := range h.env { // the author of commits comes from the user's configuration
 		if strings.HasPrefix(v, "GIT_AUTHOR_") || strings.HasPrefix(v, "GIT_COMMITTER_") {
 			h.env[i] = "UNUSED=" + v[:3]
 		}

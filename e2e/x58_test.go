@@ -14,8 +14,8 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// When its daemon is killed, pando serve starts another at once, at the same address: whoever
-// asks meanwhile waits, and a session of MCP's goes on.
+// When its daemon is killed, pando serve starts another at once, at the same address: requests
+// meanwhile wait, and a session of MCP's continues.
 func TestX58KilledDaemonIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
