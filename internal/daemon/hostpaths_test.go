@@ -42,7 +42,7 @@ func TestX01EveryWordIsClassified(t *testing.T) {
 		path, names := r.Split()
 		for _, name := range append(names, PathWords(path)...) {
 			if seen[name] = true; words[name] == nil {
-				t.Errorf("%s of %s %s is not classified: can it name something of the daemon's host? See words in reach.go", name, r.Method, path)
+				t.Errorf("%s of %s %s is not classified: can it name something of the daemon's host? See words in hostpaths.go", name, r.Method, path)
 			}
 		}
 	}
