@@ -219,7 +219,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		c := r.Assurance.Canaries
 		text := fmt.Sprintf("%d/%d stopped", c.Passed, c.Total)
 		if len(c.Skipped) > 0 {
-			text += "; allowed, so not tested:" + strings.Join(c.Skipped, ", ")
+			text += "; allowed, so not tested: " + strings.Join(c.Skipped, ", ")
 		}
 		field(w, "canaries", text)
 	}

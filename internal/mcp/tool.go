@@ -26,9 +26,9 @@ type answer struct {
 type effect int
 
 const (
-	readOnly   effect = iota // changes nothing
-	makes                 // adds things
-	changes               // may end or overwrite something inside cells
+	readOnly effect = iota // changes nothing
+	makes                  // adds things
+	changes                // may end or overwrite something inside cells
 )
 
 // add registers a tool, if the server's callers may use it. Its errors are answers for the
