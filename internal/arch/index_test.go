@@ -8,7 +8,7 @@ import (
 )
 
 // The index of CONTRIBUTING.md has one row for each package, and no other rows. A reader
-// who searches it for one of the words below finds it.
+// searching it for one of the words below finds it.
 func TestIndexHasEveryPackage(t *testing.T) {
 	page, err := os.ReadFile("../../CONTRIBUTING.md")
 	if err != nil {

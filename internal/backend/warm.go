@@ -68,7 +68,7 @@ type Warmer interface {
 	// descriptors for. Forks that may talk take more.
 	ForksLeft(ctx context.Context, talk bool) (int64, error)
 
-	// Deaths returns the cells of the family whose interpreters have ended since
+	// Deaths returns the cells of the family with interpreters that have ended since
 	// the version, when there are any, or after half a minute.
 	Deaths(ctx context.Context, since int64) (list []cell.Death, version int64, err error)
 }
