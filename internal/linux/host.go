@@ -92,13 +92,14 @@ func idRanges(path string) (out [][2]int) {
 
 // ProbeOverlay tries an overlay mount with layers in dir, as the namespace backend makes
 // it, and returns the reason when it fails, or "". For an ordinary user the keepers make
-// the mount, in their own user namespace; only the file system is probed then.
+// the mount, in their own user namespace; only the file system is probed then. One call
+// at a time may use dir.
 func ProbeOverlay(dir string, root bool, scratch string) string {
 	if !root {
 		return probeUserOverlay(dir)
 	}
-	tmp, err := os.MkdirTemp(dir, "probe-")
-	if err != nil {
+	tmp := filepath.Join(dir, "probe")
+	if err := os.RemoveAll(tmp); err != nil { // of a process that was killed while it tried
 		return err.Error()
 	}
 	defer os.RemoveAll(tmp)
@@ -143,7 +144,7 @@ func probeUserOverlay(dir string) string {
 		return dir + " is on eCryptfs, which can't hold a writable layer"
 	}
 	// user.* attributes hold overlay's marks.
-	f, err := os.CreateTemp(dir, "probe-")
+	f, err := os.Create(filepath.Join(dir, "probe"))
 	if err != nil {
 		return err.Error()
 	}
