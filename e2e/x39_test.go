@@ -89,7 +89,7 @@ func TestX39NextProtocol(t *testing.T) {
 	h.bin = filepath.Join(h.work, "far", "pando")
 	for _, args := range [][]string{{"exec", "old", "--", "true"}, {"eval", "old", "1"}, {"checkpoint", "old"}, {"stop", "old"}, {"stop", "--all"}, {"rm", "--yes", "old"}} {
 		o := h.try(args...)
-		if o.code == 0 || !strings.Contains(o.stderr, "speaks version 4") || !strings.Contains(o.stderr, "this daemon version 6") || !strings.Contains(o.stderr, "kill ") {
+		if o.code == 0 || !strings.Contains(o.stderr, "speaks version 5") || !strings.Contains(o.stderr, "this daemon version 7") || !strings.Contains(o.stderr, "kill ") {
 			t.Errorf("%v of a keeper two versions away: %+v", args, o)
 		}
 	}
