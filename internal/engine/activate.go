@@ -13,9 +13,13 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// leaving is how long the keeper of a cell that is at rest may still be on its
-// way out, when the daemon that sent it away died meanwhile.
-const leaving = 5 * time.Second
+// leaving is how long the keeper of a cell that is at rest may still be on its way out, when
+// the daemon that sent it away died meanwhile. After leavingSelf it is ended: it came to be
+// after this daemon had looked for such keepers.
+const (
+	leaving     = 30 * time.Second
+	leavingSelf = time.Second
+)
 
 // activate makes an instance of a cell that is at rest.
 func (e *Engine) activate(ctx context.Context, c *state.Cell) (backend.Instance, error) {
@@ -41,8 +45,13 @@ func (e *Engine) activate(ctx context.Context, c *state.Cell) (backend.Instance,
 		return nil, err
 	}
 	inst, err := b.Create(ctx, spec)
+	ended := false
 	for began := time.Now(); cell.KindOf(err) == cell.Exists && time.Since(began) < leaving && ctx.Err() == nil; {
 		time.Sleep(10 * time.Millisecond)
+		if !ended && time.Since(began) > leavingSelf {
+			ended = true
+			e.endOrphan(ctx, b, cell.Held{ID: c.ID, Family: c.Family})
+		}
 		inst, err = b.Create(ctx, spec)
 	}
 	if err != nil {
