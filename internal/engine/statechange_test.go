@@ -32,3 +32,35 @@ func TestPausedTooLate(t *testing.T) {
 		t.Errorf("%+v %v", c.State, err)
 	}
 }
+
+// A run that ends commits the cell as it read it: that a cell was paused or resumed meanwhile
+// stays, also for the next daemon.
+func TestARunsEndKeepsAPause(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.run("a", "true")
+	id := b.id("a")
+	commit := func(from, to cell.State) {
+		t.Helper()
+		b.must(b.reg.Commit(state.StateChange{Cell: id, From: from, To: to}))
+	}
+	commit(cell.Idle, cell.Running)
+	for _, to := range []cell.State{cell.Paused, cell.Running} {
+		before, err := b.reg.Cell(id)
+		b.must(err)
+		commit(before.State, to)
+		before.Runs++
+		b.must(b.reg.Commit(&before))
+		if c, err := b.reg.Cell(id); err != nil || c.State != to || c.Runs != before.Runs {
+			t.Errorf("%s after %d runs, %v, and was %s", c.State, c.Runs, err, to)
+		}
+	}
+	commit(cell.Running, cell.Paused)
+	c, err := b.reg.Cell(id)
+	b.must(err)
+	b.must(c.To(cell.Idle))
+	b.must(b.reg.Commit(&c))
+	if c, err := b.reg.Cell(id); err != nil || c.State != cell.Idle {
+		t.Errorf("%s %v", c.State, err)
+	}
+}

@@ -318,6 +318,9 @@ func (r *Registry) apply(rec *Record) {
 		if c.State == cell.Removed {
 			r.alive--
 		}
+		if old != nil && pausable(old.State) && pausable(c.State) {
+			c.State = old.State
+		}
 		r.cells.of[c.ID] = c
 		if c.Name != "" && c.State != cell.Removed {
 			r.names[c.Name] = c.ID
@@ -394,6 +397,11 @@ func (r *Registry) apply(rec *Record) {
 		r.drop(rec.Forget)
 	}
 }
+
+// pausable reports whether a cell in this state has processes, which stand still or go on.
+// Between the two a cell changes by StateChange alone: a whole record may be that of a run,
+// which read it before a pause.
+func pausable(s cell.State) bool { return s == cell.Running || s == cell.Paused }
 
 // unname gives a name back.
 func (r *Registry) unname(name string) {
