@@ -119,7 +119,7 @@ func (p *Proc) resize(r api.Resize) {
 	}
 }
 
-// typed notes that somebody sits at the terminal.
+// typed notes that a person types at the terminal.
 func (p *Proc) typed() {
 	p.mu.Lock()
 	p.status.Typed = true

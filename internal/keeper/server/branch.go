@@ -60,7 +60,7 @@ func (t *branching) step(c *reexec.Conn, req *proto.Request, files []*os.File) (
 	case proto.GoOn.Name:
 		return part(t, c, proto.GoOn, req, files, alone(t.goOn))
 	case proto.Complete.Name:
-		if lost = part(t, c, proto.Complete, req, files, alone(t.complete)); lost != nil && t.whole {
+		if lost = part(t, c, proto.Complete, req, files, alone(t.complete)); lost != nil && t.completed {
 			for _, id := range t.made {
 				t.s.unclaimed(id)
 			}
@@ -107,18 +107,18 @@ func part[Q, A any](t *branching, c *reexec.Conn, v proto.Verb[Q, A], req *proto
 
 // branching is a branch on its way.
 type branching struct {
-	s     *Server
-	id    cell.ID // of the source
-	h     *warm   // its interpreter
-	b     Branch
-	held  bool
-	began time.Time
-	pause cell.Pause
-	self  toBe      // the source as it goes on
-	asked []toBe    // the branches
-	made  []cell.ID // those that are cells
-	whole bool      // all of them are
-	over  bool
+	s         *Server
+	id        cell.ID // of the source
+	h         *warm   // its interpreter
+	b         Branch
+	held      bool
+	began     time.Time
+	pause     cell.Pause
+	self      toBe      // the source as it goes on
+	asked     []toBe    // the branches
+	made      []cell.ID // those that are cells
+	completed bool      // all of them are
+	over      bool
 }
 
 // toBe is a cell that a branch makes, with the directories to watch, until a cell has them.
@@ -187,12 +187,12 @@ func (t *branching) hold() (none proto.None, err error) {
 		return none, proto.Malformed("hold")
 	}
 	t.began = time.Now()
-	if err := t.h.hold(t.id); err != nil {
+	if err := t.h.block(t.id); err != nil {
 		return none, err
 	}
 	t.pause.Shared = residentMemory(t.h.in.Process.PID())
 	if t.pause.Dropped, err = t.b.Hold(); err != nil {
-		t.h.letGo()
+		t.h.unblock()
 		return none, err
 	}
 	t.held = true
@@ -234,7 +234,7 @@ func (t *branching) complete() (none proto.None, err error) {
 	if len(errs) > 0 {
 		return none, errs[0]
 	}
-	t.over, t.whole = true, true
+	t.over, t.completed = true, true
 	return none, t.end(true)
 }
 
@@ -247,7 +247,7 @@ func (t *branching) one(b *toBe) error {
 	if _, err := t.b.Complete(b.Cell, &in); err != nil {
 		return err
 	}
-	return t.s.settle(&b.NewCell, in, t.h, t.id, b.take())
+	return t.s.register(&b.NewCell, in, t.h, t.id, b.take())
 }
 
 // end takes away what was not completed, or all if the branch was not.
@@ -266,34 +266,34 @@ func (t *branching) end(complete bool) error {
 		t.s.Log.Error("cannot let a source go on", "cell", t.id, "error", err)
 	}
 	if t.held {
-		t.h.letGo()
+		t.h.unblock()
 	}
 	return err
 }
 
-// hold keeps evaluations away from an interpreter that is to stand still.
-func (h *warm) hold(id cell.ID) error {
+// block keeps evaluations away from an interpreter that is to stand still.
+func (h *warm) block(id cell.ID) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.still || h.busy > 0 {
+	if h.blocked || h.busy > 0 {
 		return cell.Errorf(cell.Conflict, "keeper.branch", "wait until it has ended", "cannot branch cell %s: an evaluation is under way in it", id)
 	}
-	h.still = true
+	h.blocked = true
 	return nil
 }
 
-func (h *warm) letGo() {
+func (h *warm) unblock() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.still = false
+	h.blocked = false
 }
 
 // free says whether nothing is under way in an interpreter.
 func (h *warm) free(id cell.ID) error {
-	if err := h.hold(id); err != nil {
+	if err := h.block(id); err != nil {
 		return err
 	}
-	h.letGo()
+	h.unblock()
 	return nil
 }
 
@@ -304,7 +304,7 @@ func (h *warm) enter(id cell.ID) error {
 	switch {
 	case h.sealed:
 		return cell.Errorf(cell.Conflict, "keeper.eval", "fork it, and evaluate in the fork", "cannot evaluate in cell %s: it is only forked", id)
-	case h.still:
+	case h.blocked:
 		return cell.Errorf(cell.Conflict, "keeper.eval", "try again when it was branched", "cannot evaluate in cell %s: it is being branched", id)
 	}
 	h.busy++
@@ -350,7 +350,7 @@ func (t *branching) goOn() (none cell.Pause, err error) {
 		h.mu.Unlock()
 		return none, err
 	}
-	n := s.graft(in, h)
+	n := s.copyOf(in, h)
 	h.mu.Lock()
 	n.evals, n.started = h.evals, h.started
 	h.mu.Unlock()
@@ -361,13 +361,13 @@ func (t *branching) goOn() (none cell.Pause, err error) {
 	}
 	s.mu.Unlock()
 	t.pause.Gap = time.Since(t.began)
-	go s.attend(t.id, k, n)
+	go s.followInterpreter(t.id, k, n)
 	if err := s.watch(t.id, t.self.Watch, t.self.take()); err != nil {
 		return none, err
 	}
 	return t.pause, nil
 }
 
-// causeBranched is that of an interpreter whose cell has gone on in a fork of it:
-// its end is not the cell's.
+// causeBranched is the cause of an interpreter's end after its cell went on in a fork of it:
+// the cell does not end with it.
 const causeBranched = "it was branched"

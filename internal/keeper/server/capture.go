@@ -16,18 +16,18 @@ func (s *Server) capture(q proto.OfCell, files []*os.File) (c proto.Captured, er
 		return c, cell.Errorf(cell.Unsupported, "keeper.capture", cell.ForkSandbox, "cannot capture memory: this backend can't")
 	}
 	if h, err := s.interpreter(q.Cell); err == nil {
-		if err := h.hold(q.Cell); err != nil { // a copy would answer whom it was not asked by
+		if err := h.block(q.Cell); err != nil { // else a copy would answer a request that was sent to the source
 			return c, err
 		}
-		defer h.letGo()
-		c.Warmth = h.standing()
+		defer h.unblock()
+		c.Warmth = h.state()
 	}
 	c.More, err = d.Capture(q.Cell, files)
 	return c, err
 }
 
-// resume makes the interpreter that a copy came with its own, which attend follows
-// then.
+// resume makes the interpreter that a copy came with its own, which
+// followInterpreter follows then.
 func (s *Server) resume(id cell.ID, was *cell.Warmth) (*warm, error) {
 	d, ok := s.Driver.(Capturer)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
-// counted is a directory whose use of the disk is counted. It is opened by its path when
+// counted is a directory with counted use of the disk. It is opened by its path when
 // it is looked at: a keeper has many forks.
 type counted struct {
 	path     string
@@ -20,7 +20,7 @@ type counted struct {
 
 // A MountKeeper is a driver that keeps detached mounts without a descriptor for each.
 type MountKeeper interface {
-	// KeepMounts takes mounts, whose files stay the caller's. Each is at a path,
+	// KeepMounts takes mounts; their files stay the caller's. Each is at a path,
 	// for this process alone, until drop is called.
 	KeepMounts(mounts []*os.File) (paths []string, drop func(), err error)
 }

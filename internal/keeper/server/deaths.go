@@ -20,7 +20,7 @@ type deaths struct {
 	mu   sync.Mutex // guards what follows
 	list []cell.Death
 	last int64         // number of the newest
-	news chan struct{} // closed and replaced with each; nil when nobody waits
+	news chan struct{} // closed and replaced with each; nil when nothing waits
 }
 
 // add is told by drivers. It never blocks for long.

@@ -10,8 +10,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Who waits for deaths hears of each once, of those before it asked too, and
-// after a while of none.
+// A request that waits for deaths gets each once, those before it too, and
+// none after a while.
 func TestDeathsAreHeardOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d deaths

@@ -18,8 +18,8 @@ const (
 	idleKept = 64 << 10
 )
 
-// drain reads a stream of an interpreter, always, so that nobody is held back
-// while nothing is evaluated. One that waits holds no memory for what may come.
+// drain reads a stream of an interpreter, always: a program that writes is not held back
+// while nothing is evaluated. A drain that waits has no buffer.
 type drain struct {
 	f       *os.File
 	stream  int
@@ -28,7 +28,7 @@ type drain struct {
 
 	mu    sync.Mutex // guards what follows, and reading
 	idle  []byte
-	sink  func(cell.Output) error // nil: nobody listens
+	sink  func(cell.Output) error // nil: nothing listens
 	room  int64                   // how much more the sink gets
 	count int64                   // bytes since begin
 }
@@ -83,7 +83,7 @@ func (o *drain) read(fd int, buf []byte) (int, error) {
 	}
 }
 
-// hand gives bytes to whoever listens. The caller holds o.mu: a sink that is
+// hand gives bytes to the sink. The caller holds o.mu: a sink that is
 // slow holds the interpreter back, as a terminal would.
 func (o *drain) hand(b []byte) {
 	if o.sink == nil {
@@ -100,7 +100,7 @@ func (o *drain) hand(b []byte) {
 }
 
 // begin gives everything to sink from now on, up to a limit: first what came
-// while nobody listened.
+// before there was a sink.
 func (o *drain) begin(sink func(cell.Output) error, limit int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -130,7 +130,7 @@ func (s *Server) evaluate(ctx context.Context, q proto.Evaluation, sink func(cel
 	h.mu.Lock()
 	stuck := h.stuck
 	h.mu.Unlock()
-	if stuck && h.in.Conn.Busy() { // whoever waits for it may wait for ever
+	if stuck && h.in.Conn.Busy() { // a wait for it may last for ever
 		return none, cell.Errorf(cell.Conflict, "keeper.eval", "end it, and begin with a new interpreter: pando eval --fresh CELL CODE",
 			"cannot evaluate: an earlier evaluation, which could not be interrupted, still goes on")
 	}
@@ -146,7 +146,7 @@ func (s *Server) evaluate(ctx context.Context, q proto.Evaluation, sink func(cel
 	if err != nil {
 		return none, err
 	}
-	ev.Stdout, ev.Stderr = h.settle()
+	ev.Stdout, ev.Stderr = h.endOutput()
 	var others int64
 	if ev.MissingCalls, others = missed(before, s.missingIn(q.Cell)); others > 0 { // whatever the interpreter says
 		ev.MissingCalls = append(ev.MissingCalls, MissingOthers)

@@ -70,13 +70,13 @@ func (s *Server) fork(q proto.NewFork, files []*os.File) (made proto.Made, err e
 		proto.CloseAll(dirs)
 		return proto.Made{}, err
 	}
-	return made, s.settle(&q.NewCell, in, of, q.Of, dirs)
+	return made, s.register(&q.NewCell, in, of, q.Of, dirs)
 }
 
-// settle makes a fork of an interpreter a cell that waits to be adopted. It takes the
+// register makes a fork of an interpreter a cell that waits to be adopted. It takes the
 // directories. When it fails nothing of it remains.
-func (s *Server) settle(q *proto.NewCell, in Interpreter, of *warm, trunk cell.ID, dirs []*os.File) (err error) {
-	k := &kept{note: proto.Noted{Note: q.Note}, warm: s.graft(in, of)}
+func (s *Server) register(q *proto.NewCell, in Interpreter, of *warm, trunk cell.ID, dirs []*os.File) (err error) {
+	k := &kept{note: proto.Noted{Note: q.Note}, warm: s.copyOf(in, of)}
 	if q.Network != nil {
 		k.talk, err = s.open(q.Cell, *q.Network)
 	}
@@ -88,7 +88,7 @@ func (s *Server) settle(q *proto.NewCell, in Interpreter, of *warm, trunk cell.I
 		s.cells[q.Cell] = k
 	}
 	s.mu.Unlock()
-	go s.attend(q.Cell, k, k.warm)
+	go s.followInterpreter(q.Cell, k, k.warm)
 	if err != nil {
 		proto.CloseAll(dirs)
 		err = errors.Join(err, s.Driver.Remove(q.Cell))

@@ -16,7 +16,7 @@ import (
 // Seal implements Forker.
 func (d *fakeDriver) Seal(cell.ID) error { return nil }
 
-// Fork implements Forker: when it may, it makes a cell whose interpreter says
+// Fork implements Forker: when it may, it makes a cell with an interpreter that says
 // nothing.
 func (d *fakeDriver) Fork(trunk, id cell.ID, spec json.RawMessage, i *Interpreter, files []*os.File) (json.RawMessage, error) {
 	proto.CloseAll(files)
@@ -139,9 +139,8 @@ func (b *fakeBranch) Complete(id cell.ID, i *Interpreter) (json.RawMessage, erro
 	return nil, b.d.forked(id, i)
 }
 
-// Branches that are complete only when the daemon has died that asked for them are
-// nobody's: they go. The next one looked for them before they were
-// there.
+// Branches that become complete after the daemon that asked for them has died are removed:
+// the next daemon looked for them too early.
 func TestF19BranchesThatNobodyHearsOf(t *testing.T) {
 	const two = cell.ID("c-0000000000000002")
 	for _, dies := range []bool{true, false} {
@@ -168,15 +167,14 @@ func TestF19BranchesThatNobodyHearsOf(t *testing.T) {
 		k.d.mayFork <- struct{}{}
 		cells := func() int { return len(ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells) }
 		if dies {
-			k.until("nobody has it", func() bool { return k.d.was("fork "+string(two)) && cells() == 1 })
+			k.until("the fork is removed", func() bool { return k.d.was("fork "+string(two)) && cells() == 1 })
 		} else if _, err := c.Recv(&proto.Response{}); err != nil || cells() != 2 {
-			t.Errorf("somebody waits, and there are %d cells: %v", cells(), err)
+			t.Errorf("a daemon waits, and there are %d cells: %v", cells(), err)
 		}
 	}
 }
 
-// A fork that is complete only when the daemon has died that asked for it is
-// nobody's: it goes.
+// A fork that becomes complete after the daemon that asked for it has died is removed.
 func TestF19AForkThatNobodyHearsOf(t *testing.T) {
 	const two = cell.ID("c-0000000000000002")
 	k := newKit(t)
@@ -200,14 +198,14 @@ func TestF19AForkThatNobodyHearsOf(t *testing.T) {
 		}
 		k.d.mayFork <- struct{}{}
 		if dies {
-			k.until("nobody has it", func() bool {
+			k.until("the fork is removed", func() bool {
 				return k.d.was("fork "+string(two)) && !forks() && len(ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells) == 1
 			})
 			continue
 		}
 		var resp proto.Response
 		if _, err := c.Recv(&resp); err != nil || resp.Error != nil || !forks() {
-			t.Errorf("somebody waits, and gets %+v, %v", resp, err)
+			t.Errorf("a daemon waits, and gets %+v, %v", resp, err)
 		}
 	}
 }

@@ -58,14 +58,14 @@ type Counter interface {
 	Held(id cell.ID) int64
 }
 
-// A Syncer is a driver whose cells have a kernel of their own, which keeps what was written
-// for a while. Sync has it all where the cell's files are.
+// A Syncer is a driver of cells with a kernel of their own, which caches what was written.
+// Sync writes the cache to the cell's files.
 type Syncer interface {
 	Sync(id cell.ID) error
 }
 
-// A Listener is a driver of cells on whose kernel no socket of the host's can be reached,
-// though its file is there. Listen has that kernel listen at a path in the cell, whose
+// A Listener is a driver of cells with a kernel that can't reach a socket of the host,
+// though its file is there. Listen has that kernel listen at a path in the cell. The path's
 // folder is there for nothing else.
 type Listener interface {
 	Listen(id cell.ID, path string) (net.Listener, error)
@@ -105,7 +105,7 @@ type Process interface {
 	Signal(sig string) error
 	// Wait is called once and returns when the process has ended and is
 	// reaped. Before that it calls ended: a Signal from there still reaches
-	// what is left of the group, a later one reaches nobody.
+	// what is left of the group, a later one has no effect.
 	Wait(ended func()) (cell.Exit, cell.Usage)
 	// EndRest ends whatever the process has started and left behind, in
 	// sessions of its own too, and returns how many that were. What others
@@ -120,14 +120,13 @@ type Guest interface {
 	Programs() []int
 }
 
-// A Releaser is a process that holds something until nobody will ask to end
-// what it left behind. Release is called once, at the end.
+// A Releaser is a process that holds resources until what it left behind has ended.
+// Release is called once, at the end.
 type Releaser interface {
 	Release()
 }
 
-// A Resizer is a process whose terminal is elsewhere: what its keeper has of it is
-// a socket.
+// A Resizer is a process with a terminal outside the keeper, which has a socket to it.
 type Resizer interface {
 	Resize(rows, cols uint16) error
 }
@@ -135,7 +134,7 @@ type Resizer interface {
 // An Interpreting driver can start interpreters: processes that are asked over a
 // socket.
 type Interpreting interface {
-	// StartInterpreter is Start of a process whose descriptor 3 is control, and
+	// StartInterpreter is Start of a process with control as its descriptor 3, and
 	// sets i.Process. i is the driver's, too, as long as the process lives.
 	StartInterpreter(id cell.ID, p cell.Process, i *Interpreter, stdio [3]*os.File, control *os.File) error
 }

@@ -11,7 +11,7 @@ import (
 const MissingOthers = "others"
 
 // missing is how often processes of a process's cell called what its kernel does not
-// have, for those of whom it is told.
+// have. Processes without a stream of events are not told.
 func (s *Server) missing(p *Proc) map[string]int64 {
 	if p.events == nil {
 		return nil

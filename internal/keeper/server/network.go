@@ -29,7 +29,7 @@ type Network interface {
 	// Try announces what the canaries of a command are about to try, and says
 	// of each whether it is denied now: what is not must not be tried.
 	Try([]cell.Access) (Trial, error)
-	// Settle ends what is left of connections whose processes are gone, and
+	// Settle ends the connections of processes that are gone, and
 	// emits all that is still to be told of them. It takes no longer than d.
 	Settle(d time.Duration)
 	// Tell waits as Settle does and emits the same; it ends no connection.
@@ -56,7 +56,7 @@ type Trial interface {
 }
 
 // A Linker is a driver that can give a cell an interface. Link is called once
-// for a cell that may talk; file is then whoever's called it.
+// for a cell that may talk; the caller then owns file.
 type Linker interface {
 	Link(id cell.ID) (link cell.NetworkLink, file *os.File, err error)
 	// Witness hands the cell's gateway to the driver, which asks it whether what
@@ -67,10 +67,10 @@ type Linker interface {
 const (
 	// askedWait is how long "asked" waits for news.
 	askedWait = 30 * time.Second
-	// settleGrace is how long the end of a run waits for the last of its
+	// flushGrace is how long the end of a run waits for the last of its
 	// connections.
-	settleGrace = 100 * time.Millisecond
-	// keptEarlier is how many denials are kept while nobody records them.
+	flushGrace = 100 * time.Millisecond
+	// keptEarlier is how many denials are kept while no stream records them.
 	keptEarlier = 64
 )
 
@@ -85,7 +85,7 @@ type Earlier struct {
 	Denials []cell.Decided `json:"denials,omitempty"`
 }
 
-// talk is a cell's gateway with those who want to know of it. Its methods do
+// talk is a cell's gateway with the streams that record its events. Its methods do
 // nothing on a nil talk: that of a cell that has loopback alone.
 type talk struct {
 	n Network
@@ -195,7 +195,7 @@ func (t *talk) wait(since int64) ([]cell.Asked, int64) {
 }
 
 // join lets the events of a process that has a stream tell of the gateway, and
-// begins with what nobody has recorded.
+// begins with what no stream has recorded.
 func (t *talk) join(p *Proc) {
 	if t == nil || p.events == nil {
 		return
@@ -219,15 +219,15 @@ func (t *talk) leave(p *Proc) {
 	delete(t.procs, p)
 }
 
-// settle lets all that is to be told of a command come before its end. In a
-// cell that lives on, connections stay that others may have.
-func (t *talk) settle(endsCell bool) {
+// flush has the gateway emit all events of a command before its end. In a cell that lives
+// on, connections stay: other commands may have them.
+func (t *talk) flush(endsCell bool) {
 	switch {
 	case t == nil:
 	case endsCell:
-		t.n.Settle(settleGrace)
+		t.n.Settle(flushGrace)
 	default:
-		t.n.Tell(settleGrace)
+		t.n.Tell(flushGrace)
 	}
 }
 
@@ -244,7 +244,7 @@ func (t *talk) close() {
 	}
 }
 
-// emit tells all streams of the cell, or counts what nobody is there to record.
+// emit tells all streams of the cell, or counts what none is there to record.
 func (t *talk) emit(kind string, fields any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

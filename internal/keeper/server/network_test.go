@@ -154,7 +154,7 @@ func (k *kit) startTwo(name, prog string, change ...func(*cell.Start)) {
 	ok(k, proto.Start, proto.NewProcess{Cell: two, Proc: name, Start: s, NoLogs: []int{0, 1}}, k.null(), k.null(), k.null())
 }
 
-// A cell whose gateway can't be opened is not there.
+// Without its gateway there is no cell.
 func TestF65NoCellWithoutItsGateway(t *testing.T) {
 	k := newKit(t)
 	k.nets.fail(errors.New("cannot open the device"))
@@ -187,8 +187,8 @@ func TestGovern(t *testing.T) {
 	}
 }
 
-// Whoever waits is told of each change, also of one that came between two
-// questions, and nothing else holds up the answers.
+// A request that waits is told of each change, also of one that came between two
+// requests, and nothing else delays the answers.
 func TestAsked(t *testing.T) {
 	k := newKit(t)
 	n := k.talks()
@@ -233,7 +233,7 @@ func TestAsked(t *testing.T) {
 }
 
 // The gateway's events go to the streams of all that runs in its cell, up to
-// their end and never after; what nobody records is told to the next run.
+// their end and never after; what no run records is told to the next.
 func TestNetworkEvents(t *testing.T) {
 	k := newKit(t)
 	n := k.talks()
@@ -263,7 +263,7 @@ func TestNetworkEvents(t *testing.T) {
 	}
 }
 
-// What a cell is refused is counted by class, whether somebody records it or not.
+// What a cell is refused is counted by class, whether a run records it or not.
 func TestRefusalsAreCounted(t *testing.T) {
 	k := newKit(t)
 	n := k.talks()

@@ -15,12 +15,12 @@ import (
 )
 
 // Output is one stream of a process: kept in a file up to a limit, counted
-// and digested beyond it, and handed to whoever is attached as it comes. A
+// and digested beyond it, and handed to the attached listeners as it comes. A
 // listener that doesn't take it holds the process back, as a terminal would.
-// On a full disk a little more is kept in memory for who attaches later: it is
+// On a full disk a little more is kept in memory for later listeners: it is
 // likely to be what the process says about the full disk.
 //
-// It ends when nobody can write to it any more, or, when something that the
+// It ends when nothing can write to it any more, or, when something that the
 // process left behind still can, with what had come when the process was gone
 // and a grace over. What comes later belongs to no process that is recorded:
 // it is read, so that its writer goes on, and thrown away.
@@ -30,7 +30,7 @@ type Output struct {
 	max  int64
 	hold time.Duration // how long output beyond max waits for the first listener
 
-	first chan struct{} // closed when somebody has listened
+	first chan struct{} // closed at the first listener
 	over  chan struct{} // closed at the end
 
 	mu     sync.Mutex // guards what follows
@@ -99,7 +99,7 @@ func (o *Output) copyFrom(r *os.File) {
 			continue
 		}
 		if err != nil {
-			break // the end, or EIO: a terminal whose last process is gone
+			break // the end, or EIO: the last process of the terminal is gone
 		}
 	}
 	o.close()
@@ -188,7 +188,7 @@ func (o *Output) keep(b []byte) {
 	o.memory = append([]byte(nil), b[n:min(len(b), n+spareLimit)]...)
 }
 
-// hand gives a piece to everybody who listens now. The caller holds o.mu.
+// hand gives a piece to all listeners. The caller holds o.mu.
 func (o *Output) hand(p piece) {
 	subs := make([]*subscriber, 0, len(o.subs))
 	for s := range o.subs {
@@ -245,7 +245,7 @@ func (o *Output) end() {
 	o.moved.Broadcast()
 }
 
-// release lets go of what is kept; nobody can attach any more.
+// release frees what is kept; no client can attach any more.
 func (o *Output) release() {
 	o.close()
 	if o.file != nil {

@@ -74,7 +74,7 @@ func TestF30SlowListenerLosesNothing(t *testing.T) {
 	go func() { w.Write(want); w.Close(); close(wrote) }()
 	select {
 	case <-wrote:
-		t.Fatal("3 MiB were written, and nobody has read them: what holds them?")
+		t.Fatal("3 MiB were written, and nothing has read them: what holds them?")
 	case <-time.After(200 * time.Millisecond):
 	}
 	got := make([]byte, 0, len(want))
@@ -138,13 +138,13 @@ func TestF30OutputEndsWithItsProcess(t *testing.T) {
 	if after := o.status(); after != before || after.Bytes != 5 {
 		t.Errorf("%+v became %+v", before, after)
 	}
-	// Whoever comes later sees the same.
+	// A later listener gets the same.
 	if got := heard(t, listen(t, o)); string(got) != "mine\n" {
 		t.Errorf("a late listener got %q", got)
 	}
 }
 
-// Letting go of an output that a slow listener holds back harms nobody.
+// An output that a slow listener holds back can be released.
 func TestOutputReleasedUnderAListener(t *testing.T) {
 	o, _, w := flowing(t, 1<<10)
 	s, _, _, _ := o.subscribe(noScreen, 0)
@@ -168,8 +168,8 @@ func TestOutputReleasedUnderAListener(t *testing.T) {
 	}
 }
 
-// What a process says about a full disk can't be kept on it; who attaches
-// after that hears it all the same, and it is kept when there is room again.
+// What a process says about a full disk can't be kept on it; a listener
+// that attaches after that gets it all the same, and it is kept when there is room again.
 func TestF23LateListenerHearsOfTheFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {
@@ -193,7 +193,7 @@ func TestF23LateListenerHearsOfTheFullDisk(t *testing.T) {
 		buf := make([]byte, 100)
 		want := "no space left!"[:o.status().Bytes]
 		if got := string(buf[:o.readKept(buf, 0)]); got != want {
-			t.Errorf("who attaches late hears %q, not %q", got, want)
+			t.Errorf("a late listener gets %q, not %q", got, want)
 		}
 	}
 	if b, _ := os.ReadFile(path); string(b) != "no space left!" || o.status().Kept != int64(len(b)) {

@@ -76,7 +76,7 @@ func (p *Proc) end(cause string) {
 }
 
 // endGroup ends what is left of the group of a process that was ended for a
-// cause: its leader is gone, and nobody else would end the others.
+// cause: its leader is gone, and nothing else would end the others.
 func (p *Proc) endGroup() {
 	p.mu.Lock()
 	p.gone = true
@@ -158,7 +158,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	case req.EndsCell: // the cell was made for it
 	case p.events != nil:
 		p.before, _ = s.counted(id)
-	default: // nobody is told
+	default: // no stream is told
 		p.before.OOMKills = s.killed(id)
 	}
 	if k, ok := p.started.Process.(interface{ InnerPID() int }); ok && p.events == nil {
@@ -216,7 +216,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	switch {
 	case p.start.EndsCell:
 		left, _ = s.Driver.KillAll(p.cell)
-	case p.wasEnded(): // whoever ended it wants nothing of it to go on
+	case p.wasEnded(): // on request, which is about all of it
 		left, _ = p.started.Process.EndRest()
 	}
 	if r, ok := p.started.Process.(Releaser); ok {
@@ -246,7 +246,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	p.mu.Unlock()
 
 	if p.start.EndsCell || p.events != nil {
-		p.talk.settle(p.start.EndsCell) // so that the end of what it said is in its stream
+		p.talk.flush(p.start.EndsCell) // so that the end of what it said is in its stream
 	}
 	p.talk.leave(p)
 	out, errs := p.stdout.status(), p.stderr.status()

@@ -14,8 +14,8 @@ import (
 // and some descriptors are kept back for the use of the cells that there are.
 
 // filesPerFork is how many descriptors a keeper has open for a fork: pidfd, connection,
-// stdout, stderr. All else is opened when it is used: files of cgroups and directories
-// whose use of the disk is counted by their paths, Landlock's rules for each command.
+// stdout, stderr. All else is opened when it is used: files of cgroups and counted
+// directories by their paths, Landlock's rules for each command.
 // Only a fork with denied programs has one more, for the queue of those that are
 // executed: in one queue for all, one cell's could drive out another's. The kernel gives
 // a user 128 of these, as it is set usually.

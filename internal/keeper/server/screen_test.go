@@ -103,7 +103,7 @@ func TestX39ScreenInsteadOfAGap(t *testing.T) {
 	}
 }
 
-// Of several clients one that takes nothing holds nobody back: it gets the screen when it
+// Of several clients one that takes nothing holds no other back: it gets the screen when it
 // takes something again.
 func TestX39SlowClientsHoldNobodyBack(t *testing.T) {
 	o := onScreen(1 << 10)

@@ -15,12 +15,12 @@ import (
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
-// lonely is how long a keeper without processes waits for a daemon.
-const lonely = 5 * time.Minute
+// daemonWait is how long a keeper without processes waits for a daemon.
+const daemonWait = 5 * time.Minute
 
 // Server is a keeper's own side.
 type Server struct {
-	Backend   string // whose cells it holds
+	Backend   string // of the cells that it holds
 	Driver    Driver
 	NewEvents NewEvents
 	Networks  Networks // nil: no cell may talk
@@ -29,13 +29,13 @@ type Server struct {
 	mu       sync.Mutex // guards what follows
 	cells    map[cell.ID]*kept
 	procs    map[string]*Proc
-	due      []*watch // whose cells are looked at soon
+	due      []*watch // of the cells that are looked at soon
 	conns    int
 	lastSeen time.Time
 	over     chan struct{}
 	ended    bool
 	attached int           // streams that clients read
-	drained  chan struct{} // closed when the server has ended and nobody is attached
+	drained  chan struct{} // closed when the server has ended and no client is attached
 
 	closing sync.WaitGroup // gateways that end
 	deaths  deaths
@@ -63,7 +63,7 @@ func (s *Server) Serve(l *net.UnixListener) error {
 	s.over, s.drained, s.lastSeen = make(chan struct{}), make(chan struct{}), time.Now()
 	s.mu.Unlock()
 	go func() {
-		tick := time.NewTicker(lonely / 10)
+		tick := time.NewTicker(daemonWait / 10)
 		defer tick.Stop()
 		for {
 			select {
@@ -94,7 +94,7 @@ func (s *Server) Serve(l *net.UnixListener) error {
 func (s *Server) abandoned() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conns > 0 || time.Since(s.lastSeen) < lonely {
+	if s.conns > 0 || time.Since(s.lastSeen) < daemonWait {
 		return false
 	}
 	for id := range s.cells {
@@ -265,12 +265,12 @@ func (s *Server) blame(id cell.ID, cause string) {
 	}
 }
 
-// unclaimed takes down a cell that was made for somebody who has died meanwhile.
-// Whoever came after them has looked for it too early, and does not know of it;
-// or has found it, and started something in it.
+// unclaimed takes down a cell that was made for a daemon that has died meanwhile. The next
+// daemon has looked for it too early and does not know of it, or has found it and started
+// something in it.
 func (s *Server) unclaimed(id cell.ID) {
 	if len(s.known(id)) == 0 {
-		s.remove(id, "nobody was there for it")
+		s.remove(id, "no daemon waited for it")
 	}
 }
 
@@ -289,7 +289,7 @@ func (s *Server) remove(id cell.ID, cause string) (left int, err error) {
 		k.watch.stop()
 	}
 	err = s.Driver.Remove(id)
-	// After those who talk; nobody waits for it: the kernel takes its time to
+	// After the processes that use it; nothing waits for it: the kernel takes its time to
 	// take an interface away.
 	s.closing.Go(k.talk.close)
 	if err != nil {
@@ -324,7 +324,7 @@ func (s *Server) create(q proto.NewCell, files []*os.File) (made proto.Made, err
 		return proto.Made{}, errors.Join(err, s.Driver.Remove(q.Cell))
 	}
 	if k.warm != nil {
-		go s.attend(q.Cell, k, k.warm)
+		go s.followInterpreter(q.Cell, k, k.warm)
 	}
 	s.mu.Lock()
 	s.cells[q.Cell] = k

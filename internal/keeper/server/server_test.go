@@ -139,9 +139,9 @@ func TestServerAnswersWhatItCannotDo(t *testing.T) {
 	}
 }
 
-// Files that come with a request that nobody can use are closed.
+// Files that come with a request for no use are closed.
 func TestServerClosesFilesItDoesNotUse(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes files that nobody has any more
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes files without references
 	k := newKit(t)
 	f, null := k.null(), k.null()
 	k.start("taken", "sleep")
@@ -202,7 +202,7 @@ func TestServerServesManyAtOnce(t *testing.T) {
 	}
 	select {
 	case err := <-waited:
-		t.Fatalf("who waits was answered: %v", err)
+		t.Fatalf("a request that waits was answered: %v", err)
 	default:
 	}
 	ok(k, proto.Signal, proto.ToProcess{Proc: "long", Signal: "SIGTERM"})
@@ -293,7 +293,7 @@ func TestClientObeysItsContext(t *testing.T) {
 		t.Errorf("Do: %v", err)
 	}
 	if st := ok(k, proto.Status, proto.OfProcess{Proc: "p"}).Status; !st.Running {
-		t.Error("the process ended with who waited")
+		t.Error("the process ended with the request that waited")
 	}
 	if _, err := client.Ask(k.ctx, k.c, proto.Note, proto.OfCell{Cell: cell.ID(strings.Repeat("x", reexec.MaxMessage))}); err == nil {
 		t.Error("a request that is too large was sent")
@@ -301,8 +301,8 @@ func TestClientObeysItsContext(t *testing.T) {
 	ok(k, proto.Status, proto.OfProcess{Proc: "p"})
 }
 
-// Output beyond the limit is counted and digested, not kept; who attaches late
-// is told how much is missing.
+// Output beyond the limit is counted and digested, not kept; a client that attaches
+// late is told how much is missing.
 func TestF08OutputIsBoundedAndCounted(t *testing.T) {
 	var all []byte
 	for n := range 1024 {
@@ -357,7 +357,7 @@ func TestWholeProcesses(t *testing.T) {
 	}
 	fails(k, proto.Status, proto.OfProcess{Proc: "p"}, cell.NotFound)
 	if resp = whole("p", "cat", 100); resp.Status.Exit.Code != 0 {
-		t.Errorf("who reads to the end of no input: %+v", resp.Status.Exit)
+		t.Errorf("a reader of empty input ended: %+v", resp.Status.Exit)
 	}
 	if resp = whole("p", "seven", 100); resp.Status.Exit.Code != 7 {
 		t.Errorf("%+v", resp.Status.Exit)
@@ -378,13 +378,13 @@ func TestAliveIsSeen(t *testing.T) {
 	k.until("it was gone", func() bool { return !c.Alive(k.ctx) })
 }
 
-// Held output waits for who wants it, and for nobody longer than a while.
+// Held output waits for its first listener, but not for ever.
 func TestHeldOutputWaitsForItsListener(t *testing.T) {
 	k := newKit(t)
 	k.start("p", "flood", func(s *cell.Start) { s.LogLimit, s.Hold = 1000, true })
 	time.Sleep(100 * time.Millisecond)
 	if st := ok(k, proto.Status, proto.OfProcess{Proc: "p"}).Status; !st.Running || st.Stdout.Bytes > 128<<10 {
-		t.Errorf("nobody listens, and it has written %d bytes; runs: %v", st.Stdout.Bytes, st.Running)
+		t.Errorf("nothing listens, and it has written %d bytes; runs: %v", st.Stdout.Bytes, st.Running)
 	}
 	c, err := k.c.Attach(k.ctx, proto.Attachment{Proc: "p"})
 	if err != nil {
@@ -517,13 +517,13 @@ func TestRemoveEndsWhatIsInTheCell(t *testing.T) {
 	}
 }
 
-// A keeper that nobody needs ends: nothing runs, and no daemon has come for
+// A keeper without use ends: nothing runs, and no daemon has come for
 // long.
 func TestAbandoned(t *testing.T) {
 	k := newKit(t)
 	long := func() bool {
 		k.s.mu.Lock()
-		k.s.lastSeen = time.Now().Add(-lonely - time.Second)
+		k.s.lastSeen = time.Now().Add(-daemonWait - time.Second)
 		k.s.mu.Unlock()
 		return k.s.abandoned()
 	}
@@ -552,7 +552,7 @@ func TestAbandoned(t *testing.T) {
 }
 
 // A cell above its limit is frozen, ended for that cause, and thawed; one
-// below it, and one that nobody watches any more, are left alone.
+// below it, and one that is not watched any more, are left alone.
 func TestWatchEndsACellAboveItsLimit(t *testing.T) {
 	k := newKit(t)
 	dir := t.TempDir()
@@ -638,7 +638,7 @@ func TestWatchLooksSeldomFarFromTheLimit(t *testing.T) {
 	w := &watch{limit: 20 << 30, used: -1, dirs: countedIn(t, d), free: freeBytes(countedIn(t, d))}
 	defer w.close()
 	if (&Server{}).look(w, false); w.used < 0 {
-		t.Error("what nobody has counted for long is not counted")
+		t.Error("what was not counted for long is not counted now")
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
-// Streams are the two outputs of a process, for backends whose processes write to
-// them from this process.
+// Streams are the two outputs of a process, for backends that write to them from this
+// process.
 type Streams struct {
 	Stdout, Stderr *Output
 	in             *intake
@@ -34,7 +34,7 @@ func (s Streams) End() {
 	s.Stderr.close()
 }
 
-// Release lets go of what is kept; nobody can attach any more.
+// Release frees what is kept; no client can attach any more.
 func (s Streams) Release() {
 	s.Stdout.release()
 	s.Stderr.release()

@@ -122,7 +122,7 @@ var verbs = sync.OnceValue(func() map[string]verb {
 	return t
 })
 
-// answers has f answer a verb, whose requests have no files.
+// answers has f answer a verb with requests without files.
 func answers[Q, A any](t map[string]verb, v proto.Verb[Q, A], f func(s *Server, q Q) (A, error)) {
 	takes(t, v, func(s *Server, q Q, files []*os.File) (A, error) {
 		proto.CloseAll(files)
@@ -137,7 +137,7 @@ func takes[Q, A any](t map[string]verb, v proto.Verb[Q, A], f func(s *Server, q 
 	}
 }
 
-// makes is takes of a verb that makes a cell: one that nobody hears of is removed.
+// makes is takes of a verb that makes a cell. When the answer can't be sent, the cell is removed.
 func makes[Q, A any](t map[string]verb, v proto.Verb[Q, A], f func(s *Server, q Q, files []*os.File) (A, error), id func(Q) cell.ID) {
 	t[v.Name] = func(s *Server, c *reexec.Conn, body json.RawMessage, files []*os.File) bool {
 		var made cell.ID
@@ -182,7 +182,7 @@ func end[Q, A any](v proto.Verb[Q, A]) {
 	}
 }
 
-// converses has f serve a verb, whose requests have no files, with all that is said on the
+// converses has f serve a verb with requests without files, and all that follows on the
 // connection. f reports whether the connection can go on.
 func converses[Q, A any](t map[string]verb, v proto.Verb[Q, A], f func(s *Server, c *reexec.Conn, q Q) bool) {
 	t[v.Name] = func(s *Server, c *reexec.Conn, body json.RawMessage, files []*os.File) bool {
@@ -266,7 +266,7 @@ func (s *Server) start(q proto.NewProcess, files []*os.File) (proto.Begun, error
 	return p.begun(), nil
 }
 
-// run waits for the end of a process that nobody attaches to, and forgets it.
+// run waits for the end of a process without listeners, and forgets it.
 func (s *Server) run(q proto.NewProcess) (proto.Done, error) {
 	p, err := s.startNamed(q, nil, false)
 	if err != nil {

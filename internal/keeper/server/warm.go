@@ -29,17 +29,17 @@ type warm struct {
 	out        [2]*drain     // stdout, stderr
 	gone       chan struct{} // closed when it has ended, and death says why
 
-	mu     sync.Mutex // guards what follows
-	evals  int64
-	sealed bool
-	busy   int    // evaluations under way, or waiting for their turn
-	still  bool   // it is being branched
-	stuck  bool   // an evaluation did not let itself be interrupted, and perhaps still goes on
-	cause  string // why we end it
-	death  string
+	mu      sync.Mutex // guards what follows
+	evals   int64
+	sealed  bool
+	busy    int    // evaluations under way, or waiting for their turn
+	blocked bool   // it is being branched, or ended
+	stuck   bool   // an evaluation did not let itself be interrupted, and perhaps still goes on
+	cause   string // why we end it
+	death   string
 }
 
-// setupLimit bounds the repr of a set-up's value, which nobody reads.
+// setupLimit bounds the repr of a set-up's value, which nothing reads.
 const setupLimit = 1000
 
 // setupOutput is how much a set-up may write to each stream, in bytes.
@@ -101,7 +101,7 @@ func (s *Server) warmUp(ctx context.Context, id cell.ID, w cell.Warm, sink func(
 	}
 	s.mu.Unlock()
 	if h != nil {
-		go s.attend(id, k, h)
+		go s.followInterpreter(id, k, h)
 	}
 	if err == nil {
 		_, forks := s.Driver.(Forker)
@@ -172,7 +172,7 @@ func (s *Server) connect(h *warm, start func(theirs [3]*os.File, control *os.Fil
 		conn.Close()
 		return err
 	}
-	in.Close() // whoever reads is at the end
+	in.Close() // a read is at the end
 	h.in.Conn, h.in.Stdout, h.in.Stderr = conn, out, errs
 	err = start(theirs, control)
 	proto.CloseAll(theirs[:])
@@ -185,15 +185,15 @@ func (s *Server) connect(h *warm, start func(theirs [3]*os.File, control *os.Fil
 	return nil
 }
 
-// graft makes the interpreter of a fork of another, which attend follows then.
-func (s *Server) graft(in Interpreter, of *warm) *warm {
+// copyOf is the interpreter of a fork of another; followInterpreter waits for its end.
+func (s *Server) copyOf(in Interpreter, of *warm) *warm {
 	h := &warm{in: in, kind: of.kind, version: of.version, cannotFork: of.cannotFork, started: time.Now(), gone: make(chan struct{})}
 	h.out = [2]*drain{s.drain(in.Stdout, 1), s.drain(in.Stderr, 2)}
 	return h
 }
 
-// attend waits for the end of an interpreter.
-func (s *Server) attend(id cell.ID, k *kept, h *warm) {
+// followInterpreter waits for the end of an interpreter, and tells it.
+func (s *Server) followInterpreter(id cell.ID, k *kept, h *warm) {
 	exit, _ := h.in.Process.Wait(func() {})
 	if r, ok := h.in.Process.(Releaser); ok {
 		r.Release()
@@ -224,15 +224,15 @@ func (s *Server) attend(id cell.ID, k *kept, h *warm) {
 	}
 }
 
-// causeNotReady is that of an interpreter whose set-up failed: whoever asked
-// for it is told.
+// causeNotReady is the cause of an interpreter's end after its set-up failed. The request
+// that started it is answered with the reason.
 const causeNotReady = "its set-up failed"
 
 func deathOf(exit cell.Exit, stats cell.Stats) string {
 	switch {
 	case exit.Signal == "SIGKILL" && stats.OOMKills > 0:
 		return api.CauseMemoryLimit
-	case exit.Cause != "": // who waited for it knows
+	case exit.Cause != "": // a request ended it
 		return exit.Cause
 	case exit.Signal != "":
 		return "killed by " + exit.Signal
@@ -283,7 +283,7 @@ func (h *warm) innerPID() int {
 // causeDismissed is that of an interpreter that makes way for a new one.
 const causeDismissed = "a new one was asked for"
 
-// dismiss ends a cell's interpreter, unless somebody waits for what it does.
+// dismiss ends a cell's interpreter, unless an evaluation is under way.
 func (s *Server) dismiss(id cell.ID) error {
 	const opName = "keeper.dismiss"
 	h, err := s.interpreter(id)
@@ -294,12 +294,12 @@ func (s *Server) dismiss(id cell.ID) error {
 	switch {
 	case h.sealed:
 		err = cell.Errorf(cell.Conflict, opName, "remove the template", "cannot end the interpreter: it is only forked")
-	case h.still:
+	case h.blocked:
 		err = cell.Errorf(cell.Conflict, opName, "try again when it was branched", "cannot end the interpreter: it is being branched")
 	case h.busy > 0:
 		err = cell.Errorf(cell.Conflict, opName, "wait for it, or interrupt it where it was begun (Ctrl-C)", "cannot end the interpreter: an evaluation is under way in it")
 	default:
-		h.still = true // nothing is begun in it any more
+		h.blocked = true // nothing is begun in it any more
 		h.cause = causeDismissed
 	}
 	h.mu.Unlock()
@@ -321,7 +321,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 	for _, o := range h.out {
 		o.begin(sink, setupOutput)
 	}
-	defer h.settle()
+	defer h.endOutput()
 	kind, builtIn := repl.KindOf(w.Kind)
 	if !builtIn {
 		kind.Unsound = "SyntaxError"
@@ -469,14 +469,14 @@ func (h *warm) interrupt() {
 	h.in.Process.Signal("SIGINT")
 }
 
-// settle takes the sinks away, and returns how much was written.
-func (h *warm) settle() (stdout, stderr int64) {
+// endOutput takes the sinks away, and returns how much was written.
+func (h *warm) endOutput() (stdout, stderr int64) {
 	return h.out[0].end(), h.out[1].end()
 }
 
 // warmth is all that is known of it.
 func (h *warm) warmth() *cell.Warmth {
-	w := h.standing()
+	w := h.state()
 	h.mu.Lock()
 	p := h.in.Process
 	h.mu.Unlock()
@@ -490,8 +490,8 @@ func (h *warm) warmth() *cell.Warmth {
 	return w
 }
 
-// standing is warmth without what it takes, which takes time to find out.
-func (h *warm) standing() *cell.Warmth {
+// state is warmth without Memory, which takes time to measure.
+func (h *warm) state() *cell.Warmth {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return &cell.Warmth{Kind: h.kind, Version: h.version, PID: h.innerPID(), Started: h.started, Evals: h.evals, Depth: h.in.Depth, Layer: h.in.Layer,
@@ -509,7 +509,7 @@ func residentMemory(pid int) int64 {
 	return n * int64(os.Getpagesize())
 }
 
-// ownMemory is what a process has in memory that it shares with nobody, 0 where
+// ownMemory is what a process has in memory that it shares with no other, 0 where
 // that can't be seen.
 func ownMemory(pid int) (n int64) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")

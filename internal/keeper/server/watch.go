@@ -12,7 +12,7 @@ import (
 )
 
 // watchTick is how often free space is looked at when a cell is near its limit, or
-// nobody knows. A cell can overshoot its limit by what the disk takes in that time.
+// may be. A cell can overshoot its limit by what the disk takes in that time.
 const watchTick = 50 * time.Millisecond
 
 // fillRate is what a disk is taken to take at most, in bytes a second: a cell that is
@@ -30,7 +30,7 @@ const watchWalk = 2 * time.Second
 type watch struct {
 	cell  cell.ID
 	limit int64
-	exact bool // somebody asked for this limit: a command's end counts whatever it wrote
+	exact bool // the limit was asked for: a command's end counts whatever it wrote
 	quiet bool // only looked at while it is used
 	quit  chan struct{}
 	once  sync.Once
@@ -65,8 +65,7 @@ func (w *watch) close() {
 // quietTick is how often a quiet watch looks while its cell is used.
 const quietTick = time.Second
 
-// use begins to look at a cell whose watch is quiet, until the function is called
-// that it returns.
+// use begins to look at a cell with a quiet watch, until the returned function is called.
 func (s *Server) use(id cell.ID) (done func()) {
 	s.mu.Lock()
 	var w *watch
