@@ -39,6 +39,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
@@ -362,11 +363,11 @@ func daemonMain() error {
 		return fail(err)
 	}
 	defer cfg.Audit.Close()
-	if cfg.Once, err = daemon.OpenOnceOrNew(durable.Disk(l.Home.State), "idempotency.log", log); err != nil {
+	if cfg.Keys, err = operation.OpenKeysOrNew(durable.Disk(l.Home.State), "idempotency.log", log); err != nil {
 		return fail(err)
 	}
-	defer cfg.Once.Close()
-	if cfg.Operations, err = daemon.OpenOperationsOrNew(durable.Disk(l.Home.State), "operations.log", log); err != nil {
+	defer cfg.Keys.Close()
+	if cfg.Operations, err = operation.OpenOrNew(durable.Disk(l.Home.State), "operations.log", log); err != nil {
 		return fail(err)
 	}
 	defer cfg.Operations.Close()

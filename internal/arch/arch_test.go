@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"internal/backend/guestkernel"},
 	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/guest/machine", "internal/state"},
-	{"internal/workspace/diff", "internal/ceiling"},
+	{"internal/workspace/diff", "internal/ceiling", "internal/operation"},
 	{"internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload"},
 	{"internal/secret"},
 	{"internal/gitdir"},

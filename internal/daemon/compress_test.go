@@ -16,6 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 // large is a text that is longer than compressMin, and can be compressed.
@@ -72,12 +73,12 @@ func encoded(t *testing.T, srv *httptest.Server, method, path, secret, accept st
 }
 
 func TestAnswersAreCompressed(t *testing.T) {
-	once, err := OpenOnceOrNew(durable.Disk(t.TempDir()), "once", nil)
+	keys, err := operation.OpenKeysOrNew(durable.Disk(t.TempDir()), "once", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer once.Close()
-	d, srv := house(t, Config{Once: once})
+	defer keys.Close()
+	d, srv := house(t, Config{Keys: keys})
 	secret := token(t, d, Admin, time.Time{})
 	text := func(kind string) func(*Daemon, http.ResponseWriter, *http.Request) (any, error) {
 		return func(_ *Daemon, w http.ResponseWriter, r *http.Request) (any, error) {

@@ -26,6 +26,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/paths"
 )
 
@@ -45,11 +46,11 @@ type Config struct {
 	// Listen are the addresses besides the socket. A daemon with any does not end when it is
 	// idle.
 	Listen []Open
-	Limits *Limits // nil: DefaultLimits
-	Audit  *Audit  // nil: no audit log
-	Once   *Once   // nil: idempotency keys are ignored
+	Limits *Limits         // nil: DefaultLimits
+	Audit  *Audit          // nil: no audit log
+	Keys   *operation.Keys // nil: idempotency keys are ignored
 	// Operations run requests with Prefer: respond-async; nil: no request becomes an operation.
-	Operations *Operations
+	Operations *operation.Store
 	// Orphaned reports whether the process has ended that the daemon ends with; nil if there is
 	// none.
 	Orphaned func() bool
@@ -255,7 +256,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	}
 	err := d.serve(ctx, stop, l)
 	wg.Wait()
-	d.cfg.Operations.wait()
+	d.cfg.Operations.Wait()
 	return err
 }
 
@@ -316,7 +317,7 @@ func (d *Daemon) watchIdle(ctx context.Context) {
 		idle := d.open == 0 && time.Since(d.lastSeen) > d.cfg.Idle
 		stop := d.stop
 		d.mu.Unlock()
-		if idle && !d.cfg.Operations.busy() && !d.cfg.Engine.Busy() {
+		if idle && !d.cfg.Operations.Busy() && !d.cfg.Engine.Busy() {
 			d.cfg.Log.Info("idle: ending")
 			stop()
 			return

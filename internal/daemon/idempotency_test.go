@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,18 +15,19 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 // maker is a daemon with one route, which makes something each time.
 func maker(t *testing.T, dir string, do func(n int64) (any, error)) (d *Daemon, srv *httptest.Server, made *atomic.Int64) {
 	t.Helper()
-	once, err := OpenOnce(durable.Disk(dir), "once.log")
+	keys, err := operation.OpenKeys(durable.Disk(dir), "keys.log")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { once.Close() })
+	t.Cleanup(func() { keys.Close() })
 	made = &atomic.Int64{}
-	d, srv = house(t, Config{Once: once})
+	d, srv = house(t, Config{Keys: keys})
 	d.mux = d.routes([]Route{{Method: "POST", Path: "/v1/cells/{cell}/fork", Access: Act, Out: api.Cell{}, cannot: "fork", handle: func(_ *Daemon, _ http.ResponseWriter, r *http.Request) (any, error) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -95,7 +95,7 @@ func TestC32RepeatedRequestsMakeNothingTwice(t *testing.T) {
 		t.Errorf("another caller's key: %d %s", status, body)
 	}
 	// What is known survives: the same names and ids stand for the same caller.
-	d.cfg.Once.Close()
+	d.cfg.Keys.Close()
 	d2, srv2, made2 := maker(t, dir, func(n int64) (any, error) { return n, nil })
 	d2.cfg.Tokens = d.cfg.Tokens
 	if status, body, _ := post(t, srv2, secret, "k", "{}"); status != 200 || body != "[1,\"{}\"]\n" || made2.Load() != 0 {
@@ -120,26 +120,6 @@ func TestC32FailedRequestsMayBeRepeated(t *testing.T) {
 	}
 }
 
-// What was under way when the daemon ended is not begun again.
-func TestC32UnknownOutcomesAreSaid(t *testing.T) {
-	dir := t.TempDir()
-	o, err := OpenOnce(durable.Disk(dir), "once.log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, mine, err := o.begin("k", "a", nil); !mine || err != nil {
-		t.Fatal(mine, err)
-	}
-	o.Close()
-	if o, err = OpenOnce(durable.Disk(dir), "once.log"); err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	if _, _, err := o.begin("k", "a", nil); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "outcome is unknown") {
-		t.Errorf("%v", err)
-	}
-}
-
 // The secret of a token is in no journal.
 func TestC32SecretsAreNotKept(t *testing.T) {
 	dir := t.TempDir()
@@ -155,26 +135,7 @@ func TestC32SecretsAreNotKept(t *testing.T) {
 	if status, body, _ := post(t, srv, secret, "k", "{}"); status != http.StatusConflict || strings.Contains(body, "pando_secret") {
 		t.Errorf("it is told twice: %d %s", status, body)
 	}
-	if b := readAll(t, filepath.Join(dir, "once.log")); strings.Contains(b, "pando_secret") || strings.Contains(b, "cGFuZG9fc2VjcmV0") {
+	if b := readAll(t, filepath.Join(dir, "keys.log")); strings.Contains(b, "pando_secret") || strings.Contains(b, "cGFuZG9fc2VjcmV0") {
 		t.Errorf("it is in the journal")
-	}
-}
-
-// When there are too many keys the oldest make place; none of the last minutes
-// does, and then a new one is refused.
-func TestC32OldKeysMakePlace(t *testing.T) {
-	fill := func(age time.Duration) *Once {
-		o := &Once{all: map[string]*keyedRequest{}}
-		for i := range onceKeys {
-			o.take(&keyedRequest{At: time.Now().Add(-age + time.Duration(i)), Key: strconv.Itoa(i), Over: true, Answer: []byte("x")})
-		}
-		return o
-	}
-	o := fill(onceLeast + time.Minute)
-	if !o.room(time.Now()) || len(o.all) != onceKeys*9/10-1 && len(o.all) != onceKeys*9/10 || o.all["0"] != nil || o.all[strconv.Itoa(onceKeys-1)] == nil || o.bytes != len(o.all) {
-		t.Errorf("%d keys, %d bytes are left; the oldest: %v", len(o.all), o.bytes, o.all["0"])
-	}
-	if o := fill(onceLeast - time.Minute); o.room(time.Now()) || len(o.all) != onceKeys {
-		t.Errorf("young keys were forgotten: %d are left", len(o.all))
 	}
 }

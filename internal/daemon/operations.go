@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 // Operation returns the kind of operation that a request of the route can become; "" for none.
@@ -44,7 +46,7 @@ type tokenLifetimeKey struct{}
 
 // detach runs work as an operation. Like everything begun with a token, it ends when the token
 // expires.
-func (d *Daemon) detach(r *http.Request, route *Route, object string, do work) (any, error) {
+func (d *Daemon) detach(r *http.Request, route *Route, object string, do operation.Work) (any, error) {
 	p, _ := access.From(r.Context())
 	v := requestRecordOf(r)
 	if object == "" {
@@ -83,7 +85,7 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do work) (
 		return res, err
 	}
 	view := api.Operation{Kind: route.Operation(), Object: clip(object), Request: v.id}
-	op, err := d.cfg.Operations.begin(ctx, p, view, life, explained, func(o api.Operation) {
+	op, err := d.cfg.Operations.Begin(ctx, p, view, life, explained, func(o api.Operation) {
 		free()
 		d.cfg.Audit.ended(d, v, route, o)
 	})
@@ -95,12 +97,12 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do work) (
 }
 
 // operationOf resolves the operation in a path.
-func (d *Daemon) operationOf(r *http.Request) (*operation, error) {
+func (d *Daemon) operationOf(r *http.Request) (*operation.Operation, error) {
 	if d.cfg.Operations == nil {
 		return nil, cell.Errorf(cell.NotFound, "daemon", "", "there are no operations")
 	}
 	p, _ := access.From(r.Context())
-	return d.cfg.Operations.get(p, r.PathValue("operation"))
+	return d.cfg.Operations.Get(p, r.PathValue("operation"))
 }
 
 func (d *Daemon) listOperations(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -108,7 +110,7 @@ func (d *Daemon) listOperations(_ http.ResponseWriter, r *http.Request) (any, er
 		return []api.Operation{}, nil
 	}
 	p, _ := access.From(r.Context())
-	return d.cfg.Operations.list(p), nil
+	return d.cfg.Operations.List(p), nil
 }
 
 func (d *Daemon) getOperation(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -121,13 +123,13 @@ func (d *Daemon) getOperation(_ http.ResponseWriter, r *http.Request) (any, erro
 			return nil, err
 		}
 	}
-	return d.cfg.Operations.look(op), nil
+	return d.cfg.Operations.Look(op), nil
 }
 
 // awaitOperation returns when an operation has ended.
-func (d *Daemon) awaitOperation(r *http.Request, op *operation) error {
+func (d *Daemon) awaitOperation(r *http.Request, op *operation.Operation) error {
 	select {
-	case <-op.done:
+	case <-op.Done():
 		return nil
 	case <-r.Context().Done():
 		return cell.Errorf(cell.Interrupted, "daemon", "", "interrupted")
@@ -139,12 +141,15 @@ func (d *Daemon) abortOperation(_ http.ResponseWriter, r *http.Request) (any, er
 	if err != nil {
 		return nil, err
 	}
-	d.cfg.Operations.abort(op)
+	d.cfg.Operations.Abort(op)
 	if err := d.awaitOperation(r, op); err != nil {
 		return nil, err
 	}
-	return d.cfg.Operations.look(op), nil
+	return d.cfg.Operations.Look(op), nil
 }
+
+// opsBeat is the time between keep-alives in a stream of events.
+const opsBeat = 15 * time.Second
 
 // eventStream is the media type of server-sent events.
 const eventStream = "text/event-stream"
@@ -181,7 +186,7 @@ func (d *Daemon) operationEvents(w http.ResponseWriter, r *http.Request) (any, e
 	beat := time.NewTicker(opsBeat)
 	defer beat.Stop()
 	for {
-		lines, first, more := d.cfg.Operations.after(op, seen)
+		lines, first, more := d.cfg.Operations.After(op, seen)
 		if gap := first - seen - 1; gap > 0 && seen < first {
 			out.event("gap", first-1, fmt.Appendf(nil, `{"lines":%d}`, gap))
 		}
@@ -190,7 +195,7 @@ func (d *Daemon) operationEvents(w http.ResponseWriter, r *http.Request) (any, e
 			out.event("", seen, l)
 		}
 		if more == nil {
-			v := d.cfg.Operations.look(op)
+			v := d.cfg.Operations.Look(op)
 			b, err := json.Marshal(v)
 			if err != nil {
 				return done{}, nil
@@ -204,7 +209,7 @@ func (d *Daemon) operationEvents(w http.ResponseWriter, r *http.Request) (any, e
 		}
 		select {
 		case <-more:
-		case <-op.done:
+		case <-op.Done():
 		case <-beat.C:
 			out.comment()
 		case <-r.Context().Done():
@@ -251,4 +256,17 @@ func (e *eventWriter) flush() error {
 		e.err = e.out.Flush()
 	}
 	return e.err
+}
+
+// asksAsync reports whether the caller does not want to wait (RFC 7240).
+func asksAsync(r *http.Request) bool {
+	for _, h := range r.Header.Values("Prefer") {
+		for pref := range strings.SplitSeq(h, ",") {
+			pref, _, _ = strings.Cut(pref, ";")
+			if strings.EqualFold(strings.TrimSpace(pref), "respond-async") {
+				return true
+			}
+		}
+	}
+	return false
 }

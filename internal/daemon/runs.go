@@ -6,6 +6,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 func (d *Daemon) startRun(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -28,7 +29,7 @@ func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.
 	if err != nil || req.DryRun {
 		return run, err
 	}
-	named(ctx, run.ID)
+	operation.Name(ctx, run.ID)
 	id := cell.RunID(run.ID)
 	a, err := d.cfg.Engine.AttachRun(id, false)
 	if err != nil {
@@ -48,7 +49,7 @@ func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.
 			return res, err
 		case <-stopped:
 			if stopped = nil; d.ended() {
-				return nil, cell.Errorf(cell.Unavailable, "daemon", "follow it: GET /v1/runs/"+run.ID+"?wait=1", "cannot wait for run %s, the daemon has ended: %w", run.ID, errGoesOn)
+				return nil, cell.Errorf(cell.Unavailable, "daemon", "follow it: GET /v1/runs/"+run.ID+"?wait=1", "cannot wait for run %s, the daemon has ended: %w", run.ID, operation.ErrContinues)
 			}
 			if err := d.cfg.Engine.Interrupt(id, "aborted by request"); err != nil && cell.KindOf(err) != cell.Conflict {
 				return nil, err

@@ -10,11 +10,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/operation"
 )
-
-// work is the work of a route that reports progress. It may call out from several goroutines
-// until it returns.
-type work func(ctx context.Context, out func(api.StreamLine)) (any, error)
 
 // headersWithin bounds how long a streamed answer may be without headers.
 const headersWithin = time.Second
@@ -30,7 +27,7 @@ const waitingLines = 256
 //
 // With Prefer: respond-async the work becomes an operation, which is the answer; object is its
 // object, "" for that of the path.
-func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, do work) (any, error) {
+func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, do operation.Work) (any, error) {
 	if v := requestRecordOf(r); asksAsync(r) && d.cfg.Operations != nil && v != nil && v.route != nil && v.route.Operation() != "" {
 		return d.detach(r, v.route, object, do)
 	}

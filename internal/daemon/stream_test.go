@@ -18,11 +18,12 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // serve answers requests with work.
-func serve(t *testing.T, do work) (*Daemon, *httptest.Server) {
+func serve(t *testing.T, do operation.Work) (*Daemon, *httptest.Server) {
 	d := &Daemon{cfg: Config{Log: slog.New(slog.DiscardHandler)}, common: &common{life: t.Context()}}
 	route := Route{Access: Act, cannot: "do it", handle: func(d *Daemon, w http.ResponseWriter, r *http.Request) (any, error) {
 		if _, err := decode[api.EvalRequest](w, r); err != nil {
@@ -77,7 +78,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		do     work
+		do     operation.Work
 		accept string
 		status int
 		want   string

@@ -16,7 +16,7 @@ type Doctor func(ctx context.Context) api.Diagnosis
 func (d *Daemon) getDaemon(w http.ResponseWriter, r *http.Request) (any, error) {
 	cells, alive := d.cfg.Engine.Count()
 	return api.Daemon{Version: d.cfg.Version, PID: os.Getpid(), Started: d.started.UTC(), Home: d.cfg.Home.State,
-		Socket: d.cfg.Home.Socket(), Listen: d.urls(), Draining: d.drains(), Ending: d.ending(), Cells: cells, Alive: alive, Working: d.cfg.Engine.Working(d.cfg.Operations.working()), Space: d.cfg.Engine.SpaceWarning()}, nil
+		Socket: d.cfg.Home.Socket(), Listen: d.urls(), Draining: d.drains(), Ending: d.ending(), Cells: cells, Alive: alive, Working: d.cfg.Engine.Working(d.cfg.Operations.Working()), Space: d.cfg.Engine.SpaceWarning()}, nil
 }
 
 func (d *Daemon) urls() (list []string) {

@@ -1,4 +1,7 @@
-package daemon
+// Package operation keeps work that outlives a request: operations, which continue without
+// their caller and are followed later, and idempotency keys, with which a request that comes
+// twice is done once. Both have a journal, so that the next daemon answers as this one would.
+package operation
 
 import (
 	"cmp"
@@ -9,7 +12,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 )
 
-// Operations are long work that continues without its request:
+// Store keeps operations, which are long work that continues without its request:
 //
 //	POST … Prefer: respond-async ──▶ 202, an Operation
 //	GET /v1/operations/ID/events ──▶ its progress, from any line on
@@ -31,25 +33,25 @@ import (
 // The beginning and end of each are on disk, so that a new daemon knows which were in progress
 // when the old one ended. Their lines and results are kept in memory alone, since they may
 // contain secrets.
-type Operations struct {
+type Store struct {
 	log  *durable.Log
 	says *slog.Logger
 
 	mu    sync.Mutex // guards the fields below, and those marked so
-	all   map[string]*operation
+	all   map[string]*Operation
 	bytes int            // of lines and results
 	open  map[string]int // operations in progress, by owner
 	work  sync.WaitGroup // of operations in progress
 }
 
-// operation is one operation.
-type operation struct {
+// Operation is one operation.
+type Operation struct {
 	owner  string // digest of the caller
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed at its end
 	life   context.Context
 
-	// Guarded by Operations.mu.
+	// Guarded by Store.mu.
 	view    api.Operation // without progress and lines
 	lines   [][]byte      // JSON, the latest lines
 	size    int           // bytes of lines and the result
@@ -59,16 +61,15 @@ type operation struct {
 
 // Limits on the number of operations, their age, and their size.
 const (
-	opsOpen  = 256              // in progress
-	opsOwn   = 64               // in progress, of one caller
-	opsKept  = 1000             // in all
-	opsFor   = 24 * time.Hour   // after their end
-	opsBytes = 64 << 20         // of lines and results of all
-	opsSaid  = 1 << 20          // of the lines of one
-	opsLine  = opsSaid / 4      // of one line
-	opsTold  = 4 << 20          // of the result of one
-	opsLog   = 8 << 20          // of the journal, which is then compacted
-	opsBeat  = 15 * time.Second // between keep-alives in a stream of events
+	opsOpen  = 256            // in progress
+	opsOwn   = 64             // in progress, of one caller
+	opsKept  = 1000           // in all
+	opsFor   = 24 * time.Hour // after their end
+	opsBytes = 64 << 20       // of lines and results of all
+	opsSaid  = 1 << 20        // of the lines of one
+	opsLine  = opsSaid / 4    // of one line
+	opsTold  = 4 << 20        // of the result of one
+	opsLog   = 8 << 20        // of the journal, which is then compacted
 )
 
 // opRecord is an operation in the journal.
@@ -85,10 +86,10 @@ type opRecord struct {
 	Error   string    `json:"error,omitempty"` // the kind of the error
 }
 
-// OpenOperations reads the journal called name, and creates it if it does not exist. Operations
+// Open reads the journal called name, and creates it if it does not exist. Operations
 // that were in progress are lost.
-func OpenOperations(fsys durable.FS, name string, says *slog.Logger) (*Operations, error) {
-	o := &Operations{says: says, all: map[string]*operation{}, open: map[string]int{}}
+func Open(fsys durable.FS, name string, says *slog.Logger) (*Store, error) {
+	o := &Store{says: says, all: map[string]*Operation{}, open: map[string]int{}}
 	log, err := durable.OpenLog(fsys, name, func(rec []byte) error {
 		var r opRecord
 		if err := json.Unmarshal(rec, &r); err != nil {
@@ -107,10 +108,10 @@ func OpenOperations(fsys durable.FS, name string, says *slog.Logger) (*Operation
 	return o, o.rewrite()
 }
 
-// OpenOperationsOrNew is OpenOperations that starts with an empty journal when the old one is
+// OpenOrNew is Open that starts with an empty journal when the old one is
 // damaged: its operations have ended in any case.
-func OpenOperationsOrNew(fsys durable.FS, name string, says *slog.Logger) (*Operations, error) {
-	o, err := OpenOperations(fsys, name, says)
+func OpenOrNew(fsys durable.FS, name string, says *slog.Logger) (*Store, error) {
+	o, err := Open(fsys, name, says)
 	if cell.KindOf(err) != cell.Corrupt {
 		return o, err
 	}
@@ -118,19 +119,19 @@ func OpenOperationsOrNew(fsys durable.FS, name string, says *slog.Logger) (*Oper
 	if err := errors.Join(fsys.Rename(name, name+".damaged"), fsys.SyncDir(".")); err != nil {
 		return nil, err
 	}
-	return OpenOperations(fsys, name, says)
+	return Open(fsys, name, says)
 }
 
 // recalled is an operation of an earlier daemon.
-func recalled(r opRecord) *operation {
+func recalled(r opRecord) *Operation {
 	over := make(chan struct{})
 	close(over)
-	op := &operation{owner: r.Owner, done: over, cancel: func(error) {}, view: api.Operation{
+	op := &Operation{owner: r.Owner, done: over, cancel: func(error) {}, view: api.Operation{
 		ID: r.ID, Kind: r.Kind, Object: r.Object, State: r.State, By: r.By, Request: r.Request, Began: r.Began, Ended: r.Ended}}
 	switch {
 	case r.State == api.OperationRunning:
 		op.view.State, op.view.Ended = api.OperationLost, time.Now().UTC()
-		op.view.Error = errorOf(cell.Errorf(cell.Unavailable, "daemon", "check whether it was done: nothing is left half done",
+		op.view.Error = apiError(cell.Errorf(cell.Unavailable, "operation", "check whether it was done: nothing is left half done",
 			"its outcome is unknown: the daemon ended while it ran"))
 	case r.Error != "":
 		op.view.Error = &api.Error{Kind: api.Kind(r.Error), Message: "its error is lost: it ended before the daemon was restarted"}
@@ -141,7 +142,7 @@ func recalled(r opRecord) *operation {
 }
 
 // Close closes the journal. No operation is in progress any more.
-func (o *Operations) Close() error {
+func (o *Store) Close() error {
 	if o == nil {
 		return nil
 	}
@@ -149,7 +150,7 @@ func (o *Operations) Close() error {
 }
 
 // record is the line of the journal for an operation with the view v.
-func (op *operation) record(v api.Operation) ([]byte, error) {
+func (op *Operation) record(v api.Operation) ([]byte, error) {
 	r := opRecord{ID: v.ID, Kind: v.Kind, Object: v.Object, State: v.State, By: v.By, Owner: op.owner, Request: v.Request, Began: v.Began, Ended: v.Ended}
 	if v.Error != nil {
 		r.Error = string(v.Error.Kind)
@@ -158,7 +159,7 @@ func (op *operation) record(v api.Operation) ([]byte, error) {
 }
 
 // rewrite compacts the journal. The caller holds mu.
-func (o *Operations) rewrite() error {
+func (o *Store) rewrite() error {
 	return o.log.Rewrite(iter.Seq[[]byte](func(yield func([]byte) bool) {
 		for _, op := range o.all {
 			b, err := op.record(op.view)
@@ -170,18 +171,18 @@ func (o *Operations) rewrite() error {
 }
 
 // ended lists ended operations, the earliest first. The caller holds mu.
-func (o *Operations) ended() (list []*operation) {
+func (o *Store) ended() (list []*Operation) {
 	for _, op := range o.all {
 		if op.view.State != api.OperationRunning {
 			list = append(list, op)
 		}
 	}
-	slices.SortFunc(list, func(a, b *operation) int { return a.view.Ended.Compare(b.view.Ended) })
+	slices.SortFunc(list, func(a, b *Operation) int { return a.view.Ended.Compare(b.view.Ended) })
 	return list
 }
 
 // forget drops operations that are too old or too many. The caller holds mu.
-func (o *Operations) forget(now time.Time) {
+func (o *Store) forget(now time.Time) {
 	if o.bytes <= opsBytes && len(o.all) < opsKept {
 		oldest := now.Add(-opsFor)
 		for id, op := range o.all {
@@ -211,18 +212,27 @@ func (o *Operations) forget(now time.Time) {
 // ownerOf identifies a caller: two tokens differ, whatever their names.
 func ownerOf(p access.Principal) string { return digest(p.Name, p.Token) }
 
-// sees reports whether p may see an operation.
-func (op *operation) sees(p access.Principal) bool {
-	return p.Level.Allows(Admin) && !p.Restricted() || op.owner == ownerOf(p)
+func apiError(err error) *api.Error {
+	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
 }
 
-// begin starts work as an operation.
-func (o *Operations) begin(ctx context.Context, p access.Principal, view api.Operation, life context.Context, do func(context.Context, func(api.StreamLine)) (any, error), ended func(api.Operation)) (api.Operation, error) {
-	const opName = "daemon.Operations"
+// sees reports whether p may see an operation.
+func (op *Operation) sees(p access.Principal) bool {
+	return p.Level.Allows(access.Admin) && !p.Restricted() || op.owner == ownerOf(p)
+}
+
+// Work reports its progress with out, which it may call from several goroutines until it returns.
+type Work func(ctx context.Context, out func(api.StreamLine)) (any, error)
+
+// Begin starts work of p as an operation, until life or ctx ends. view has its kind, its object
+// and its request. ended is called with the outcome. It fails with Limited when too many
+// operations are in progress.
+func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operation, life context.Context, do Work, ended func(api.Operation)) (api.Operation, error) {
+	const opName = "operation"
 	var b [8]byte
 	rand.Read(b[:])
 	view.ID, view.State, view.By, view.Began = "o-"+hex.EncodeToString(b[:]), api.OperationRunning, p.Name, time.Now().UTC()
-	op := &operation{owner: ownerOf(p), view: view, life: life, done: make(chan struct{}), more: make(chan struct{})}
+	op := &Operation{owner: ownerOf(p), view: view, life: life, done: make(chan struct{}), more: make(chan struct{})}
 	ctx, op.cancel = context.WithCancelCause(context.WithValue(ctx, operationKey{}, namer{o, op}))
 	o.mu.Lock()
 	total := 0
@@ -258,7 +268,7 @@ func (o *Operations) begin(ctx context.Context, p access.Principal, view api.Ope
 		defer o.work.Done()
 		defer op.cancel(nil)
 		stop := context.AfterFunc(life, func() {
-			op.cancel(cell.Errorf(cell.Unavailable, "daemon", "repeat the request", "the daemon has ended"))
+			op.cancel(cell.Errorf(cell.Unavailable, "operation", "repeat the request", "the daemon has ended"))
 		})
 		defer stop()
 		res, err := o.guard(func() (any, error) { return do(ctx, func(l api.StreamLine) { o.say(op, l) }) })
@@ -268,25 +278,25 @@ func (o *Operations) begin(ctx context.Context, p access.Principal, view api.Ope
 }
 
 // guard turns a panic into an error, so that the daemon survives it.
-func (o *Operations) guard(do func() (any, error)) (res any, err error) {
+func (o *Store) guard(do func() (any, error)) (res any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			o.says.Error("an operation panicked", "error", p, "stack", string(debug.Stack()))
-			err = cell.Errorf(cell.Internal, "daemon", "read the daemon's log", "cannot continue: this is a bug in pando")
+			err = cell.Errorf(cell.Internal, "operation", "read the daemon's log", "cannot continue: this is a bug in pando")
 		}
 	}()
 	return do()
 }
 
 // leave counts an operation out. The caller holds mu.
-func (o *Operations) leave(op *operation) {
+func (o *Store) leave(op *Operation) {
 	if o.open[op.owner]--; o.open[op.owner] == 0 {
 		delete(o.open, op.owner)
 	}
 }
 
 // say adds a line to an operation.
-func (o *Operations) say(op *operation, l api.StreamLine) {
+func (o *Store) say(op *Operation, l api.StreamLine) {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return
@@ -314,11 +324,11 @@ func (o *Operations) say(op *operation, l api.StreamLine) {
 	op.more = make(chan struct{})
 }
 
-// errGoesOn is in the error of work that continues although its operation ends.
-var errGoesOn = errors.New("it continues")
+// ErrContinues is in the error of work that continues although its operation ends.
+var ErrContinues = errors.New("it continues")
 
 // end records the outcome of an operation.
-func (o *Operations) end(op *operation, res any, err error) api.Operation {
+func (o *Store) end(op *Operation, res any, err error) api.Operation {
 	var result json.RawMessage
 	if err == nil {
 		result, err = json.Marshal(res)
@@ -331,12 +341,12 @@ func (o *Operations) end(op *operation, res any, err error) api.Operation {
 		v.State, v.Note = api.OperationDone, "the result is too long to be kept: read its object"
 	case err == nil:
 		v.State, v.Result = api.OperationDone, result
-	case errors.Is(err, errGoesOn):
-		v.State, v.Error = api.OperationLost, errorOf(err)
+	case errors.Is(err, ErrContinues):
+		v.State, v.Error = api.OperationLost, apiError(err)
 	case op.aborted:
-		v.State, v.Error = api.OperationAborted, errorOf(err)
+		v.State, v.Error = api.OperationAborted, apiError(err)
 	default:
-		v.State, v.Error = api.OperationFailed, errorOf(err)
+		v.State, v.Error = api.OperationFailed, apiError(err)
 	}
 	o.mu.Unlock()
 	// Callers are told when the journal has it, so that the next daemon says the same.
@@ -358,11 +368,11 @@ func (o *Operations) end(op *operation, res any, err error) api.Operation {
 	return v
 }
 
-// busy reports whether any operation is in progress.
-func (o *Operations) busy() bool { return o.working() > 0 }
+// Busy reports whether any operation is in progress.
+func (o *Store) Busy() bool { return o.Working() > 0 }
 
-// working returns the number of operations in progress.
-func (o *Operations) working() int {
+// Working returns the number of operations in progress.
+func (o *Store) Working() int {
 	if o == nil {
 		return 0
 	}
@@ -371,15 +381,15 @@ func (o *Operations) working() int {
 	return len(o.open)
 }
 
-// wait returns when no operation is in progress.
-func (o *Operations) wait() {
+// Wait returns when no operation is in progress.
+func (o *Store) Wait() {
 	if o != nil {
 		o.work.Wait()
 	}
 }
 
-// list returns the operations that p may see, the latest first.
-func (o *Operations) list(p access.Principal) []api.Operation {
+// List returns the operations that p may see, the latest first.
+func (o *Store) List(p access.Principal) []api.Operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out := []api.Operation{}
@@ -396,26 +406,26 @@ func (o *Operations) list(p access.Principal) []api.Operation {
 	return out
 }
 
-// get returns an operation; those that p may not see do not exist for it.
-func (o *Operations) get(p access.Principal, id string) (*operation, error) {
+// Get returns an operation; those that p may not see do not exist for it.
+func (o *Store) Get(p access.Principal, id string) (*Operation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if op := o.all[id]; op != nil && op.sees(p) {
 		return op, nil
 	}
-	return nil, cell.Errorf(cell.NotFound, "daemon.Operations", "GET /v1/operations lists them; they are kept for a day", "there is no such operation of yours")
+	return nil, cell.Errorf(cell.NotFound, "operation", "GET /v1/operations lists them; they are kept for a day", "there is no such operation of yours")
 }
 
-// look returns the present state of an operation.
-func (o *Operations) look(op *operation) api.Operation {
+// Look returns the present state of an operation.
+func (o *Store) Look(op *Operation) api.Operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return op.view
 }
 
-// after returns the lines of an operation after line n, with the number of the first, and a
+// After returns the lines of an operation after line n, with the number of the first, and a
 // channel that is closed at the next line; nil at the end.
-func (o *Operations) after(op *operation, n int64) (lines [][]byte, first int64, more <-chan struct{}) {
+func (o *Store) After(op *Operation, n int64) (lines [][]byte, first int64, more <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	first = op.view.Lines - int64(len(op.lines)) + 1
@@ -430,42 +440,32 @@ func (o *Operations) after(op *operation, n int64) (lines [][]byte, first int64,
 	return slices.Clone(lines), first, more
 }
 
-// abort stops an operation.
-func (o *Operations) abort(op *operation) {
+// Abort stops an operation.
+func (o *Store) Abort(op *Operation) {
 	o.mu.Lock()
 	if op.view.State == api.OperationRunning {
 		op.aborted = true
 	}
 	o.mu.Unlock()
-	op.cancel(cell.Errorf(cell.Interrupted, "daemon", "", "the operation was aborted"))
+	op.cancel(cell.Errorf(cell.Interrupted, "operation", "", "the operation was aborted"))
 }
+
+// Done is closed when the operation has ended.
+func (op *Operation) Done() <-chan struct{} { return op.done }
 
 type operationKey struct{}
 
 // namer is the context value of an operation's work.
 type namer struct {
-	of *Operations
-	op *operation
+	of *Store
+	op *Operation
 }
 
-// named records the object of an operation's work, once it is known.
-func named(ctx context.Context, object string) {
+// Name records the object of an operation's work, once it is known.
+func Name(ctx context.Context, object string) {
 	if n, ok := ctx.Value(operationKey{}).(namer); ok {
 		n.of.mu.Lock()
 		n.op.view.Object = object
 		n.of.mu.Unlock()
 	}
-}
-
-// asksAsync reports whether the caller does not want to wait (RFC 7240).
-func asksAsync(r *http.Request) bool {
-	for _, h := range r.Header.Values("Prefer") {
-		for pref := range strings.SplitSeq(h, ",") {
-			pref, _, _ = strings.Cut(pref, ";")
-			if strings.EqualFold(strings.TrimSpace(pref), "respond-async") {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -19,29 +19,30 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 // worker is a daemon with evaluations that the test controls.
-func worker(t *testing.T, dir string, do work) (*Daemon, *httptest.Server) {
+func worker(t *testing.T, dir string, do operation.Work) (*Daemon, *httptest.Server) {
 	t.Helper()
-	ops, err := OpenOperations(durable.Disk(dir), "operations.log", slog.New(slog.DiscardHandler))
+	ops, err := operation.Open(durable.Disk(dir), "operations.log", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	once, err := OpenOnce(durable.Disk(dir), "once.log")
+	keys, err := operation.OpenKeys(durable.Disk(dir), "keys.log")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, srv := house(t, Config{Operations: ops, Once: once})
+	d, srv := house(t, Config{Operations: ops, Keys: keys})
 	t.Cleanup(func() {
-		for _, o := range ops.list(access.Local) {
-			if op, err := ops.get(access.Local, o.ID); err == nil {
-				ops.abort(op)
+		for _, o := range ops.List(access.Local) {
+			if op, err := ops.Get(access.Local, o.ID); err == nil {
+				ops.Abort(op)
 			}
 		}
-		ops.wait()
+		ops.Wait()
 		ops.Close()
-		once.Close()
+		keys.Close()
 	})
 	table := slices.Clone(Routes)
 	for i := range table {
@@ -244,21 +245,21 @@ func TestC28OperationsAfterARestart(t *testing.T) {
 		t.Errorf("the journal has it: %q", text)
 	}
 	// What a daemon finds that begins now, while the old one has no time to say more.
-	ops, err := OpenOperations(durable.Disk(copyOf(t, dir)), "operations.log", slog.New(slog.DiscardHandler))
+	ops, err := operation.Open(durable.Disk(copyOf(t, dir)), "operations.log", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ops.Close()
 	for name, want := range map[string]string{"fails": api.OperationFailed, "hangs": api.OperationLost, "works": api.OperationDone} {
-		op, err := ops.get(access.Local, ids[name])
+		op, err := ops.Get(access.Local, ids[name])
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := ops.look(op)
+		v := ops.Look(op)
 		if v.State != want || v.Ended.IsZero() || v.Error == nil != (want == api.OperationDone) || v.Note == "" != (want != api.OperationDone) || v.By != name {
 			t.Errorf("%s: %+v", name, v)
 		}
-		if _, _, more := ops.after(op, 0); more != nil {
+		if _, _, more := ops.After(op, 0); more != nil {
 			t.Errorf("%s: it seems to go on", name)
 		}
 	}
@@ -294,74 +295,6 @@ func TestC32OperationsBeginOnce(t *testing.T) {
 	}
 }
 
-// Operations are bounded: how many go on, how many are known, what is kept of what
-// they say and of what comes of them. A defect in one ends nothing else.
-func TestOperationsAreBounded(t *testing.T) {
-	ops, err := OpenOperations(durable.Disk(t.TempDir()), "operations.log", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ops.Close()
-	p := access.Principal{Name: "a", Token: "t-1", Level: access.Run}
-	begin := func(do work) (api.Operation, error) {
-		return ops.begin(t.Context(), p, api.Operation{Kind: "eval"}, context.Background(), do, func(api.Operation) {})
-	}
-	end := func(do work) api.Operation {
-		t.Helper()
-		v, err := begin(do)
-		if err != nil {
-			t.Fatal(err)
-		}
-		op, err := ops.get(p, v.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-op.done
-		return ops.look(op)
-	}
-	chatty := end(func(_ context.Context, out func(api.StreamLine)) (any, error) {
-		for range 100 {
-			out(api.StreamLine{Stdout: make([]byte, 100<<10)})
-		}
-		out(api.StreamLine{Stdout: make([]byte, 1<<20)})
-		return strings.Repeat("x", opsTold), nil
-	})
-	op, _ := ops.get(p, chatty.ID)
-	lines, first, _ := ops.after(op, 0)
-	if chatty.State != api.OperationDone || chatty.Result != nil || chatty.Note == "" || op.size > opsSaid || len(lines) < 4 || first != int64(101-len(lines)+1) || !strings.Contains(string(lines[len(lines)-1]), "too long") {
-		t.Errorf("%+v: %d bytes, lines %d from %d", chatty, op.size, len(lines), first)
-	}
-	if v := end(func(context.Context, func(api.StreamLine)) (any, error) { panic("a defect") }); v.State != api.OperationFailed || v.Error.Kind != "internal" {
-		t.Errorf("%+v", v)
-	}
-	var last string
-	for range 20 {
-		last = end(func(context.Context, func(api.StreamLine)) (any, error) { return strings.Repeat("x", opsTold-10), nil }).ID
-	}
-	if op, _ := ops.get(p, last); op.view.Result == nil || ops.bytes > opsBytes {
-		t.Errorf("%d bytes are kept, the last result: %v", ops.bytes, op.view.Result != nil)
-	}
-	for range opsKept {
-		end(func(context.Context, func(api.StreamLine)) (any, error) { return nil, nil })
-	}
-	if n := len(ops.list(p)); n > opsKept {
-		t.Errorf("%d are known", n)
-	}
-	hold := make(chan bool)
-	n := 0
-	for ; err == nil && n <= opsOwn; n++ {
-		_, err = begin(func(context.Context, func(api.StreamLine)) (any, error) { <-hold; return nil, nil })
-	}
-	if n != opsOwn+1 || cell.KindOf(err) != cell.Limited || cell.HintOf(err) == "" {
-		t.Errorf("after %d: %v", n, err)
-	}
-	close(hold)
-	ops.wait()
-	if ops.busy() {
-		t.Error("it counts what has ended")
-	}
-}
-
 // What answers in lines can be asked for as an operation, and a run.
 func TestLongWorkIsAnOperation(t *testing.T) {
 	kinds := map[string]bool{}
@@ -394,7 +327,7 @@ func TestF54OperationsAreInTheAuditLog(t *testing.T) {
 	secret := token(t, d, access.Run, time.Time{})
 	_, body, _ := put(t, srv, "POST", evalPath, secret, "{}", async)
 	o := operationIn(t, body)
-	d.cfg.Operations.wait()
+	d.cfg.Operations.Wait()
 	var lines []auditLine
 	for l := range strings.Lines(readAll(t, path)) {
 		var x auditLine

@@ -1,0 +1,81 @@
+package operation
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+)
+
+// Operations are bounded: how many go on, how many are known, what is kept of what
+// they say and of what comes of them. A defect in one ends nothing else.
+func TestOperationsAreBounded(t *testing.T) {
+	ops, err := Open(durable.Disk(t.TempDir()), "operations.log", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ops.Close()
+	p := access.Principal{Name: "a", Token: "t-1", Level: access.Run}
+	begin := func(do Work) (api.Operation, error) {
+		return ops.Begin(t.Context(), p, api.Operation{Kind: "eval"}, t.Context(), do, func(api.Operation) {})
+	}
+	end := func(do Work) api.Operation {
+		t.Helper()
+		v, err := begin(do)
+		if err != nil {
+			t.Fatal(err)
+		}
+		op, err := ops.Get(p, v.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-op.done
+		return ops.Look(op)
+	}
+	chatty := end(func(_ context.Context, out func(api.StreamLine)) (any, error) {
+		for range 100 {
+			out(api.StreamLine{Stdout: make([]byte, 100<<10)})
+		}
+		out(api.StreamLine{Stdout: make([]byte, 1<<20)})
+		return strings.Repeat("x", opsTold), nil
+	})
+	op, _ := ops.Get(p, chatty.ID)
+	lines, first, _ := ops.After(op, 0)
+	if chatty.State != api.OperationDone || chatty.Result != nil || chatty.Note == "" || op.size > opsSaid || len(lines) < 4 || first != int64(101-len(lines)+1) || !strings.Contains(string(lines[len(lines)-1]), "too long") {
+		t.Errorf("%+v: %d bytes, lines %d from %d", chatty, op.size, len(lines), first)
+	}
+	if v := end(func(context.Context, func(api.StreamLine)) (any, error) { panic("a defect") }); v.State != api.OperationFailed || v.Error.Kind != "internal" {
+		t.Errorf("%+v", v)
+	}
+	var last string
+	for range 20 {
+		last = end(func(context.Context, func(api.StreamLine)) (any, error) { return strings.Repeat("x", opsTold-10), nil }).ID
+	}
+	if op, _ := ops.Get(p, last); op.view.Result == nil || ops.bytes > opsBytes {
+		t.Errorf("%d bytes are kept, the last result: %v", ops.bytes, op.view.Result != nil)
+	}
+	for range opsKept {
+		end(func(context.Context, func(api.StreamLine)) (any, error) { return nil, nil })
+	}
+	if n := len(ops.List(p)); n > opsKept {
+		t.Errorf("%d are known", n)
+	}
+	hold := make(chan bool)
+	n := 0
+	for ; err == nil && n <= opsOwn; n++ {
+		_, err = begin(func(context.Context, func(api.StreamLine)) (any, error) { <-hold; return nil, nil })
+	}
+	if n != opsOwn+1 || cell.KindOf(err) != cell.Limited || cell.HintOf(err) == "" {
+		t.Errorf("after %d: %v", n, err)
+	}
+	close(hold)
+	ops.Wait()
+	if ops.Busy() {
+		t.Error("it counts what has ended")
+	}
+}
