@@ -56,15 +56,9 @@ func (d *Daemon) setDrain(w http.ResponseWriter, r *http.Request) (any, error) {
 	return d.getDaemon(w, r)
 }
 
-// beginsWork are the routes that begin work: a draining daemon refuses them.
-var beginsWork = map[string]bool{
-	"POST /v1/runs": true, "POST /v1/templates": true, "POST /v1/images": true, "POST /v1/uploads": true, "POST /v1/templates/{template}/fork": true,
-	"POST /v1/cells/{cell}/fork": true, "POST /v1/cells/{cell}/branch": true, "POST /v1/cells/{cell}/execs": true, "POST /v1/cells/{cell}/eval": true,
-}
-
 // available reports whether a route is available now.
 func (d *Daemon) available(route Route) error {
-	if path, _ := route.Split(); beginsWork[route.Method+" "+path] && d.drains() {
+	if route.Traits.has(begins) && d.drains() {
 		return cell.Errorf(cell.Unavailable, "daemon", "use another daemon, or end draining: pando daemon drain --undo", "the daemon takes no new work")
 	}
 	return nil

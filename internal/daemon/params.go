@@ -74,8 +74,7 @@ func Headers(r Route) (list []Header) {
 	if r.Operation() != "" {
 		list = append(list, Header{"Prefer", "respond-async: answer with an operation, and continue the work"})
 	}
-	path, _ := r.Split()
-	if of := preconditionOf(r.Method + " " + path); of != "" {
+	if of := r.Traits.precondition(); of != "" {
 		list = append(list, Header{"If-Match", "an ETag, or *: the request fails unless it is the present version. It is the ETag of " + of},
 			Header{"If-None-Match", "*: the request fails if the object exists"})
 	}

@@ -93,18 +93,17 @@ func checkPreconditions(r *http.Request, tag string) error {
 	return nil
 }
 
-// preconditionOf returns the object with the ETag that a route compares with If-Match and If-None-Match;
-// "" for a route without preconditions, which refuses these headers.
-func preconditionOf(route string) string {
-	switch route {
-	case "PUT /v1/cells/{cell}/file", "DELETE /v1/cells/{cell}/file":
+// precondition says which object has the ETag that a route compares with If-Match and
+// If-None-Match; "" for a route without preconditions.
+func (t Traits) precondition() string {
+	switch {
+	case t.has(fileTag):
 		return "the file's bytes: GET /v1/cells/{cell}/file, or stat with digest"
-	case "POST /v1/cells/{cell}/lease", "POST /v1/cells/{cell}/restore", "POST /v1/cells/{cell}/undo",
-		"POST /v1/cells/{cell}/accept", "POST /v1/cells/{cell}/discard", "POST /v1/cells/{cell}/revert":
+	case t.has(cellTag):
 		return "the cell: GET /v1/cells/{cell}"
-	case "POST /v1/runs/{run}/accept", "POST /v1/runs/{run}/discard", "POST /v1/runs/{run}/revert":
+	case t.has(runTag):
 		return "the run: GET /v1/runs/{run}"
-	case "POST /v1/templates":
+	case t.has(templateTag):
 		return "the template that is replaced: GET /v1/templates/{template}"
 	}
 	return ""
@@ -112,8 +111,7 @@ func preconditionOf(route string) string {
 
 // rejectUnusedPreconditions rejects If-Match and If-None-Match on routes that ignore them.
 func rejectUnusedPreconditions(r *http.Request, route Route) error {
-	path, _ := route.Split()
-	if r.Method == http.MethodGet || r.Method == http.MethodHead || route.Method == anyMethod || !conditional(r) || preconditionOf(route.Method+" "+path) != "" {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || route.Method == anyMethod || !conditional(r) || route.Traits.precondition() != "" {
 		return nil
 	}
 	return cell.Errorf(cell.Invalid, "daemon", "leave them out; /docs lists the routes with preconditions", "this route has no preconditions: If-Match and If-None-Match")
