@@ -182,9 +182,13 @@ func (c *Client) ask(ctx context.Context, send sender, head http.Header, method,
 	if c.cfg.Dir != "" {
 		q.Set("dir", c.cfg.Dir)
 	}
-	if method != http.MethodGet && time.Since(time.Unix(0, c.answered.Load())) > api.AnsweredLately {
-		// What changes something is sent once. So that it isn't sent to a daemon
-		// that is just ending, one that answers is looked for first.
+	_, again := body.(*bytes.Reader)
+	again = again || body == nil
+	if (c.remote != nil || !again) && method != http.MethodGet && time.Since(time.Unix(0, c.answered.Load())) > api.AnsweredLately {
+		// What changes something is sent once. So that it isn't sent to a daemon that is
+		// just ending, one that answers is looked for first. Over the unix socket this is
+		// for bodies that can't be sent again: a daemon that ends reads nothing there, or
+		// answers that nothing was done.
 		if err := c.greet(ctx, send); err != nil {
 			return nil, err
 		}

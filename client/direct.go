@@ -59,7 +59,7 @@ func (d *direct) do(req *http.Request) (*http.Response, error) {
 // send writes a request to an idle connection, or else to a new one. An error with a connection
 // means that a part was sent. stop releases ctx, and reports whether ctx had not ended.
 func (d *direct) send(ctx context.Context, b []byte) (w *wire, stop func() bool, err error) {
-	for {
+	for fresh := 0; ; {
 		waited := true
 		if w = d.take(); w == nil {
 			c, err := d.dial(ctx)
@@ -77,7 +77,10 @@ func (d *direct) send(ctx context.Context, b []byte) (w *wire, stop func() bool,
 		stop()
 		w.Close()
 		// The daemon ended meanwhile and has received nothing.
-		if !waited || ctx.Err() != nil {
+		if !waited {
+			fresh++
+		}
+		if fresh == dialTries || ctx.Err() != nil {
 			return nil, nil, err
 		}
 	}

@@ -270,26 +270,39 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 	}
 	conns := newConnections()
 	servers := []pair{{d.server(d.count(d.local())), l}}
+	local, _ := l.(*localListener) // else a test's
+	servers[0].srv.ConnState = func(c net.Conn, s http.ConnState) {
+		if c, ok := c.(*localConn); ok {
+			c.note(s)
+		}
+	}
 	for _, o := range d.cfg.Listen {
 		srv, l := d.server(d.count(d.remote())), limited(o.Listener, d.limit.of.Conns)
 		if o.TLS != nil {
 			l = tls.NewListener(l, o.TLS)
 		}
+		srv.ConnState = conns.note
 		servers = append(servers, pair{srv, l})
 	}
-	ended := make(chan error, len(servers))
-	for _, s := range servers {
-		s.srv.ConnState = conns.note
+	ended, accepted := make(chan error, len(servers)), make(chan struct{})
+	for i, s := range servers {
 		go func() {
 			err := s.srv.Serve(s.l)
-			stop()
-			if errors.Is(err, http.ErrServerClosed) {
+			if i == 0 {
+				close(accepted)
+			}
+			if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
 				err = nil
 			}
+			stop()
 			ended <- err
 		}()
 	}
 	<-ctx.Done()
+	if local != nil {
+		local.refuse()
+		<-accepted
+	}
 	conns.quiet(2*api.AnsweredLately, 4*api.AnsweredLately)
 	c, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -301,6 +314,9 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 		})
 	}
 	wg.Wait()
+	if local != nil {
+		local.wait(2 * time.Second)
+	}
 	if !d.finish(finishing) {
 		d.cfg.Log.Warn("the daemon ends while requests are in progress: they are not in the audit log")
 	}

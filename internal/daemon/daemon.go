@@ -224,11 +224,17 @@ func (g *guarded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if cred, err := peer(c); err == nil && (int(cred.Uid) == os.Geteuid() || cred.Uid == 0) {
+		if ours(c) {
 			return c, nil
 		}
 		c.Close()
 	}
+}
+
+// ours reports whether the daemon's user or root connected.
+func ours(c *net.UnixConn) bool {
+	cred, err := peer(c)
+	return err == nil && (int(cred.Uid) == os.Geteuid() || cred.Uid == 0)
 }
 
 // peer returns the user and process that connected (unix(7), SO_PEERCRED).
@@ -254,6 +260,9 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	if len(d.cfg.Listen) == 0 {
 		wg.Go(func() { d.watchIdle(ctx) })
 	}
+	if g, ok := l.(*guarded); ok {
+		l = &localListener{guarded: g, ending: d.ending}
+	}
 	err := d.serve(ctx, stop, l)
 	wg.Wait()
 	d.cfg.Operations.Wait()
@@ -275,6 +284,9 @@ func (d *Daemon) count(h http.Handler) http.Handler {
 			d.lastSeen = time.Now()
 			d.mu.Unlock()
 		}()
+		if c, ok := r.Context().Value(localConnKey{}).(*localConn); ok {
+			defer c.handle()()
+		}
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), underKey{}, done)))
 	})
 }

@@ -33,7 +33,7 @@ func (d *Daemon) refuseEnding(w http.ResponseWriter, r *http.Request, f *Front) 
 	return true
 }
 
-// connections knows the connections of a server that wait for a request, and since when.
+// connections knows the connections over TCP that wait for a request, and since when.
 //
 // http.Server.Shutdown closes them at once, also when a request is on its way that the
 // client wrote meanwhile, and then the client cannot know whether it was done. So the end

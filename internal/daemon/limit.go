@@ -185,17 +185,19 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	switch c := c.(type) {
 	case *slot:
 		return context.WithValue(ctx, slotKey{}, c)
-	case *net.UnixConn:
+	case *localConn:
 		process := 0
-		if cred, err := peer(c); err == nil {
+		if cred, err := peer(c.UnixConn); err == nil {
 			process = int(cred.Pid)
 		}
-		return context.WithValue(ctx, processKey{}, process)
+		return context.WithValue(context.WithValue(ctx, localConnKey{}, c), processKey{}, process)
 	}
 	return ctx
 }
 
 type processKey struct{}
+
+type localConnKey struct{}
 
 // headerDoor names the door for which a program of ours asks. It is used on the unix socket
 // alone, where the caller is the daemon's user or the daemon itself.
