@@ -49,14 +49,15 @@ its memory.`,
 			}
 			ctx := cmd.Context()
 			if !strings.Contains(args[0], "@") {
-				_, err := a.client.Template(ctx, args[0])
-				if err == nil {
-					if req.Eval, err = a.code(req.Eval, "code"); err != nil {
-						return err
-					}
-					return a.forkTemplate(ctx, args[0], req)
+				var err error
+				if req.Eval, err = a.code(req.Eval, "code"); err != nil {
+					return err
 				}
-				if e, ok := err.(*api.Error); !ok || e.Kind != "not-found" && e.Kind != "invalid" { // the id of a run is no name
+				err = a.forkTemplate(ctx, args[0], req)
+				if e, ok := err.(*api.Error); !ok || e.Kind != "not-found" && e.Kind != "invalid" { // it is a template
+					return err
+				}
+				if _, terr := a.client.Template(ctx, args[0]); terr == nil {
 					return err
 				}
 			}
