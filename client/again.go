@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ const patience = 30 * time.Second
 const hangUps = 3
 
 // send sends a request, and again what may be sent again: what a daemon refused because it
-// is ending, and, when the daemon hung up before it had answered, what changes nothing and
+// is ending, or has not read, and, when the daemon hung up before it had answered, what changes nothing and
 // what has a key by which the daemon knows that it has done it.
 func (c *Client) send(req *http.Request, send sender) (*http.Response, error) {
 	repeatable := c.repeatable(req)
@@ -33,6 +34,8 @@ func (c *Client) send(req *http.Request, send sender) (*http.Response, error) {
 				return resp, nil
 			}
 			resp.Body.Close()
+			wait = min(max(2*wait, 20*time.Millisecond), time.Second)
+		case errors.As(err, &unread{}) && time.Since(began) < patience:
 			wait = min(max(2*wait, 20*time.Millisecond), time.Second)
 		case !repeatable:
 			return nil, err

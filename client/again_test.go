@@ -1,12 +1,14 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -129,5 +131,52 @@ func TestX58EndingDaemonsRequestsAreSentAgain(t *testing.T) {
 	x, err := c.StartExec(t.Context(), "web", api.ExecRequest{Command: []string{"x"}})
 	if err != nil || x.ID != "x-1" || asked.Load() != 1 {
 		t.Errorf("%+v, %v; it was done %d times", x, err, asked.Load())
+	}
+}
+
+// A request that a daemon at the unix socket has not read is sent again, whatever it is. One
+// that it has read, or begun to answer, is not.
+func TestX58UnreadRequestsAreSentAgain(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		read   int64  // bytes that the first daemon reads; -1: all
+		answer string // that it sends
+		times  int32
+	}{
+		{"none is read", 0, "", 2}, {"a part is read", 10, "", 2}, {"all is read", -1, "", 1}, {"an answer has begun", 10, "HTTP/1.1 200", 1},
+	} {
+		path := filepath.Join(t.TempDir(), "s")
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var came atomic.Int32
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				in := bufio.NewReader(c)
+				if came.Add(1) == 1 {
+					if x.read > 0 {
+						c.Read(make([]byte, x.read))
+					} else if x.read < 0 {
+						req, _ := http.ReadRequest(in)
+						io.Copy(io.Discard, req.Body)
+					}
+					io.WriteString(c, x.answer)
+				} else {
+					http.ReadRequest(in)
+					io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+				}
+				c.Close()
+			}
+		}()
+		_, err = New(Config{Socket: path}).RunExec(t.Context(), "web", api.ExecRequest{Command: []string{"x"}})
+		if (err == nil) != (x.times > 1) || came.Load() != x.times {
+			t.Errorf("%s: sent %d times, not %d: %v", x.name, came.Load(), x.times, err)
+		}
 	}
 }

@@ -68,7 +68,7 @@ func New(cfg Config) *Client {
 		c.remote = parseHost(cfg.Host)
 		c.cfg.Start = nil
 	}
-	c.direct.dial = c.dial
+	c.direct.dial, c.direct.local = c.dial, c.remote == nil
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 		// One caller and one socket: idle connections are kept only briefly.

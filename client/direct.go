@@ -3,11 +3,14 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -19,11 +22,21 @@ const maxIdle = 8
 // connection, and each hand-over between them waits for the scheduler longer than the daemon
 // takes to answer.
 type direct struct {
-	dial func(ctx context.Context) (net.Conn, error)
+	dial  func(ctx context.Context) (net.Conn, error)
+	local bool // over a unix socket
 
 	mu   sync.Mutex // guards the field below
 	idle []*wire
 }
+
+// unread is the error of a request that the daemon has not read whole: it did nothing of it.
+//
+// At a unix socket, a write of bytes that the other end will not read fails, and a read of the
+// end of a connection fails with ECONNRESET when the other end closed it, or died, before it
+// had read everything (Linux, unix_release_sock). At a TCP socket neither is certain.
+type unread struct{ error }
+
+func (e unread) Unwrap() error { return e.error }
 
 // wire is a connection and the bytes read ahead from it.
 type wire struct {
@@ -42,12 +55,19 @@ func (d *direct) do(req *http.Request) (*http.Response, error) {
 	if w == nil {
 		return nil, err
 	}
-	resp, rerr := http.ReadResponse(w.in, req)
+	_, rerr := w.in.Peek(1)
+	silent := rerr != nil
+	var resp *http.Response
+	if !silent {
+		resp, rerr = http.ReadResponse(w.in, req)
+	}
 	if rerr != nil {
 		stop()
 		w.Close()
-		if err == nil {
-			err = rerr
+		lost := d.local && silent && req.Context().Err() == nil && (err != nil || errors.Is(rerr, syscall.ECONNRESET))
+		err = cmp.Or(err, rerr)
+		if lost {
+			err = unread{err}
 		}
 		return nil, err
 	}
