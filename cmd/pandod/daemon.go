@@ -36,6 +36,7 @@ import (
 	"github.com/pando-dev/pando/internal/doctor"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
@@ -494,7 +495,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		objects.Close()
 		return p, nil, err
 	}
-	cells := namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log}
+	cells := isolation.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log}
 	ns := namespace.New(cells)
 	gv := gvisor.New(gvisor.Config{Config: cells, Runsc: beside("pando-runsc"), Guest: beside("pando-guest")})
 	vmCells := microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: filepath.Join(l.Home.Cache, "microvm"), Kernel: l.Machines.Kernel, Unrecorded: l.Machines.Unrecorded}
@@ -581,7 +582,7 @@ func identity(h paths.Home) (name string, base int, err error) {
 	var b [4]byte
 	rand.Read(b[:])
 	name = hex.EncodeToString(b[:])
-	base = linux.FreeIDRange(namespace.IDRange)
+	base = linux.FreeIDRange(isolation.IDRange)
 	return name, base, durable.WriteFile(fsys, "installation", []byte(fmt.Sprintf("%s %d\n", name, base)), 0o600)
 }
 

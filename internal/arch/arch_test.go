@@ -18,15 +18,15 @@ const module = "github.com/pando-dev/pando/"
 
 // rows is the order of packages, top first. A package may import packages of
 // lower rows only. See docs/design/0001-house.md for the rows that the first plan
-// did not have (5b, 5c, 6b, 6c, and home beside the words).
+// did not have (5a, 5b, 5c, 6b, 6c, and home beside the words).
 var rows = [][]string{
 	{"cmd/pando", "cmd/pandod", "cmd/pando-bench", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house", "tools/words"},
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
-	{"internal/backend/gvisor", "internal/backend/microvm"},
-	{"internal/backend/guestkernel"},
-	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
+	{"internal/backend/gvisor", "internal/backend/microvm", "internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
+	{"internal/isolation/guestkernel"},
+	{"internal/isolation"},
 	{"internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/guest/machine", "internal/state"},
 	{"internal/workspace/diff", "internal/ceiling", "internal/operation"},
 	{"internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload"},
@@ -52,11 +52,13 @@ var oneRow = map[string][]string{
 }
 
 type pkg struct {
-	ImportPath string
-	Dir        string
-	Doc        string
-	GoFiles    []string
-	Imports    []string
+	ImportPath   string
+	Dir          string
+	Doc          string
+	GoFiles      []string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
 }
 
 func list(t *testing.T) []pkg {
@@ -109,6 +111,27 @@ func TestImportsPointDown(t *testing.T) {
 				t.Errorf("%s imports %s, which is not below it", p.ImportPath, name)
 			}
 		}
+	}
+}
+
+// No backend imports another, in its tests either: what two share is internal/isolation.
+func TestNoBackendImportsAnother(t *testing.T) {
+	const contract, suite = "internal/backend", "internal/backend/backendtest"
+	backends := 0
+	for _, p := range list(t) {
+		if !strings.HasPrefix(p.ImportPath, contract+"/") || p.ImportPath == suite {
+			continue
+		}
+		backends++
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			name, ours := strings.CutPrefix(imp, module)
+			if ours && strings.HasPrefix(name, contract+"/") && name != suite && name != p.ImportPath {
+				t.Errorf("%s imports %s", p.ImportPath, name)
+			}
+		}
+	}
+	if backends < 5 {
+		t.Errorf("%d backends found, 5 are known", backends)
 	}
 }
 

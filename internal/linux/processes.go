@@ -156,6 +156,17 @@ func ExitOf(ws syscall.WaitStatus) cell.Exit {
 	return cell.Exit{Code: ws.ExitStatus()}
 }
 
+// InnerPID returns the PID of a process in its own namespace, or 0 if the process has ended.
+func InnerPID(pid int) int {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	f := strings.Fields(StatusField(b, "NSpid"))
+	if len(f) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(f[len(f)-1])
+	return n
+}
+
 // StatusField returns one field of a /proc/PID/status.
 func StatusField(status []byte, name string) string {
 	for l := range strings.Lines(string(status)) {

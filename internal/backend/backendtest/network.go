@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/policy"
 )
 
 // governed returns a governance that allows some hosts.
 func (k *bench) governed(allow ...string) *cell.Governance {
 	k.Helper()
-	r, err := policy.Merge(policy.Effective{Secrets: policy.SecretsName, Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: allow})
-	k.must(err)
-	return &cell.Governance{Policy: r.Canonical(), Resolvers: []string{"127.0.0.1:9"}} // without a server
+	g := Allowing(k, allow...)
+	g.Resolvers = []string{"127.0.0.1:9"} // without a server
+	return g
 }
 
 // A cell with network is made with a gateway, or not at all. A cell without network has no

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/isolation"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -22,12 +22,12 @@ type sandbox struct {
 	log   *os.File // gVisor's error output
 	talks bool
 	told  *told
-	stage *namespace.Stage // where it runs
+	stage *isolation.Stage // where it runs
 	boots int              // number of starts
 }
 
 // newSandbox prepares a cell's kernel.
-func newSandbox(m guestkernel.Made) (guestkernel.Kernel, namespace.Scene, error) {
+func newSandbox(m guestkernel.Made) (guestkernel.Kernel, isolation.Scene, error) {
 	s := &sandbox{id: m.ID, runsc: m.Files[0], talks: m.Talks}
 	body, err := bundleOf(&m.Spec)
 	if err == nil {
@@ -35,9 +35,9 @@ func newSandbox(m guestkernel.Made) (guestkernel.Kernel, namespace.Scene, error)
 	}
 	if err != nil {
 		s.runsc.Close()
-		return nil, namespace.Scene{}, err
+		return nil, isolation.Scene{}, err
 	}
-	return s, namespace.Scene{Files: map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}}, nil
+	return s, isolation.Scene{Files: map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}}, nil
 }
 
 // Close implements guestkernel.Kernel.
@@ -50,7 +50,7 @@ func (s *sandbox) Close() {
 }
 
 // Boot implements guestkernel.Kernel.
-func (s *sandbox) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (<-chan error, error) {
+func (s *sandbox) Boot(st *isolation.Stage, conn *os.File, image []*os.File) (<-chan error, error) {
 	s.stage = st
 	s.boots++
 	args, more := []string{"run"}, []*os.File{s.told.theirs}

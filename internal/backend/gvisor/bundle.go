@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 )
 
 // Paths on a cell's stage.
@@ -78,14 +78,14 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 			Args: []string{guestkernel.GuestPath}, Env: []string{}, Cwd: "/",
 			Capabilities: map[string][]string{"bounding": guestCaps, "effective": guestCaps, "permitted": guestCaps, "inheritable": guestCaps, "ambient": guestCaps},
 		},
-		Root:     bundleRoot{namespace.StageRoot},
+		Root:     bundleRoot{isolation.StageRoot},
 		Hostname: spec.Hostname,
 		Mounts: []bundleMount{
 			{Destination: "/proc", Type: "proc"},
 			{Destination: "/sys", Type: "sysfs", Options: []string{"ro"}},
 			{Destination: "/dev", Type: "tmpfs"},
 			{Destination: "/dev/shm", Type: "tmpfs", Options: []string{"mode=1777"}},
-			{Destination: "/tmp", Type: "bind", Source: namespace.StageRoot + "/tmp", Options: tmpOptions(spec)},
+			{Destination: "/tmp", Type: "bind", Source: isolation.StageRoot + "/tmp", Options: tmpOptions(spec)},
 		},
 		Linux: bundleLinux{Namespaces: []bundleNamespace{{"pid", ""}, {"mount", ""}, {"ipc", ""}, {"uts", ""}, {"network", "/proc/self/ns/net"}}},
 	}

@@ -1,16 +1,15 @@
 // Package gvisor is the backend of gVisor: an application kernel in user space
 // between a cell's commands and the host. It needs no KVM and no root.
 //
-// A gVisor cell is a namespace cell that contains a sandbox instead of commands. Namespaces,
-// mounts, cgroups, disk limit and link are package namespace's, and the sandbox runs on the
-// cell's Stage. Code that breaks out of the application kernel is still in a namespace cell.
-// For that reason this package imports that one.
+// A gVisor cell is a cell in namespaces that contains a sandbox instead of commands. Namespaces,
+// mounts, cgroups, disk limit and link are package isolation's, and the sandbox runs on the
+// cell's Stage. Code that breaks out of the application kernel is still in those namespaces.
 //
 // The first process in the sandbox is pando-guest, which starts the commands
 // (package guest).
 //
-//	daemon: Create ── namespace.Create ──▶ keeper: Driver.Create ── namespace.Driver.Create, boot
-//	daemon: Start ────────────────────────▶ keeper: Driver.Start ─── guest.Client.Start
+//	daemon: Create ── isolation.Host.Create ──▶ keeper: Driver.Create ── isolation.Driver.Create, boot
+//	daemon: Start ─────────────────────────────▶ keeper: Driver.Start ─── guest.Client.Start
 package gvisor
 
 import (
@@ -19,10 +18,9 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper/client"
+	"github.com/pando-dev/pando/internal/isolation"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
@@ -31,14 +29,14 @@ const Name = "gvisor"
 
 // Config configures a Backend.
 type Config struct {
-	namespace.Config
+	isolation.Config
 	Runsc string // path of pando-runsc
 	Guest string // path of pando-guest
 }
 
 // Backend runs cells on gVisor.
 type Backend struct {
-	*namespace.Backend
+	*isolation.Host
 	cfg   Config
 	build func() (string, error) // identifies the build of gVisor
 }
@@ -46,11 +44,11 @@ type Backend struct {
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
 	b := &Backend{cfg: cfg, build: buildsOf(cfg.Runsc)}
-	cfg.Above = &namespace.Above{
-		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Open: b.open,
+	cfg.Backend, cfg.Above = Name, &isolation.Above{
+		Isolation: []string{"gVisor's application kernel"}, Open: b.open,
 		PIDs: func(asked int64) int64 { return 4*asked + sentryThreads }, UserNS: 64, Link: "veth",
 	}
-	b.Backend = namespace.New(cfg.Config)
+	b.Host = isolation.NewHost(cfg.Config)
 	return b
 }
 
@@ -60,7 +58,7 @@ const sentryThreads = 512
 
 // Probe implements backend.Backend. It starts no cell: see Try.
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
-	caps, err := b.Backend.Probe(ctx)
+	caps, err := b.Host.Probe(ctx)
 	if err != nil {
 		return caps, err
 	}
@@ -70,7 +68,6 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 		}
 	}
 	caps.Refuses = "gVisor says that a chmod on a read-only mount worked, and does nothing"
-	caps.Memory = ""
 	caps.Fork, caps.LiveBranch = whole, whole
 	caps.Landlock = "gVisor has no Landlock: its mounts say what can be written"
 	return caps, nil
@@ -83,27 +80,22 @@ const whole = "a whole gVisor cell is copied, by its memory"
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
 	spec.Mounts = append([]cell.Mount(nil), spec.Mounts...)
 	spec.Mounts = append(spec.Mounts, cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: guestkernel.GuestPath, ReadOnly: true, Why: "guest"})
-	i, err := b.Backend.Create(ctx, spec)
+	i, err := b.Host.Create(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a gVisor cell: %w", err)
 	}
-	return b.attachHooks(i), nil
+	b.images().Hook(i)
+	return i, nil
 }
 
 // Attach implements backend.Backend.
 func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
-	i, err := b.Backend.Attach(ctx, id, family)
+	i, err := b.Host.Attach(ctx, id, family)
 	if err != nil {
 		return nil, err
 	}
-	return b.attachHooks(i), nil
-}
-
-// attachHooks adds what this backend can do beside package namespace.
-func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
-	k := i.(*client.Instance)
-	b.images().Hook(k)
-	return k
+	b.images().Hook(i)
+	return i, nil
 }
 
 // Driver is the keeper's side of the backend.

@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -62,7 +62,7 @@ func buildsOf(program string) func() (string, error) {
 }
 
 // open opens the files for a cell's driver: the runtime, and an image's files.
-func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
+func (b *Backend) open(spec *cell.Spec) (o isolation.Opened, err error) {
 	f, err := os.Open(b.cfg.Runsc)
 	if err != nil {
 		return o, cell.Errorf(cell.Unsupported, "gvisor.Create", "build or install it: `make` puts it beside pando", "cannot start a cell: %w", err)

@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 )
 
 // tryGrace is the time limit of Try.

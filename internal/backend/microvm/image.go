@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
@@ -94,7 +94,7 @@ func (b *Backend) openImage(dir string) (files []*os.File, err error) {
 }
 
 // open opens the files for a cell's machine.
-func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
+func (b *Backend) open(spec *cell.Spec) (o isolation.Opened, err error) {
 	k, err := b.tools(context.Background(), spec.Kernel)
 	if err != nil {
 		return o, err

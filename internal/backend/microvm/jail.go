@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/guest"
+	"github.com/pando-dev/pando/internal/isolation"
 )
 
 // names lists the system calls that create and change file names.
@@ -20,9 +20,9 @@ var users = strings.Fields("setuid setreuid setresuid setgid setregid setresgid 
 // goferJail confines the gofer. On the stage it sees only the cell's files, with the rights of
 // the cell's users; the machine's kernel checks permissions (package gofer). Its requests come
 // from the machine, which the cell's commands may have compromised.
-var goferJail = namespace.Jail{
+var goferJail = isolation.Jail{
 	Slack: guest.TimerSlack,
-	See:   []string{namespace.StageRoot},
+	See:   []string{isolation.StageRoot},
 	Caps: 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 		1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | // for the owners of new files
 		1<<unix.CAP_SETFCAP, // package managers write security.capability
@@ -31,7 +31,7 @@ var goferJail = namespace.Jail{
 
 // machineJail confines the program that runs the machine. It sees copies of the files that it
 // reads, and no file of the cell: those come through the gofer.
-var machineJail = namespace.Jail{
+var machineJail = isolation.Jail{
 	See:    programTops,
 	Refuse: append(names, users...),
 	Taken:  true,

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
@@ -28,11 +28,10 @@ func TestMachineThatIsBootedAgainTalks(t *testing.T) {
 	}
 	b := New(config(t, t.TempDir()))
 	defer b.Close()
-	rules, err := policy.Merge(policy.Effective{Secrets: policy.SecretsName, Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: []string{"a.test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i, err := b.Create(t.Context(), little(t, &cell.Governance{Policy: rules.Canonical(), Resolvers: []string{"127.0.0.1:9"}}))
+	spec := backendtest.Little(t)
+	spec.Network = backendtest.Allowing(t, "a.test")
+	spec.Network.Resolvers = []string{"127.0.0.1:9"}
+	i, err := b.Create(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,20 +104,4 @@ func machinesOf(t *testing.T, pid int) (list []int) {
 		}
 	}
 	return list
-}
-
-// little is a cell with the host's programs and a folder of its own.
-func little(t *testing.T, g *cell.Governance) cell.Spec {
-	t.Helper()
-	dir := t.TempDir()
-	spec := cell.Spec{ID: cell.NewID(), Hostname: "x", User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "x", Home: "/home/x"}, Workdir: "/work",
-		Limits: cell.Limits{Memory: 256 << 20, CPUs: 1, PIDs: 100, Disk: 1 << 30}, Writes: []string{dir}, Network: g,
-		Mounts: []cell.Mount{{Kind: cell.Bind, Source: "/usr", Target: "/usr", ReadOnly: true}, {Kind: cell.Tmpfs, Target: "/run"},
-			{Kind: cell.Bind, Source: dir, Target: "/work", Owned: true}}}
-	for _, d := range []string{"/bin", "/lib", "/lib64"} {
-		if to, err := os.Readlink(d); err == nil {
-			spec.Mounts = append(spec.Mounts, cell.Mount{Kind: cell.Link, Source: to, Target: d})
-		}
-	}
-	return spec
 }

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/fuseproxy"
+	"github.com/pando-dev/pando/internal/isolation"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
@@ -56,8 +56,8 @@ type machine struct {
 	now     vmm.Machine
 }
 
-func newMachine(m guestkernel.Made) (guestkernel.Kernel, namespace.Scene, error) {
-	scene := namespace.Scene{Moved: map[string]string{}}
+func newMachine(m guestkernel.Made) (guestkernel.Kernel, isolation.Scene, error) {
+	scene := isolation.Scene{Moved: map[string]string{}}
 	for _, top := range programTops {
 		scene.Moved[top] = programDir + top
 	}
@@ -88,7 +88,7 @@ type like struct {
 var programTops = []string{"/usr", "/lib", "/lib64"}
 
 // Boot implements guestkernel.Kernel.
-func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ <-chan error, err error) {
+func (m *machine) Boot(st *isolation.Stage, conn *os.File, image []*os.File) (_ <-chan error, err error) {
 	m.end()
 	if m.console, err = memfd("console"); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ 
 }
 
 // serve starts a gofer, and returns the other end of its connection.
-func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File) (files *os.File, err error) {
+func (m *machine) serve(st *isolation.Stage, console *os.File, image []*os.File) (files *os.File, err error) {
 	its, files, err := pair()
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 	}
 	defer control.Close()
 	defer theirs.Close()
-	args, more := []string{"pando-gofer", namespace.StageRoot}, []*os.File{theirs}
+	args, more := []string{"pando-gofer", isolation.StageRoot}, []*os.File{theirs}
 	if image != nil {
 		args, more = append(args, "going on"), append(more, image[imageFiles])
 	}
@@ -173,7 +173,7 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 }
 
 // start starts the program that runs the machine, and waits until its monitor answers.
-func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, incoming bool) error {
+func (m *machine) start(st *isolation.Stage, console, guest, files *os.File, incoming bool) error {
 	monitor, theirs, err := pair()
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 
 // command returns the program's arguments, its files from descriptor 3 on, and its jail. The
 // program opens KVM's device by a name that leads to the last of the files.
-func (m *machine) command(s *vmm.Spec) (args []string, files []*os.File, jail *namespace.Jail, err error) {
+func (m *machine) command(s *vmm.Spec) (args []string, files []*os.File, jail *isolation.Jail, err error) {
 	if args, files, err = (&qemu.Driver{}).Command(&m.program, s); err != nil {
 		return nil, nil, nil, err
 	}

@@ -2,16 +2,15 @@
 // needs QEMU and a kernel from the host's packages, and no root. Without hardware
 // virtualisation (package kvm) the machine is emulated.
 //
-// A microVM cell is a namespace cell with a machine in it (packages namespace and staged), so
-// namespaces, mounts, cgroups, disk limit and link are package namespace's. Two programs run on
-// its stage:
+// A microVM cell is a cell in namespaces with a machine in it: namespaces, mounts, cgroups, disk
+// limit and link are package isolation's. Two programs run on its stage:
 //
 //	QEMU         the machine: a kernel of the host, and an initramfs with pando-guest
 //	             as its first process (packages vmm, guest, guest/machine)
 //	pando-guest  as gofer: it serves the cell's files to that kernel (package gofer)
 //
-//	daemon: Create ── namespace.Create ──▶ keeper: guestkernel.Driver.Create ── machine.Boot: gofer, QEMU
-//	daemon: Start ────────────────────────▶ keeper: guestkernel.Driver.Start ─── guest.Client.Start
+//	daemon: Create ── isolation.Host.Create ──▶ keeper: guestkernel.Driver.Create ── machine.Boot: gofer, QEMU
+//	daemon: Start ─────────────────────────────▶ keeper: guestkernel.Driver.Start ─── guest.Client.Start
 package microvm
 
 import (
@@ -25,10 +24,9 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper/client"
+	"github.com/pando-dev/pando/internal/isolation"
+	"github.com/pando-dev/pando/internal/isolation/guestkernel"
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
@@ -40,7 +38,7 @@ const Name = "microvm"
 
 // Config configures a Backend.
 type Config struct {
-	namespace.Config
+	isolation.Config
 	Guest  string             // path of pando-guest
 	Path   string             // search path of programs, as in PATH, before the usual directories
 	Cache  string             // directory for files made from the host's packages
@@ -56,7 +54,7 @@ const kvmLimit = 2 * time.Second
 
 // Backend runs cells in virtual machines.
 type Backend struct {
-	*namespace.Backend
+	*isolation.Host
 	cfg      Config
 	driver   vmm.Driver
 	memories *memories
@@ -73,11 +71,11 @@ func New(cfg Config) *Backend {
 		cfg.KVM = func() kvm.Verdict { return kvm.Look(kvm.This(kvmLimit)) }
 	}
 	b := &Backend{cfg: cfg, memories: newMemories(), driver: &qemu.Driver{Find: func() string { return find(machineProgram, cfg.Path) }}}
-	cfg.Above = &namespace.Above{
-		Backend: Name, Open: b.open,
+	cfg.Backend, cfg.Above = Name, &isolation.Above{
+		Open: b.open,
 		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return 2*(asked+kernelMemory) + ownMemory }, Link: "socket",
 	}
-	b.Backend = namespace.New(cfg.Config)
+	b.Host = isolation.NewHost(cfg.Config)
 	return b
 }
 
@@ -112,7 +110,7 @@ const machineThreads = 512
 
 // Probe implements backend.Backend.
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
-	caps, err := b.Backend.Probe(ctx)
+	caps, err := b.Host.Probe(ctx)
 	if err != nil {
 		return caps, err
 	}
@@ -123,7 +121,6 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 		return caps, err
 	}
 	caps.MemoryLimit, caps.ProcessLimit = "", ""
-	caps.Memory = ""
 	caps.Fork, caps.LiveBranch = whole, whole
 	caps.Landlock = "a machine's files say what can be written"
 	return caps, nil
@@ -145,11 +142,12 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	spec.Mounts = append(spec.Mounts,
 		cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: guestkernel.GuestPath, ReadOnly: true, Why: "guest"},
 		cell.Mount{Kind: cell.Bind, Source: k.root, Target: programDir, ReadOnly: true, Why: "machine"})
-	i, err := b.Backend.Create(ctx, spec)
+	i, err := b.Host.Create(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a microVM cell: %w", err)
 	}
-	return b.attachHooks(i), nil
+	b.images().Hook(i)
+	return i, nil
 }
 
 // programDir is the directory in the cell's mount namespace with QEMU's files, before they move
@@ -167,18 +165,12 @@ const (
 
 // Attach implements backend.Backend.
 func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
-	i, err := b.Backend.Attach(ctx, id, family)
+	i, err := b.Host.Attach(ctx, id, family)
 	if err != nil {
 		return nil, err
 	}
-	return b.attachHooks(i), nil
-}
-
-// attachHooks adds what this backend can do beside package namespace.
-func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
-	k := i.(*client.Instance)
-	b.images().Hook(k)
-	return k
+	b.images().Hook(i)
+	return i, nil
 }
 
 // Driver is the keeper's side of the backend.

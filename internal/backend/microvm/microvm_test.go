@@ -9,7 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
-	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm/boot"
@@ -67,7 +67,7 @@ func config(t testing.TB, cache string) Config {
 		t.Skip("needs bin/pando-guest: make")
 	}
 	dir := t.TempDir()
-	cfg := Config{Config: namespace.Config{Keepers: filepath.Join(dir, "keepers"), Scratch: filepath.Join(dir, "scratch"), IDBase: 1 << 30,
+	cfg := Config{Config: isolation.Config{Keepers: filepath.Join(dir, "keepers"), Scratch: filepath.Join(dir, "scratch"), IDBase: 1 << 30,
 		Installation: "test" + strconv.Itoa(os.Getpid()), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, Guest: guest, Path: os.Getenv("PATH"), Cache: cache}
 	for _, d := range []string{cfg.Keepers, cfg.Scratch} {
 		if err := os.Mkdir(d, 0o700); err != nil {

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
 )
@@ -36,7 +36,7 @@ func TestX35InstalledProgramIsSeen(t *testing.T) {
 	dir, cache := t.TempDir(), t.TempDir()
 	v := kvm.Verdict{State: kvm.Absent}
 	b := New(Config{
-		Config: namespace.Config{Keepers: t.TempDir(), Scratch: t.TempDir(), Installation: "x35"},
+		Config: isolation.Config{Keepers: t.TempDir(), Scratch: t.TempDir(), Installation: "x35"},
 		Path:   dir, Cache: cache, Guest: filepath.Join(dir, "guest"), KVM: func() kvm.Verdict { return v },
 	})
 	defer b.Close()

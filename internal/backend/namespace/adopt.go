@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -13,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/hazard"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/repl"
 )
@@ -65,7 +64,7 @@ func (d *Driver) Mounts(id cell.ID) ([]cell.Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.w.Spec.Mounts, nil
+	return c.Spec().Mounts, nil
 }
 
 // obstructed returns an error of the given kind that names what prevents a fork, or nil.
@@ -126,7 +125,7 @@ func (c *liveCell) forkParent(kind cell.Kind) (_ *forkParent, sockets []string, 
 
 // newForkParent describes the cell's interpreter as a fork parent.
 func (c *liveCell) newForkParent(full []string) *forkParent {
-	t := &forkParent{d: c.d, of: c.w.Spec.ID, first: c.init, prog: c.prog.proc, conn: c.prog.conn, mounts: c.w.Spec.Mounts, outside: c.outside(), full: full, children: map[int]bool{}}
+	t := &forkParent{d: c.d, of: c.Spec().ID, first: c.Init, prog: c.prog.proc, conn: c.prog.conn, outside: c.Outside(), full: full, children: map[int]bool{}}
 	if c.fork != nil {
 		t.up, t.depth = c.fork.up, c.depth()
 	}
@@ -139,9 +138,9 @@ func (c *liveCell) newForkParent(full []string) *forkParent {
 		return []hazard.Process{p}
 	})
 	t.drop = func() {
-		<-c.gone
+		<-c.Gone()
 		t.reap()
-		c.release()
+		c.Release()
 		c.prog.drop()
 	}
 	return t
@@ -170,7 +169,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 	}
 	d.mu.Lock()
 	f := c.fork
-	var own *forkIdentity
+	var own *isolation.Identity
 	if f != nil {
 		own, f.id = f.id, nil
 	}
@@ -178,15 +177,15 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 	if own == nil {
 		return cert, cell.Errorf(cell.Conflict, "namespace.Adopt", "", "cannot adopt cell %s: it is no fork that waits for adoption", id)
 	}
-	defer func() { go own.drop() }()
-	if a.Hostname != "" && a.Hostname != c.w.Spec.Hostname {
+	defer func() { go own.Drop() }()
+	if a.Hostname != "" && a.Hostname != c.Spec().Hostname {
 		if err := d.rename(c, a.Hostname); err != nil {
 			return cert, err
 		}
-		if err := own.write(id, c.w.Spec.Hostname, a.Hostname); err != nil {
+		if err := own.Write(id, c.Spec().Hostname, a.Hostname); err != nil {
 			return cert, err
 		}
-		c.w.Spec.Hostname = a.Hostname
+		c.Spec().Hostname = a.Hostname
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
@@ -196,10 +195,8 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 		}
 	}
 	if first != nil {
-		if c.link != nil {
-			if err := c.proveNetwork(&f.made); err != nil {
-				return cert, err
-			}
+		if err := c.ProveNetwork(&f.made); err != nil {
+			return cert, err
 		}
 		if err := first(); err != nil {
 			return cert, err
@@ -209,14 +206,14 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 		defer cancel()
 	}
 	if !f.prepared {
-		c.init.Signal(unix.SIGCONT)
+		c.Init.Signal(unix.SIGCONT)
 	}
-	got, err := c.prog.conn.Adopt(ctx, repl.Adoption{Env: a.Env, Caps: c.caps(), UID: -1, GID: -1, Name: a.Hostname})
+	got, err := c.prog.conn.Adopt(ctx, repl.Adoption{Env: a.Env, Caps: c.Caps(), UID: -1, GID: -1, Name: a.Hostname})
 	if err == nil && !f.prepared {
 		err = c.auditAdoptable()
 	}
-	if err == nil && c.link != nil && first == nil {
-		err = c.proveNetwork(&f.made)
+	if err == nil && first == nil {
+		err = c.ProveNetwork(&f.made)
 	}
 	if err != nil {
 		return cert, err
@@ -231,58 +228,22 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 // prepareAdoption resumes a stopped fork for the work that needs no identity, then audits it.
 // From then on the fork has no more rights than after its adoption.
 func (c *liveCell) prepareAdoption(ctx context.Context) (err error) {
-	c.init.Signal(unix.SIGCONT) // see auditStopped
-	c.fork.prepared, err = c.prog.conn.Settle(ctx, repl.Adoption{Caps: c.caps()})
+	c.Init.Signal(unix.SIGCONT) // see auditStopped
+	c.fork.prepared, err = c.prog.conn.Settle(ctx, repl.Adoption{Caps: c.Caps()})
 	switch {
 	case err != nil:
 		return err
 	case !c.fork.prepared: // the interpreter's protocol has no such step
-		return c.init.Signal(unix.SIGSTOP)
+		return c.Init.Signal(unix.SIGSTOP)
 	}
 	return c.auditAdoptable()
-}
-
-// caps returns the capabilities that a fork's interpreter may have in its own user namespace.
-func (c *liveCell) caps() uint64 {
-	if c.w.Spec.User.UID == 0 {
-		return c.capsOf(c.d.rootCaps)
-	}
-	return 0
-}
-
-// proveNetwork runs a process of the fork that tries what its gateway must deny. The gateway
-// already applies the policy that the fork is adopted with.
-func (c *liveCell) proveNetwork(made *confine.Measured) error {
-	s := &linux.Script{Gated: true}
-	s.Stdio([3]*os.File{}, c.init.PIDFD)
-	s.Call("join the fork", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWNET)
-	confine.Shed(s, c.become(s))
-	c.filter(s, true)
-	proof, err := c.talkingCanaries(s, made)
-	defer proof.end()
-	if err != nil {
-		return err
-	}
-	s.Report()
-	s.Gate()
-	s.Exit()
-	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), Share: true, Gate: proof.complete})
-	if u, ok := errors.AsType[*unseen](err); ok {
-		return cell.Errorf(cell.Denied, "namespace.Adopt", "report this: the cell's isolation does not hold on this host",
-			"cannot adopt the fork: the canary %q was stopped, but nothing of it came to the gateway", u.name)
-	}
-	if err != nil {
-		return explainSlot(err)
-	}
-	child.Wait()
-	return child.PIDFD.Close()
 }
 
 // rename sets a fork's hostname. One dedicated thread joins the namespace of each fork in turn,
 // because it may not return to the host's namespace.
 func (d *Driver) rename(c *liveCell, hostname string) (err error) {
 	d.namer.Do(func() {
-		if err = unix.Setns(int(c.init.PIDFD.Fd()), unix.CLONE_NEWUTS); err == nil {
+		if err = unix.Setns(int(c.Init.PIDFD.Fd()), unix.CLONE_NEWUTS); err == nil {
 			err = unix.Sethostname([]byte(hostname))
 		}
 		runtime.KeepAlive(c)

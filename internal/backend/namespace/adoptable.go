@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -38,13 +39,10 @@ func unseenOf(err error) error {
 }
 
 // auditNamespaces verifies that a fork has its own namespaces, and returns them.
-func (c *liveCell) auditNamespaces(t *forkParent) (made madeCell, err error) {
-	made = madeCell{Init: c.init.PID, Namespaces: map[string]string{}}
-	if c.link != nil {
-		made.Link = c.link.Kind
-	}
+func (c *liveCell) auditNamespaces(t *forkParent) (made isolation.Made, err error) {
+	made = isolation.Made{Init: c.Init.PID, Namespaces: map[string]string{}, Link: c.LinkKind()}
 	for _, n := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
-		ours, err := os.Readlink(procPath(c.init.PID, "ns/"+n))
+		ours, err := os.Readlink(procPath(c.Init.PID, "ns/"+n))
 		if err != nil {
 			return made, err
 		}
@@ -69,7 +67,7 @@ func (f *fork) keepsNamespace(kind string) bool {
 // privileges verifies that a fork has exactly the capabilities caps, no_new_privs, and a
 // seccomp filter.
 func (c *liveCell) privileges(caps uint64) error {
-	b, err := os.ReadFile(procPath(c.init.PID, "status"))
+	b, err := os.ReadFile(procPath(c.Init.PID, "status"))
 	if err != nil {
 		return unseenOf(err)
 	}
@@ -97,7 +95,7 @@ func (c *liveCell) auditConfined(caps uint64) error {
 
 // auditAdoptable audits a fork before it evaluates anything: its privileges and its open files.
 func (c *liveCell) auditAdoptable() error {
-	if err := c.auditConfined(c.caps()); err != nil {
+	if err := c.auditConfined(c.Caps()); err != nil {
 		return err
 	}
 	return c.descriptors()
@@ -107,18 +105,18 @@ func (c *liveCell) auditAdoptable() error {
 func (c *liveCell) observed() []cell.Hazard {
 	return []cell.Hazard{
 		{Name: "namespaces", Seen: outside, Value: "user, mount, pid, network, ipc, uts and cgroup namespace of its own"},
-		{Name: "privileges", Seen: outside, Value: fmt.Sprintf("capabilities %016x, no_new_privs, seccomp filter", c.caps())},
+		{Name: "privileges", Seen: outside, Value: fmt.Sprintf("capabilities %016x, no_new_privs, seccomp filter", c.Caps())},
 		{Name: "descriptors", Seen: outside, Value: c.fork.files},
 		{Name: "mappings", Seen: outside, Value: c.fork.maps},
-		{Name: "hostname", Seen: outside, Value: c.w.Spec.Hostname},
-		{Name: "machine-id", Seen: outside, Value: strings.TrimSpace(idFiles(c.w.Spec.ID, "")[2].text)},
+		{Name: "hostname", Seen: outside, Value: c.Spec().Hostname},
+		{Name: "machine-id", Seen: outside, Value: isolation.MachineID(c.Spec().ID)},
 	}
 }
 
 // descriptors verifies that each open file of the fork is on its own mounts. The fork made all
 // other descriptors itself: see auditStopped.
 func (c *liveCell) descriptors() error {
-	pid := c.init.PID
+	pid := c.Init.PID
 	mine, err := openFiles(pid)
 	if err != nil {
 		return err
@@ -147,7 +145,7 @@ func (c *liveCell) descriptors() error {
 // its parent's directory, below the mounts made for the fork. A removed directory has no path,
 // but its parents have.
 func (c *liveCell) auditWorkdir() error {
-	pid := c.init.PID
+	pid := c.Init.PID
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, procPath(pid, "cwd"), 0, unix.STATX_MNT_ID, &st); err != nil {
 		return err

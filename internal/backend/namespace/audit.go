@@ -67,7 +67,7 @@ func switches(status []byte) string {
 // shared with others, and is in its cgroups. The fork stays stopped until it is adopted. The
 // fork of a branch's source keeps its open files and shared memory.
 func (c *liveCell) auditStopped() error {
-	return whileStopped(c.init, func(status []byte) error {
+	return whileStopped(c.Init, func(status []byte) error {
 		if n := linux.StatusField(status, "Threads"); n != "1" {
 			return not("it has %s threads", n)
 		}
@@ -75,8 +75,8 @@ func (c *liveCell) auditStopped() error {
 			return not("it has started another process (%v %v)", list, err)
 		}
 		const hint = "a program with a fork of its own must call setsid in the child: see docs/reference/eval-protocol.md"
-		group, terminal := group(c.init.PID)
-		if group != strconv.Itoa(c.init.PID) {
+		group, terminal := group(c.Init.PID)
+		if group != strconv.Itoa(c.Init.PID) {
 			return cell.Errorf(cell.Denied, "namespace.Fork", hint,
 				"cannot fork the interpreter: the fork has stayed in the process group of its parent, and could signal it")
 		}
@@ -86,7 +86,7 @@ func (c *liveCell) auditStopped() error {
 		if terminal != "0" {
 			return cell.Errorf(cell.Denied, "namespace.Fork", hint, "cannot fork the interpreter: the fork has kept the terminal of its parent")
 		}
-		files, err := openFiles(c.init.PID)
+		files, err := openFiles(c.Init.PID)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (c *liveCell) auditStopped() error {
 				return not("it has kept its descriptor %d (%s)", fd, what)
 			}
 		}
-		shared, n, err := sharedMemory(c.init.PID)
+		shared, n, err := sharedMemory(c.Init.PID)
 		if err != nil || len(shared) > 0 {
 			return not("it shares memory: %s (%v)", strings.Join(shared, ", "), err)
 		}
@@ -118,11 +118,11 @@ func group(pid int) (group, terminal string) {
 
 // below lists the processes in a fork's PID namespace except the first.
 func (c *liveCell) below() (list []string, err error) {
-	b, err := os.ReadFile(procPath(c.init.PID, "task/"+strconv.Itoa(c.init.PID)+"/children"))
+	b, err := os.ReadFile(procPath(c.Init.PID, "task/"+strconv.Itoa(c.Init.PID)+"/children"))
 	if err == nil { // orphans are in this list, too
 		return strings.Fields(string(b)), nil
 	}
-	names, err := filepath.Glob(procPath(c.init.PID, "root/proc/[0-9]*"))
+	names, err := filepath.Glob(procPath(c.Init.PID, "root/proc/[0-9]*"))
 	for _, n := range names { // a kernel without such lists
 		if n = filepath.Base(n); n != "1" {
 			list = append(list, n)
@@ -133,14 +133,15 @@ func (c *liveCell) below() (list []string, err error) {
 
 // auditCgroups verifies that a fork is in its cgroups, which it entered itself.
 func (c *liveCell) auditCgroups() error {
-	if c.cgroup == nil {
+	dirs := c.Cgroups()
+	if len(dirs) == 0 {
 		return nil
 	}
-	b, err := os.ReadFile(procPath(c.init.PID, "cgroup"))
+	b, err := os.ReadFile(procPath(c.Init.PID, "cgroup"))
 	if err != nil {
 		return unseenOf(err)
 	}
-	for _, d := range c.w.cgroupDirs() {
+	for _, d := range dirs {
 		found := false
 		for l := range strings.Lines(string(b)) {
 			f := strings.SplitN(strings.TrimSpace(l), ":", 3)
@@ -153,14 +154,6 @@ func (c *liveCell) auditCgroups() error {
 		}
 	}
 	return nil
-}
-
-// cgroupDirs returns the cgroups with a fork's limits.
-func (w *wire) cgroupDirs() []linux.CgroupDir {
-	if w.Cgroup == nil {
-		return nil
-	}
-	return w.Cgroup.Dirs
 }
 
 // sharedMemory lists the mappings of a process that others may write to, and counts all
@@ -242,18 +235,18 @@ func (t *forkParent) auditReleased(given [4]string) error {
 
 // hasNot verifies that a stopped process has none of the descriptors given to others, and no
 // message from which it could receive them.
-func hasNot(pid int, who string, given []string) error {
+func hasNot(pid int, name string, given []string) error {
 	files, err := openFiles(pid)
 	for fd, what := range files {
 		if slices.Contains(given, what) {
-			return not("%s has kept its descriptor (%d, %s)", who, fd, what)
+			return not("%s has kept its descriptor (%d, %s)", name, fd, what)
 		}
 		if !strings.HasPrefix(what, "socket:") {
 			continue
 		}
 		if b, err := os.ReadFile(procPath(pid, "fdinfo/"+strconv.Itoa(fd))); err == nil {
 			if n := linux.StatusField(b, "scm_fds"); n != "" && n != "0" {
-				return not("%s has descriptors in a socket that were not received (%d)", who, fd)
+				return not("%s has descriptors in a socket that were not received (%d)", name, fd)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ const maxDepth = 24
 
 // branchable returns an error if the cell cannot be branched now. The caller holds Driver.mu.
 func (c *liveCell) branchable() error {
-	id := c.w.Spec.ID
+	id := c.Spec().ID
 	switch {
 	case c.sealed != nil:
 		return cell.Errorf(cell.Conflict, "namespace.Branch", "fork it", "cannot branch cell %s: it is only forked", id)
@@ -47,7 +47,7 @@ func (c *liveCell) depth() int {
 
 // auditNoProcesses fails if the cell has processes besides its interpreter.
 func (c *liveCell) auditNoProcesses(kind cell.Kind) error {
-	list, err := c.d.List(c.w.Spec.ID)
+	list, err := c.d.List(c.Spec().ID)
 	if err != nil {
 		return err
 	}
@@ -88,29 +88,18 @@ func (c *liveCell) auditSingleThread(kind cell.Kind) error {
 }
 
 // innerPID returns the interpreter's PID in its cell.
-func (c *liveCell) innerPID() int { return innerPID(c.prog.proc.PID) }
-
-// innerPID returns the PID of a process in its own namespace, or 0 if the process has ended.
-func innerPID(pid int) int {
-	b, _ := os.ReadFile(procPath(pid, "status"))
-	f := strings.Fields(linux.StatusField(b, "NSpid"))
-	if len(f) == 0 {
-		return 0
-	}
-	n, _ := strconv.Atoi(f[len(f)-1])
-	return n
-}
+func (c *liveCell) innerPID() int { return linux.InnerPID(c.prog.proc.PID) }
 
 // sealAndRaiseLimit makes the cell's mounts immutable. For a fork it also raises the limit of
 // its user namespace, for good: only the fork parent will run there.
 func (c *liveCell) sealAndRaiseLimit() error {
 	s := &linux.Script{}
-	s.Stdio([3]*os.File{}, c.init.PIDFD)
+	s.Stdio([3]*os.File{}, c.Init.PIDFD)
 	if c.fork != nil {
-		s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWUSER)
+		s.Call("join the cell", unix.SYS_SETNS, int(c.Init.PIDFD.Fd()), unix.CLONE_NEWUSER)
 		s.WriteFile("/proc/sys/user/max_user_namespaces", manyNamespaces)
 	}
-	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWNS)
+	s.Call("join the cell", unix.SYS_SETNS, int(c.Init.PIDFD.Fd()), unix.CLONE_NEWNS)
 	c.sealing(s, true)
 	s.Exit()
 	return run(s, linux.SpawnOptions{Share: true})
@@ -118,8 +107,8 @@ func (c *liveCell) sealAndRaiseLimit() error {
 
 func (c *liveCell) setLimit(text string) error {
 	s := &linux.Script{}
-	s.Stdio([3]*os.File{}, c.init.PIDFD)
-	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWUSER)
+	s.Stdio([3]*os.File{}, c.Init.PIDFD)
+	s.Call("join the cell", unix.SYS_SETNS, int(c.Init.PIDFD.Fd()), unix.CLONE_NEWUSER)
 	s.WriteFile("/proc/sys/user/max_user_namespaces", text)
 	s.Exit()
 	return run(s, linux.SpawnOptions{Share: true})
@@ -160,9 +149,9 @@ func (c *liveCell) takeOver() error {
 	defer cancel()
 	id := c.fork.id
 	c.fork.id = nil
-	go id.drop()
-	caps := c.caps()
-	c.init.Signal(unix.SIGCONT) // see auditStopped
+	go id.Drop()
+	caps := c.Caps()
+	c.Init.Signal(unix.SIGCONT) // see auditStopped
 	got, err := c.prog.conn.Adopt(ctx, repl.Adoption{Caps: caps, UID: -1, GID: -1})
 	if err != nil {
 		return err

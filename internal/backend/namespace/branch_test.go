@@ -195,8 +195,8 @@ func TestD38AFailedBranchLeavesTheSource(t *testing.T) {
 		t.Error("a branch was made that nobody waited for")
 	}
 	whole("the caller's end")
-	if members := g.b.host.Members(t.Context(), g.spec.ID); len(members) != 1 {
-		t.Errorf("the family is %v", members)
+	if members, err := g.b.Living(t.Context()); len(members) != 1 || err != nil {
+		t.Errorf("the family is %v (%v)", members, err)
 	}
 	// What fails when the source has gone on already takes the branches, and the
 	// source stays.
@@ -213,8 +213,8 @@ func TestD38AFailedBranchLeavesTheSource(t *testing.T) {
 	if w, err := g.warm.Warmth(t.Context()); err != nil || w.Depth != 1 || w.Layer != b.Self.Layer {
 		t.Errorf("after a branch that could not be completed: %+v, %v", w, err)
 	}
-	if members := g.b.host.Members(t.Context(), g.spec.ID); len(members) != 1 {
-		t.Errorf("the family is %v", members)
+	if members, err := g.b.Living(t.Context()); len(members) != 1 || err != nil {
+		t.Errorf("the family is %v (%v)", members, err)
 	}
 	made, _, _ := g.branch(g.warm, b.Self, 1)
 	if got := g.says(made[0], "x, open('log').read()"); got != "(9, 'a"+strings.Repeat("b", 8)+"')" {

@@ -8,11 +8,11 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/repl"
@@ -52,16 +52,11 @@ type branching struct {
 
 // pendingCell is a cell without a process.
 type pendingCell struct {
-	c         *liveCell
-	mine      []bool
-	mounts    []*os.File
-	ids       []*os.File
-	files     []*os.File
-	entry     cgroupEntry
-	uncounted error
-	made      madeCell // measured namespaces
-	held      bool     // stopped by ptrace
-	done      bool     // registered as a cell
+	*isolation.Pending
+	c    *liveCell
+	made isolation.Made // measured namespaces
+	held bool           // stopped by ptrace
+	done bool           // registered as a cell
 }
 
 // Branch implements server.Forker.
@@ -109,62 +104,38 @@ func (b *branching) Source(spec json.RawMessage, files []*os.File) (err error) {
 
 // Add implements server.Branch.
 func (b *branching) Add(id cell.ID, spec json.RawMessage, files []*os.File) error {
-	b.d.mu.Lock()
-	_, there := b.d.cells[id]
-	b.d.mu.Unlock()
-	if there || b.pending[id] != nil {
-		closeFiles(files)
+	if _, err := b.d.cell(id); err == nil || b.pending[id] != nil {
+		isolation.CloseFiles(files)
 		return cell.Errorf(cell.Exists, "namespace.Branch", "", "cell %s exists", id)
 	}
 	n, err := b.pendingCell(spec, files, false)
-	if n != nil {
-		b.pending[id] = n
-		b.list = append(b.list, n)
+	if err != nil {
+		return err
 	}
-	return err
+	b.pending[id] = n
+	b.list = append(b.list, n)
+	return nil
 }
 
 // pendingCell prepares all of a cell that needs no process. It takes ownership of files.
 func (b *branching) pendingCell(spec json.RawMessage, files []*os.File, source bool) (*pendingCell, error) {
-	n := &pendingCell{c: &liveCell{d: b.d, gone: make(chan struct{}), fork: &fork{source: source}}, files: files}
-	c := n.c
-	if err := json.Unmarshal(spec, &c.w); err != nil {
-		return n, err
+	p, err := b.d.Pending(b.old.Cell, spec, files, source)
+	if err != nil {
+		return nil, err
 	}
-	n.mine = privateMounts(b.old.w.Spec.Mounts, c.w.Spec.Mounts)
-	var err error
-	if n.mounts, err = c.openMounts(files, n.mine); err != nil {
-		return n, err
-	}
-	if source {
-		c.w.Cgroup, c.w.MaxProcs, c.w.Talks, c.w.Tun = nil, b.old.w.MaxProcs, b.old.w.Talks, nil
-	} else if n.entry, err = c.takeCgroup(files); err != nil {
-		return n, err
-	}
-	n.uncounted = c.watchDenied(n.mounts)
-	if !c.w.Talks {
-		closeFiles(files)
-		n.files = nil
-	}
-	n.ids, err = c.identityMounts()
-	return n, err
-}
-
-// close releases the files from which a pending cell is made.
-func (n *pendingCell) close() {
-	closeFiles(n.mounts)
-	closeFiles(n.ids)
-	closeFiles(n.files)
-	n.entry.close()
-	n.mounts, n.ids, n.files, n.entry = nil, nil, nil, cgroupEntry{}
+	n := &pendingCell{Pending: p, c: b.d.forkOf(p)}
+	n.c.fork.source = source
+	return n, nil
 }
 
 // Hold implements server.Branch.
 func (b *branching) Hold() (dropped []string, err error) {
 	c, d := b.old, b.d
+	now, err := d.cell(c.Spec().ID)
+	there := err == nil && now == c
 	d.mu.Lock()
-	if err = c.branchable(); err == nil && d.cells[c.w.Spec.ID] != c {
-		err = cell.Errorf(cell.Conflict, "namespace.Branch", "try again", "cannot branch cell %s: it was changed meanwhile", c.w.Spec.ID)
+	if err = c.branchable(); err == nil && !there {
+		err = cell.Errorf(cell.Conflict, "namespace.Branch", "try again", "cannot branch cell %s: it was changed meanwhile", c.Spec().ID)
 	}
 	if err == nil {
 		c.beingBranched = true
@@ -272,8 +243,9 @@ func (b *branching) forkAll() {
 		if b.selfErr != nil || b.failed != nil {
 			return
 		}
-		if b.failed = n.entry.openProcs(); b.failed == nil {
-			b.failed = b.forkOne(ctx, n, uintptr(linux.ForkFlags), repl.ModeOnce, n.entry.tasks)
+		var enter []*os.File
+		if enter, b.failed = n.Enter(); b.failed == nil {
+			b.failed = b.forkOne(ctx, n, uintptr(linux.ForkFlags), repl.ModeOnce, enter)
 		}
 	}
 }
@@ -284,7 +256,7 @@ func (b *branching) forkOne(ctx context.Context, n *pendingCell, flags uintptr, 
 	if err != nil {
 		return explainFork(err)
 	}
-	n.c.prog, n.c.init = w, w.proc
+	n.c.prog, n.c.Init = w, w.proc
 	w.proc.Signal(unix.SIGSTOP) // for when it is held no more
 	if err := b.d.seize(w.proc.PID); err != nil {
 		return fmt.Errorf("cannot stop the fork: %w", err)
@@ -294,8 +266,7 @@ func (b *branching) forkOne(ctx context.Context, n *pendingCell, flags uintptr, 
 	return err
 }
 
-// seize has a thread of this process hold another process, which no signal wakes
-// takes effect after the ptrace stop
+// seize stops a process with ptrace, by a thread of this process. No signal wakes it.
 func (d *Driver) seize(pid int) (err error) {
 	d.tracer.Do(func() {
 		if err = unix.PtraceSeize(pid); err != nil {
@@ -314,7 +285,7 @@ func (b *branching) detach(n *pendingCell) (err error) {
 		return nil
 	}
 	n.held = false
-	b.d.tracer.Do(func() { err = unix.PtraceDetach(n.c.init.PID) })
+	b.d.tracer.Do(func() { err = unix.PtraceDetach(n.c.Init.PID) })
 	if err != nil {
 		return fmt.Errorf("cannot detach from the fork: %w", err)
 	}
@@ -331,13 +302,13 @@ func (b *branching) GoOn(i *server.Interpreter) (err error) {
 	memory := make(chan error, 1)
 	go func() { memory <- b.memoryForked() }()
 	// These belong to the cell and survive a change of its interpreter.
-	c.cgroup, c.link = old.cgroup, old.link
+	c.Inherit(old.Cell)
 	defer func() {
 		if err != nil {
-			c.cgroup, c.link = nil, nil
+			c.Disinherit()
 		}
 	}()
-	if err = b.setUp(b.self); err != nil {
+	if err = c.setUp(b.self.Pending); err != nil {
 		return err
 	}
 	<-b.all
@@ -356,22 +327,14 @@ func (b *branching) GoOn(i *server.Interpreter) (err error) {
 	if err = c.takeOver(); err != nil {
 		return err
 	}
-	if err = auditLocks(c.init.PID, b.locks, b.files); err != nil {
+	if err = auditLocks(c.Init.PID, b.locks, b.files); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	if d.cells[c.w.Spec.ID] != old {
-		err = cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s was removed", c.w.Spec.ID)
-	} else {
-		d.cells[c.w.Spec.ID] = c
-		b.resumed, b.self.done = true, true
+	if !d.Replace(old.Cell, c.Cell) {
+		return cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s was removed", c.Spec().ID)
 	}
-	d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	old.cgroup, old.link = nil, nil
-	go c.follow()
+	b.resumed, b.self.done = true, true
+	old.Disinherit()
 	*i = c.interpreter()
 	return nil
 }
@@ -383,7 +346,7 @@ func (b *branching) auditGiven() error {
 	var given []string
 	for _, n := range b.list {
 		given = append(given, n.c.prog.given[:]...)
-		status, err := os.ReadFile(procPath(n.c.init.PID, "status"))
+		status, err := os.ReadFile(procPath(n.c.Init.PID, "status"))
 		if err != nil || linux.StatusField(status, "Threads") != "1" {
 			return not("it has %s threads", linux.StatusField(status, "Threads"))
 		}
@@ -391,7 +354,7 @@ func (b *branching) auditGiven() error {
 			return not("it has started another process (%v %v)", list, err)
 		}
 	}
-	if err := hasNot(b.self.c.init.PID, "its source", given); err != nil {
+	if err := hasNot(b.self.c.Init.PID, "its source", given); err != nil {
 		return err
 	}
 	given = append(given, b.self.c.prog.given[:]...)
@@ -403,24 +366,6 @@ func (b *branching) auditGiven() error {
 	})
 	b.t.prog.Signal(unix.SIGCONT)
 	return err
-}
-
-// setUp builds a cell around a stopped fork.
-func (b *branching) setUp(n *pendingCell) error {
-	c, t := n.c, b.t
-	if err := t.mapIDs(c.init.PID); err != nil {
-		return err
-	}
-	s := c.setupScript(n.mine, n.mounts, n.ids, &c.fork.made)
-	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), Share: true})
-	if err != nil {
-		return explainSlot(err)
-	}
-	child.Wait()
-	child.PIDFD.Close()
-	c.fork.when = time.Now()
-	c.fork.made.At, c.fork.made.Status = c.fork.when.UTC(), child.Captured["/proc/self/status"]
-	return nil
 }
 
 // Settle implements server.Branch. The fork parent closes the descriptors that the source keeps
@@ -444,13 +389,11 @@ func (b *branching) Complete(id cell.ID, i *server.Interpreter) (_ json.RawMessa
 		return nil, cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s is not a branch that waits for completion", id)
 	}
 	c := n.c
-	if err := b.setUp(n); err != nil {
+	if err := c.setUp(n.Pending); err != nil {
 		return nil, err
 	}
-	if c.w.Talks {
-		if c.link, err = b.d.connect(c, n.files); err != nil {
-			return nil, err
-		}
+	if err := n.Connect(); err != nil {
+		return nil, err
 	}
 	if err := c.auditStopped(); err != nil {
 		return nil, err
@@ -459,16 +402,9 @@ func (b *branching) Complete(id cell.ID, i *server.Interpreter) (_ json.RawMessa
 		return nil, err
 	}
 	made := n.made
-	if c.link != nil {
-		made.Link = c.link.Kind
-	}
-	if n.uncounted != nil {
-		made.Untold = n.uncounted.Error()
-	}
-	b.d.mu.Lock()
-	b.d.cells[id], n.done = c, true
-	b.d.mu.Unlock()
-	go c.follow()
+	made.Link, made.Untold = c.LinkKind(), n.Untold()
+	b.d.Add(c.Cell)
+	n.done = true
 	*i = c.interpreter()
 	return json.Marshal(made)
 }
@@ -483,7 +419,7 @@ func (b *branching) End() (err error) {
 		if n == nil {
 			continue
 		}
-		n.close()
+		n.Close()
 		if !n.done {
 			each.Go(func() { b.destroyPending(n) })
 		}
@@ -514,19 +450,19 @@ func (b *branching) destroyPending(n *pendingCell) {
 	c := n.c
 	switch {
 	case n.held:
-		c.init.Kill()
-		b.d.tracer.Do(func() { unix.Wait4(c.init.PID, nil, unix.WALL, nil) })
-	case c.init != nil:
+		c.Init.Kill()
+		b.d.tracer.Do(func() { unix.Wait4(c.Init.PID, nil, unix.WALL, nil) })
+	case c.Init != nil:
 		// The kernel reaps the child while the source ignores SIGCHLD. If the child ends after
 		// the source resumed, it stays a zombie that wait(2) cannot reap, which prevents the
 		// next branch.
-		c.init.Kill()
-		linux.WaitGone(c.init.PIDFD)
+		c.Init.Kill()
+		linux.WaitGone(c.Init.PIDFD)
 	}
 	if c.fork.up != nil {
 		c.destroy()
 		return
 	}
-	c.release()
-	c.fork.id.drop()
+	c.Release()
+	c.fork.id.Drop()
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
 )
 
 // forkBed is a backend with a warm cell that can be forked.
 type forkBed struct {
 	testing.TB
 	b    *Backend
+	cfg  isolation.Config
 	spec cell.Spec
 	warm backend.Warmer
 	n    int // commands so far
@@ -36,12 +38,12 @@ func newForkBed(t testing.TB, setup string) *forkBed {
 	return newForkBedWith(t, setup, func(*cell.Spec) {})
 }
 
-// newGardenWith lets the spec of the cell be changed.
+// newForkBedWith lets the spec of the cell be changed.
 func newForkBedWith(t testing.TB, setup string, change func(*cell.Spec)) *forkBed {
 	t.Helper()
-	g := &forkBed{TB: t, b: New(config(t))}
+	g := &forkBed{TB: t, cfg: config(t), spec: backendtest.Little(t)}
+	g.b = New(g.cfg)
 	t.Cleanup(g.b.Close)
-	g.spec = little(t)
 	change(&g.spec)
 	for _, d := range []string{"home", "tmp"} {
 		dir := t.TempDir()

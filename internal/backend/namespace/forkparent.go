@@ -3,7 +3,6 @@ package namespace
 import (
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -25,8 +24,7 @@ type forkParent struct {
 	first   *linux.Child // process 1 of its PID namespace; all below end with it
 	prog    *linux.Child // the interpreter; equal to first in a fork
 	conn    *repl.Conn
-	mounts  []cell.Mount
-	outside bool        // it writes to directories of the host, and has the filter for that
+	outside bool        // it has the filter against set-user-ID bits
 	full    []string    // its mounts in memory that contain files
 	up      *forkParent // its own fork parent, or nil
 	depth   int         // number of forks between it and the first of its family
@@ -111,42 +109,16 @@ func (t *forkParent) unref() {
 	}
 }
 
-// privateMounts reports for each mount of a fork whether it is made anew: writable mounts,
-// those that the parent lacks or has otherwise, those with denied programs, and all below one
-// of these.
-func privateMounts(forkParent, fork []cell.Mount) []bool {
-	list := make([]bool, len(fork))
-	for i, m := range fork {
-		writable := !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect
-		list[i] = writable || m.Denies != nil || !slices.ContainsFunc(forkParent, func(t cell.Mount) bool { return same(t, m) })
-		for j := range i {
-			list[i] = list[i] || list[j] && below(m.Target, fork[j].Target)
-		}
-	}
-	return list
-}
-
-// same reports whether two mounts are equal.
-func same(a, b cell.Mount) bool {
-	return a.Kind == b.Kind && a.Target == b.Target && a.Source == b.Source && a.ReadOnly == b.ReadOnly && a.Owned == b.Owned &&
-		slices.Equal(a.Lower, b.Lower) && a.Upper == b.Upper && a.Work == b.Work
-}
-
-// below reports whether path is dir or is inside it.
-func below(path, dir string) bool {
-	return path == dir || len(path) > len(dir) && path[:len(dir)] == dir && (path[len(dir)] == '/' || dir == "/")
-}
-
 // seal makes all writable mounts of a fork parent read-only, or writable again. It fails for a
 // mount with files open for writing.
 func (c *liveCell) seal(on bool) error {
 	s := &linux.Script{}
-	s.Stdio([3]*os.File{}, c.init.PIDFD)
+	s.Stdio([3]*os.File{}, c.Init.PIDFD)
 	flags := unix.CLONE_NEWNS
 	if c.fork != nil {
 		flags |= unix.CLONE_NEWUSER
 	}
-	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), flags)
+	s.Call("join the cell", unix.SYS_SETNS, int(c.Init.PIDFD.Fd()), flags)
 	c.sealing(s, on)
 	s.Exit()
 	return run(s, linux.SpawnOptions{Share: true})
@@ -170,7 +142,7 @@ func (c *liveCell) sealing(s *linux.Script, on bool) {
 // filled returns the cell's mounts in memory that contain files. Forks get a layer over them.
 func (c *liveCell) filled() (list []string) {
 	places := []string{"/dev/shm"}
-	for _, m := range c.w.Spec.Mounts {
+	for _, m := range c.Spec().Mounts {
 		if m.Kind == cell.Tmpfs && !m.ReadOnly {
 			places = append(places, m.Target)
 		}
@@ -186,10 +158,10 @@ func (c *liveCell) filled() (list []string) {
 // inMemory returns the names in a mount that forks get a layer over. Mount points and the
 // canaries' directory are made anew in each fork.
 func (c *liveCell) inMemory(place string) (names []string) {
-	entries, _ := os.ReadDir(procPath(c.init.PID, "root"+place))
+	entries, _ := os.ReadDir(procPath(c.Init.PID, "root"+place))
 	for _, e := range entries {
 		at := place + "/" + e.Name()
-		if at != confine.CanaryDir && !slices.ContainsFunc(c.w.Spec.Mounts, func(m cell.Mount) bool { return m.Target == at }) {
+		if at != confine.CanaryDir && !slices.ContainsFunc(c.Spec().Mounts, func(m cell.Mount) bool { return m.Target == at }) {
 			names = append(names, e.Name())
 		}
 	}
@@ -200,7 +172,7 @@ func (c *liveCell) inMemory(place string) (names []string) {
 // The kernel allows no overlay over such a mount in another namespace.
 func (c *liveCell) covered(kind cell.Kind, full []string) error {
 	for _, p := range full {
-		for _, m := range c.w.Spec.Mounts {
+		for _, m := range c.Spec().Mounts {
 			if m.Kind != cell.Link && strings.HasPrefix(m.Target, p+"/") {
 				return cell.Errorf(kind, "namespace.Fork", "write them to /tmp instead, or remove them",
 					"cannot fork the interpreter: there are files in %s, where %s is mounted too: %s", p, m.Target, strings.Join(c.inMemory(p), ", "))
@@ -210,28 +182,12 @@ func (c *liveCell) covered(kind cell.Kind, full []string) error {
 	return nil
 }
 
-// layered mounts an overlay in memory over a mount that keeps its contents.
-func layered(s *linux.Script, target, mode string) {
-	const at = 90 // unused: given files have higher numbers, opened ones lower
-	old := s.OpenPlain(target)
-	s.Call("hold "+target, unix.SYS_DUP3, old, at, unix.O_CLOEXEC)
-	s.Call("close", unix.SYS_CLOSE, old)
-	s.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
-	bits, _ := strconv.ParseUint(strings.TrimPrefix(mode, "mode="), 8, 32)
-	for _, d := range []string{"/u", "/w"} {
-		s.Call("mkdir "+target+d, unix.SYS_MKDIRAT, linux.AtCWD, target+d, 0o700)
-	}
-	s.Call("chmod "+target, unix.SYS_FCHMODAT, linux.AtCWD, target+"/u", uint32(bits))
-	s.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, "lowerdir=/proc/self/fd/90,upperdir="+target+"/u,workdir="+target+"/w,userxattr")
-	s.Call("close", unix.SYS_CLOSE, at)
-}
-
 // hideProc covers /proc of a template's interpreter, or uncovers it. /proc would give it access
 // to every process below it.
 func (c *liveCell) hideProc(on bool) error {
 	s := &linux.Script{}
-	s.Stdio([3]*os.File{}, c.init.PIDFD)
-	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWNS)
+	s.Stdio([3]*os.File{}, c.Init.PIDFD)
+	s.Call("join the cell", unix.SYS_SETNS, int(c.Init.PIDFD.Fd()), unix.CLONE_NEWNS)
 	if on {
 		s.Mount("tmpfs", "/proc", "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=0555")
 	} else {
@@ -246,7 +202,7 @@ const sealOp = "seal "
 // changing returns the writable mounts of a cell.
 func (c *liveCell) changing() []string {
 	list := []string{"/dev/shm"}
-	for _, m := range c.w.Spec.Mounts {
+	for _, m := range c.Spec().Mounts {
 		if !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect {
 			list = append(list, m.Target)
 		}

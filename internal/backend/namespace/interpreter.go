@@ -4,9 +4,8 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
@@ -27,25 +26,11 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *server.Interpre
 			given[i], _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 		}
 	}
-	started, err := c.start(p, stdio, control, nil)
+	started, err := c.Start(p, stdio, control, nil)
 	if err != nil {
 		return err
 	}
-	i.Process, i.Layer = started.Process, c.w.Spec.Layer
-	c.prog = &forkChild{proc: started.Process.(*process).child, conn: i.Conn, given: given}
+	i.Process, i.Layer = started.Process, c.Spec().Layer
+	c.prog = &forkChild{proc: started.Process.(*isolation.Process).Child, conn: i.Conn, given: given}
 	return nil
-}
-
-// Interrupt implements server.Interrupter.
-func (p *process) Interrupt() error {
-	raw, err := p.child.PIDFD.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	err = raw.Control(func(fd uintptr) { serr = unix.PidfdSendSignal(int(fd), unix.SIGINT, nil, 0) })
-	if err != nil {
-		return err
-	}
-	return serr
 }

@@ -9,11 +9,12 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 func TestMain(m *testing.M) {
-	backendtest.MainWith(m, map[string]func() (server.Driver, error){Name: remembered(NewDriver), lax: laxDriver, vethOnly: remembered(vethDriver), capable: capableDriver, linkless: linklessDriver}, mirrors{})
+	backendtest.Main(m, map[string]func() (server.Driver, error){Name: NewDriver})
 }
 
 func TestConformance(t *testing.T) {
@@ -21,16 +22,16 @@ func TestConformance(t *testing.T) {
 		cfg := config(t)
 		return &backendtest.Machine{
 			Open: func() (backend.Backend, func()) { b := New(cfg); return b, b.Close },
-			Left: func() []string { return left(t, cfg) },
+			Left: func() []string { return backendtest.Left(t, cfg.Keepers, cfg.Installation) },
 		}
 	})
 }
 
 // config is that of an installation of its own.
-func config(t testing.TB) Config {
+func config(t testing.TB) isolation.Config {
 	t.Helper()
 	dir := t.TempDir()
-	cfg := Config{Keepers: filepath.Join(dir, "keepers"), Scratch: filepath.Join(dir, "scratch"), IDBase: 1 << 30,
+	cfg := isolation.Config{Keepers: filepath.Join(dir, "keepers"), Scratch: filepath.Join(dir, "scratch"), IDBase: 1 << 30,
 		Installation: "test" + strconv.Itoa(os.Getpid()), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, d := range []string{cfg.Keepers, cfg.Scratch} {
 		if err := os.Mkdir(d, 0o700); err != nil {
@@ -39,26 +40,4 @@ func config(t testing.TB) Config {
 	}
 	backendtest.ShowLog(t, cfg.Keepers)
 	return cfg
-}
-
-// left is what the cells of an installation leave behind: files of keepers, and
-// cgroups.
-func left(t *testing.T, cfg Config) []string {
-	t.Helper()
-	list := backendtest.KeeperFiles(cfg.Keepers)
-	b := New(cfg)
-	defer b.Close()
-	if b.cgroups == nil {
-		return list
-	}
-	names, err := b.cgroups.Leftovers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range names {
-		if n != keepersName {
-			list = append(list, "cgroup "+n)
-		}
-	}
-	return list
 }

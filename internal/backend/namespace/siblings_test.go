@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/linux"
@@ -222,7 +223,9 @@ func TestC26ForksEndAlone(t *testing.T) {
 	g := newForkBed(t, "import os, ctypes, signal")
 	g.seal()
 	other := g.fork()
-	limited := g.b.cgroups != nil
+	caps, err := g.b.Probe(t.Context())
+	g.must(err)
+	limited := caps.MemoryLimit == ""
 	for _, x := range []struct {
 		code, cause string
 		needs       bool
@@ -322,7 +325,7 @@ func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
 		if _, err := g.b.Leftovers(t.Context(), false); err != nil {
 			t.Error(err)
 		}
-		list := left(t, g.b.cfg)
+		list := backendtest.Left(t, g.cfg.Keepers, g.cfg.Installation)
 		if len(list) == 0 {
 			return
 		}
@@ -388,7 +391,7 @@ func TestForksLeaveNothing(t *testing.T) {
 					u.namespaces++
 				}
 			}
-			u.cgroups = len(left(t, g.b.cfg))
+			u.cgroups = len(backendtest.Left(t, g.cfg.Keepers, g.cfg.Installation))
 			if u.files < 60 && u.namespaces < 4 {
 				break
 			}

@@ -4,20 +4,21 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
 // A fork of a cell that talks has a link and a gateway of its own, goes by what it
 // was adopted with, and has proven that.
 func TestD34ForksTalkThroughTheirOwnGateway(t *testing.T) {
-	g := newForkBedWith(t, "import os, socket", func(s *cell.Spec) { s.Network = allowing(t, "example.com") })
+	g := newForkBedWith(t, "import os, socket", func(s *cell.Spec) { s.Network = backendtest.Allowing(t, "example.com") })
 	g.seal()
 	spec := g.child()
-	spec.Network = allowing(t, "example.com")
+	spec.Network = backendtest.Allowing(t, "example.com")
 	f, err := g.warm.Fork(t.Context(), spec)
 	g.must(err)
 	defer f.Remove(g.bg(), "done")
-	c, err := f.Adopt(t.Context(), cell.Adoption{Hostname: "x", Network: allowing(t, "example.org")})
+	c, err := f.Adopt(t.Context(), cell.Adoption{Hostname: "x", Network: backendtest.Allowing(t, "example.org")})
 	g.must(err)
 	if b := c.Battery; b.Passed != b.Total || b.Total < 45 || !slices.Contains(b.Bites, "gateway") || !slices.Contains(b.Bites, "limits") {
 		t.Errorf("its battery: %+v", b)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/repl"
 )
@@ -173,7 +174,7 @@ func (c *liveCell) unkeptMemory(kind cell.Kind) error {
 // unkeptMemory for the reason.
 func (b *branching) memoryForked() error {
 	var observed [2][]mapping
-	for i, pid := range []int{b.t.prog.PID, b.self.c.init.PID} {
+	for i, pid := range []int{b.t.prog.PID, b.self.c.Init.PID} {
 		text, err := os.ReadFile(procPath(pid, "maps"))
 		if err != nil {
 			return unseenOf(err)
@@ -215,9 +216,9 @@ func mappings(text []byte) (list []mapping) {
 // owns reports whether only this cell has the file, so that a lock on it excludes only
 // processes of the cell.
 func (c *liveCell) owns(path string) bool {
-	owned, longest := below(path, "/dev/shm"), 0
-	for _, m := range c.w.Spec.Mounts {
-		if below(path, m.Target) && len(m.Target) > longest && m.Kind != cell.Link && m.Kind != cell.Protect {
+	owned, longest := isolation.Below(path, "/dev/shm"), 0
+	for _, m := range c.Spec().Mounts {
+		if isolation.Below(path, m.Target) && len(m.Target) > longest && m.Kind != cell.Link && m.Kind != cell.Protect {
 			owned, longest = m.Owned || m.Kind == cell.Overlay || m.Kind == cell.Tmpfs, len(m.Target)
 		}
 	}
@@ -237,7 +238,7 @@ func (c *liveCell) unwaited() (list []string) {
 			continue
 		}
 		name, _ := os.ReadFile(procPath(child, "comm"))
-		list = append(list, strconv.Itoa(innerPID(child))+" "+strings.TrimSpace(string(name)))
+		list = append(list, strconv.Itoa(linux.InnerPID(child))+" "+strings.TrimSpace(string(name)))
 	}
 	return list
 }

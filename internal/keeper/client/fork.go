@@ -68,7 +68,7 @@ func (i *Instance) Limit(_ context.Context, l cell.Limits) error {
 
 // Adopt implements backend.Warmer.
 func (i *Instance) Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error) {
-	if i.MakeFork == nil {
+	if i.MakeFork == nil && i.CaptureImage == nil {
 		return cell.Certificate{}, unforked("Adopt")
 	}
 	return Ask(ctx, i.Client, proto.Adopt, proto.Adoption{Cell: i.Cell, Adopt: a})
