@@ -49,9 +49,9 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "nothing" { // a test whether a program runs at all
 		return
 	}
-	if filepath.Base(os.Args[0]) == "pando-gofer" && len(os.Args) > 1 {
+	if filepath.Base(os.Args[0]) == "pando-fuseproxy" && len(os.Args) > 1 {
 		if err := serveFiles(os.Args[1], os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, "pando-gofer:", err)
+			fmt.Fprintln(os.Stderr, "pando-fuseproxy:", err)
 			os.Exit(1)
 		}
 		return

@@ -98,7 +98,7 @@ func (s *Server) obey(ask byte, rest []byte) ([]byte, error) {
 	case askExecuted:
 		return json.Marshal(s.Executed(paths))
 	}
-	return nil, cell.Errorf(cell.Unsupported, "gofer.Obey", "", "cannot do %q: this server does not support it", ask)
+	return nil, cell.Errorf(cell.Unsupported, "fuseproxy.Obey", "", "cannot do %q: this server does not support it", ask)
 }
 
 // A Remote is a server in another process that runs Obey.
@@ -143,7 +143,7 @@ func (r *Remote) ask(ctx context.Context, what byte, paths []string) (rest []byt
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := context.Cause(ctx); err != nil { // cancelled while another request was in progress; nothing was sent
-		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot reach the server of the cell's files: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "fuseproxy.Remote", "", "cannot reach the server of the cell's files: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { r.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -152,7 +152,7 @@ func (r *Remote) ask(ctx context.Context, what byte, paths []string) (rest []byt
 		failed, rest, err = readPart(r.conn)
 	}
 	if err != nil {
-		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot reach the server of the cell's files: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "fuseproxy.Remote", "", "cannot reach the server of the cell's files: %w", err)
 	}
 	if failed == 0 {
 		return rest, nil
@@ -161,5 +161,5 @@ func (r *Remote) ask(ctx context.Context, what byte, paths []string) (rest []byt
 	if err := json.Unmarshal(rest, &no); err != nil {
 		return nil, fmt.Errorf("cannot read why the cell's files were refused: %w", err)
 	}
-	return nil, cell.Errorf(no.Kind, "gofer.Remote", no.Hint, "%s", no.Message)
+	return nil, cell.Errorf(no.Kind, "fuseproxy.Remote", no.Hint, "%s", no.Message)
 }

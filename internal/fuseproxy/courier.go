@@ -131,7 +131,7 @@ func (c *Courier) down() error {
 		}
 		n := int(binary.NativeEndian.Uint32(head))
 		if n < outSize || n > len(buf) {
-			return cell.Errorf(cell.Corrupt, "gofer.Courier", "", "cannot reach files: an answer says that it has %d bytes", n)
+			return cell.Errorf(cell.Corrupt, "fuseproxy.Courier", "", "cannot reach files: an answer says that it has %d bytes", n)
 		}
 		b := buf[:n]
 		if _, err := io.ReadFull(in, b); err != nil {

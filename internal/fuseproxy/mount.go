@@ -22,7 +22,7 @@ func Mount(target string, flags uintptr) (dev *os.File, err error) {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
 			hint = "load the kernel's module fuse"
 		}
-		return nil, cell.Errorf(cell.Unsupported, "gofer.Mount", hint, "cannot mount files: /dev/fuse: %w", err)
+		return nil, cell.Errorf(cell.Unsupported, "fuseproxy.Mount", hint, "cannot mount files: /dev/fuse: %w", err)
 	}
 	opts := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,default_permissions,allow_other,max_read=%d", fd, os.Getuid(), os.Getgid(), maxData)
 	if err := unix.Mount("pando", target, "fuse", flags, opts); err != nil {

@@ -41,7 +41,7 @@ func (s *Server) Refresh(ctx context.Context, paths ...string) error {
 		s.mu.Unlock()
 	}()
 	if l == nil {
-		return cell.Errorf(cell.Conflict, "gofer.Refresh", "", "cannot announce changes: no guest is connected")
+		return cell.Errorf(cell.Conflict, "fuseproxy.Refresh", "", "cannot announce changes: no guest is connected")
 	}
 	for _, n := range all {
 		if err := context.Cause(ctx); err != nil {

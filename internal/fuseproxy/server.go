@@ -77,7 +77,7 @@ type Server struct {
 // server is used. The process needs /proc, and should have the file capabilities of the owners.
 func New(root *os.File, opts Options) (*Server, error) {
 	if !proc() {
-		return nil, cell.Errorf(cell.Unsupported, "gofer.New", "", "cannot serve files: there is no /proc to reopen them")
+		return nil, cell.Errorf(cell.Unsupported, "fuseproxy.New", "", "cannot serve files: there is no /proc to reopen them")
 	}
 	opts.defaults()
 	s := &Server{root: root, opts: opts, uid: os.Geteuid(), gid: os.Getegid(),
@@ -119,7 +119,7 @@ func (l *line) next(buf []byte) ([]byte, error) {
 	}
 	n := int(binary.NativeEndian.Uint32(head))
 	if n < headSize || n > maxMessage {
-		return buf, cell.Errorf(cell.Corrupt, "gofer.Serve", "", "cannot serve files: a request says that it has %d bytes", n)
+		return buf, cell.Errorf(cell.Corrupt, "fuseproxy.Serve", "", "cannot serve files: a request says that it has %d bytes", n)
 	}
 	if cap(buf) < n {
 		buf = make([]byte, n, max(n, 8<<10))
@@ -146,7 +146,7 @@ func (s *Server) Serve(conn io.ReadWriter) error {
 	s.mu.Lock()
 	if s.line != nil {
 		s.mu.Unlock()
-		return cell.Errorf(cell.Conflict, "gofer.Serve", "", "cannot serve files: the server has a connection")
+		return cell.Errorf(cell.Conflict, "fuseproxy.Serve", "", "cannot serve files: the server has a connection")
 	}
 	s.line = l
 	s.mu.Unlock()

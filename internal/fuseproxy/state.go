@@ -17,7 +17,7 @@ import (
 const HiddenPrefix = ".pando-open-"
 
 // stateMagic starts a state, and contains its version.
-const stateMagic = "pando-gofer 1\n"
+const stateMagic = "pando-fuseproxy 1\n"
 
 // state reads and writes states: numbers as varints, strings after their lengths.
 type state struct {
@@ -170,7 +170,7 @@ func (s *Server) hide() (map[*node]place, error) {
 		}
 		s.mu.Unlock()
 		if err := s.hideAt(n, p, &left); err != nil {
-			return nil, cell.Errorf(cell.Unsupported, "gofer.Save", "end the programs that have deleted files open", "cannot keep a file that is open and deleted: %w", err)
+			return nil, cell.Errorf(cell.Unsupported, "fuseproxy.Save", "end the programs that have deleted files open", "cannot keep a file that is open and deleted: %w", err)
 		}
 		out[n] = p
 	}
@@ -317,7 +317,7 @@ func Load(root *os.File, saved []byte, opts Options) (*Server, error) {
 }
 
 func damaged(format string, args ...any) error {
-	return cell.Errorf(cell.Corrupt, "gofer.Load", "", "cannot restore files: the state is damaged: %s", fmt.Sprintf(format, args...))
+	return cell.Errorf(cell.Corrupt, "fuseproxy.Load", "", "cannot restore files: the state is damaged: %s", fmt.Sprintf(format, args...))
 }
 
 func (s *Server) load(t *state) error {
@@ -380,7 +380,7 @@ func (s *Server) load(t *state) error {
 	}
 	for n, p := range hidden {
 		if err := s.bring(n, p); err != nil {
-			return cell.Errorf(cell.Corrupt, "gofer.Load", "", "cannot restore a file that is open and deleted: %w", err)
+			return cell.Errorf(cell.Corrupt, "fuseproxy.Load", "", "cannot restore a file that is open and deleted: %w", err)
 		}
 	}
 	s.bindAll(many)

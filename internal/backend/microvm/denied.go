@@ -20,7 +20,7 @@ func (m *machine) denials() (paths []string, by map[string]cell.Denial) {
 	return paths, by
 }
 
-// executed asks the gofer how often denied programs were executed since the first query. A
+// executed asks the fuseproxy how often denied programs were executed since the first query. A
 // machine's kernel reports it when it opens them; a compromised kernel may report anything.
 func (m *machine) executed(files *fuseproxy.Remote) map[server.Denied]int64 {
 	paths, by := m.denials()
@@ -44,7 +44,7 @@ func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 		return nil
 	}
 	m.mu.Lock()
-	files := m.gofer
+	files := m.proxy
 	m.mu.Unlock()
 	return m.executed(files)
 }

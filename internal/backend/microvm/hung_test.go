@@ -20,7 +20,7 @@ func TestMachineThatHangs(t *testing.T) {
 	if os.Getenv("E2E_SOAK") == "" {
 		t.Skip("waits for twenty seconds; make soak runs it")
 	}
-	_, i, qemu, gofer := running(t)
+	_, i, qemu, fuseproxy := running(t)
 	if err := unix.Kill(qemu, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestMachineThatHangs(t *testing.T) {
 	if _, err := i.List(t.Context()); err != nil {
 		t.Errorf("a list of the machine after it: %v", err)
 	}
-	for _, pid := range []int{qemu, gofer} {
+	for _, pid := range []int{qemu, fuseproxy} {
 		if _, err := os.Stat(process(pid, "exe")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("process %d of the machine that hung is still there: %v", pid, err)
 		}

@@ -18,7 +18,7 @@ import (
 const (
 	imageDevices = iota // state of processors and devices
 	imageMemory
-	imageFiles // state of the gofer
+	imageFiles // state of the fuseproxy
 	imageBase  // file that the memory is a difference to; missing if the memory is complete
 )
 
@@ -99,7 +99,7 @@ func (b *Backend) open(spec *cell.Spec) (o isolation.Opened, err error) {
 	if err != nil {
 		return o, err
 	}
-	for _, path := range []string{fileKernel: k.image, fileInitramfs: k.initramfs, fileGofer: b.cfg.Guest} {
+	for _, path := range []string{fileKernel: k.image, fileInitramfs: k.initramfs, fileProxy: b.cfg.Guest} {
 		f, err := os.Open(path)
 		if err != nil {
 			return o, cell.Errorf(cell.Unsupported, "microvm.Create", "", "cannot start a machine: %w", err)

@@ -17,10 +17,10 @@ var names = strings.Fields("creat mkdir mkdirat rmdir rename renameat renameat2 
 // users lists the system calls that change the user.
 var users = strings.Fields("setuid setreuid setresuid setgid setregid setresgid setgroups")
 
-// goferJail confines the gofer. On the stage it sees only the cell's files, with the rights of
-// the cell's users; the machine's kernel checks permissions (package gofer). Its requests come
+// fuseproxyJail confines the fuseproxy. On the stage it sees only the cell's files, with the rights
+// of the cell's users; the machine's kernel checks permissions (package fuseproxy). Its requests come
 // from the machine, which the cell's commands may have compromised.
-var goferJail = isolation.Jail{
+var fuseproxyJail = isolation.Jail{
 	Slack: guest.TimerSlack,
 	See:   []string{isolation.StageRoot},
 	Caps: 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
@@ -30,7 +30,7 @@ var goferJail = isolation.Jail{
 }
 
 // machineJail confines the program that runs the machine. It sees copies of the files that it
-// reads, and no file of the cell: those come through the gofer.
+// reads, and no file of the cell: those come through the fuseproxy.
 var machineJail = isolation.Jail{
 	See:    programTops,
 	Refuse: append(names, users...),

@@ -23,15 +23,15 @@ import (
 // code that breaks out of the machine finds no capability, no file of the cell or the host
 // that QEMU doesn't read, no network, and a filter. The keeper can look into both.
 func TestJail(t *testing.T) {
-	b, _, qemu, gofer := running(t)
+	b, _, qemu, fuseproxy := running(t)
 
 	confined(t, qemu, 0)
-	confined(t, gofer, goferJail.Caps)
+	confined(t, fuseproxy, fuseproxyJail.Caps)
 	if r := root(t, qemu); !slices.Equal(r, []string{"lib", "lib64", "proc", "usr"}) {
 		t.Errorf("QEMU sees %q", r)
 	}
-	if r := root(t, gofer); !slices.Equal(r, []string{"cell", "proc"}) {
-		t.Errorf("the gofer sees %q", r)
+	if r := root(t, fuseproxy); !slices.Equal(r, []string{"cell", "proc"}) {
+		t.Errorf("the fuseproxy sees %q", r)
 	}
 	k, err := b.tools(t.Context(), "")
 	if err != nil {
@@ -40,19 +40,19 @@ func TestJail(t *testing.T) {
 	for _, top := range programTops {
 		onlyCopies(t, k.root, process(qemu, "root"), top)
 	}
-	if q, g, own := link(t, qemu, "ns/net"), link(t, gofer, "ns/net"), link(t, os.Getpid(), "ns/net"); q == g || q == own || g == own {
-		t.Errorf("networks: QEMU has %s, the gofer %s, and the host %s", q, g, own)
+	if q, g, own := link(t, qemu, "ns/net"), link(t, fuseproxy, "ns/net"), link(t, os.Getpid(), "ns/net"); q == g || q == own || g == own {
+		t.Errorf("networks: QEMU has %s, the fuseproxy %s, and the host %s", q, g, own)
 	}
-	for _, pid := range []int{qemu, gofer} {
+	for _, pid := range []int{qemu, fuseproxy} {
 		looks(t, pid)
 	}
-	if b, err := os.ReadFile(process(gofer, "timerslack_ns")); strings.TrimSpace(string(b)) != "2000000" { // its runtime's monitor would cost as much as its work
-		t.Errorf("the gofer's timers may be late by %s ns (%v)", b, err)
+	if b, err := os.ReadFile(process(fuseproxy, "timerslack_ns")); strings.TrimSpace(string(b)) != "2000000" { // its runtime's monitor would cost as much as its work
+		t.Errorf("the fuseproxy's timers may be late by %s ns (%v)", b, err)
 	}
 }
 
 // running is a cell with a machine that runs until the test ends, and the machine's programs.
-func running(t *testing.T) (b *Backend, i backend.Instance, qemu, gofer int) {
+func running(t *testing.T) (b *Backend, i backend.Instance, qemu, fuseproxy int) {
 	t.Helper()
 	cache := t.TempDir()
 	b = New(machines(t, cache))
@@ -62,8 +62,8 @@ func running(t *testing.T) (b *Backend, i backend.Instance, qemu, gofer int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { i.Remove(context.WithoutCancel(t.Context()), "the test ended") })
-	qemu, gofer = programs(t, cache)
-	return b, i, qemu, gofer
+	qemu, fuseproxy = programs(t, cache)
+	return b, i, qemu, fuseproxy
 }
 
 // small is a cell with a file of its own, and nothing else.
@@ -80,18 +80,18 @@ func small(t *testing.T) cell.Spec {
 }
 
 // programs finds those of the only machine with an initramfs in a cache.
-func programs(t *testing.T, cache string) (qemu, gofer int) {
+func programs(t *testing.T, cache string) (qemu, fuseproxy int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]int{} // a gofer, by its pid namespace
+	found := map[string]int{} // a fuseproxy, by its pid namespace
 	for _, path := range all {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		args, _ := os.ReadFile(path)
 		switch name, _, _ := strings.Cut(string(args), "\x00"); filepath.Base(name) {
-		case "pando-gofer":
+		case "pando-fuseproxy":
 			if ns, err := os.Readlink(process(pid, "ns/pid")); err == nil {
 				found[ns] = pid
 			}
@@ -105,10 +105,10 @@ func programs(t *testing.T, cache string) (qemu, gofer int) {
 	if qemu == 0 {
 		t.Fatal("no QEMU has a file of this test's open")
 	}
-	if gofer = found[link(t, qemu, "ns/pid")]; gofer == 0 {
-		t.Fatal("there is no gofer beside QEMU")
+	if fuseproxy = found[link(t, qemu, "ns/pid")]; fuseproxy == 0 {
+		t.Fatal("there is no fuseproxy beside QEMU")
 	}
-	return qemu, gofer
+	return qemu, fuseproxy
 }
 
 // confined checks what the kernel says of a process.

@@ -43,13 +43,13 @@ type machine struct {
 	// unrecorded: writes are not recorded, so the memory is copied during the pause.
 	unrecorded bool
 	ram        *os.File // its memory, or its initial memory in a copy
-	gofer      *fuseproxy.Remote
-	known      []byte // state of the gofer when the machine was stopped
+	proxy      *fuseproxy.Remote
+	known      []byte // state of the fuseproxy when the machine was stopped
 
-	mu     sync.Mutex // guards the fields below, and changes of ram and gofer
+	mu     sync.Mutex // guards the fields below, and changes of ram and proxy
 	taking *taking    // the capture in progress
 	qemu   *program
-	server *program // its gofer
+	server *program // its fuseproxy
 
 	closing sync.Mutex // held while a taking is closed
 	console *os.File   // output of its kernel and programs
@@ -131,7 +131,7 @@ func (m *machine) Boot(st *isolation.Stage, conn *os.File, image []*os.File) (_ 
 	return failed, nil
 }
 
-// serve starts a gofer, and returns the other end of its connection.
+// serve starts a fuseproxy, and returns the other end of its connection.
 func (m *machine) serve(st *isolation.Stage, console *os.File, image []*os.File) (files *os.File, err error) {
 	its, files, err := pair()
 	if err != nil {
@@ -149,12 +149,12 @@ func (m *machine) serve(st *isolation.Stage, console *os.File, image []*os.File)
 	}
 	defer control.Close()
 	defer theirs.Close()
-	args, more := []string{"pando-gofer", isolation.StageRoot}, []*os.File{theirs}
+	args, more := []string{"pando-fuseproxy", isolation.StageRoot}, []*os.File{theirs}
 	if image != nil {
 		args, more = append(args, "going on"), append(more, image[imageFiles])
 	}
-	failpoint.Step("start a gofer")
-	served, err := st.Start(&goferJail, m.files[fileGofer], args, [3]*os.File{its, console, console}, more...)
+	failpoint.Step("start a fuseproxy")
+	served, err := st.Start(&fuseproxyJail, m.files[fileProxy], args, [3]*os.File{its, console, console}, more...)
 	if err != nil {
 		return files, err
 	}
@@ -166,9 +166,9 @@ func (m *machine) serve(st *isolation.Stage, console *os.File, image []*os.File)
 		return files, err
 	}
 	m.mu.Lock()
-	m.gofer = fuseproxy.NewRemote(c)
+	m.proxy = fuseproxy.NewRemote(c)
 	m.mu.Unlock()
-	m.executed(m.gofer) // starts the count
+	m.executed(m.proxy) // starts the count
 	return files, nil
 }
 
@@ -351,7 +351,7 @@ func (m *machine) Pause() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()
 	var err error
-	if m.known, err = m.gofer.Save(ctx); err != nil {
+	if m.known, err = m.proxy.Save(ctx); err != nil {
 		return errors.Join(err, m.Resume())
 	}
 	return nil
@@ -413,7 +413,7 @@ func (m *machine) Capture(files []*os.File) (c guestkernel.Captured, err error) 
 func (m *machine) Refresh(paths ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()
-	return m.gofer.Refresh(ctx, paths...)
+	return m.proxy.Refresh(ctx, paths...)
 }
 
 // quitGrace is the time limit for a machine to exit.
@@ -436,12 +436,12 @@ func (m *machine) end() {
 			f.Close()
 		}
 	}
-	if m.gofer != nil {
-		m.gofer.Close()
+	if m.proxy != nil {
+		m.proxy.Close()
 	}
 	m.qemu.end()
 	m.server.end()
-	m.ram, m.console, m.gofer, m.qemu, m.server = nil, nil, nil, nil, nil
+	m.ram, m.console, m.proxy, m.qemu, m.server = nil, nil, nil, nil, nil
 }
 
 // Close implements guestkernel.Kernel.

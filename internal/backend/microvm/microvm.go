@@ -7,9 +7,9 @@
 //
 //	QEMU         the machine: a kernel of the host, and an initramfs with pando-guest
 //	             as its first process (packages vmm, guest, guest/machine)
-//	pando-guest  as gofer: it serves the cell's files to that kernel (package gofer)
+//	pando-guest  as fuseproxy: it serves the cell's files to that kernel (package fuseproxy)
 //
-//	daemon: Create ── isolation.Host.Create ──▶ keeper: guestkernel.Driver.Create ── machine.Boot: gofer, QEMU
+//	daemon: Create ── isolation.Host.Create ──▶ keeper: guestkernel.Driver.Create ── machine.Boot: fuseproxy, QEMU
 //	daemon: Start ─────────────────────────────▶ keeper: guestkernel.Driver.Start ─── guest.Client.Start
 package microvm
 
@@ -98,13 +98,13 @@ const (
 	defaultMemory = 1 << 30
 	// kernelMemory is the machine's additional memory for its kernel and the guest, in bytes.
 	kernelMemory = 128 << 20
-	// ownMemory is the memory for the program that runs the machine, and for the gofer, in
+	// ownMemory is the memory for the program that runs the machine, and for the fuseproxy, in
 	// bytes. A copy needs memory twice for its first write to a page: the kernel fills the hole
 	// in the mapped file before it copies the page.
 	ownMemory = 256 << 20
 )
 
-// machineThreads is the maximum number of threads of a machine and its gofer on the host. The
+// machineThreads is the maximum number of threads of a machine and its fuseproxy on the host. The
 // cell's own kernel limits the cell's processes.
 const machineThreads = 512
 
@@ -158,7 +158,7 @@ const programDir = "/run/pando-machine"
 const (
 	fileKernel = iota
 	fileInitramfs
-	fileGofer
+	fileProxy
 	fileDevice // /dev/kvm; for emulation /dev/null
 	filesGiven
 )

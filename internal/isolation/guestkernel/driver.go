@@ -227,7 +227,7 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *server.Interpre
 }
 
 // start starts a process through the guest. If the kernel is lost, or can no longer read the
-// cell's files because its gofer ended, another kernel is booted first.
+// cell's files because its file server ended, another kernel is booted first.
 func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func()) (*process, error) {
 	g, err := s.revive()
 	if err != nil {
