@@ -47,7 +47,7 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 	if err != nil {
 		return err
 	}
-	release, err := e.turnOf(ctx, id, what)
+	release, err := e.lock(ctx, id, what)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 	return do(&c, run)
 }
 
-// offerNow is what there is to decide about. The caller holds the cell's turn.
+// offerNow is what there is to decide about. The caller holds the cell's lock.
 func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
 	if run != nil {
 		if run.Phase != cell.Ended {
@@ -101,7 +101,7 @@ func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*
 	return e.cellOffer(ctx, c, &at)
 }
 
-// acceptHeld is Accept for whoever holds the cell's turn. It changes the cell and the runs.
+// acceptHeld is Accept for whoever holds the cell's lock. It changes the cell and the runs.
 func (e *Engine) acceptHeld(ctx context.Context, o *offer, req api.AcceptRequest) (api.AcceptResult, error) {
 	req.Reason = redactor.String(req.Reason)
 	if err := e.mayAccept(o, req); err != nil {
@@ -290,7 +290,7 @@ func (e *Engine) acceptLater(args acceptArgs) {
 		case <-ctx.Done():
 			return
 		}
-		release, err := e.turns.take(ctx, args.Cell, "accept", nil)
+		release, err := e.locks.Acquire(ctx, args.Cell, "accept", nil)
 		if err != nil {
 			return
 		}

@@ -46,7 +46,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if err := e.still(ctx, id); err != nil { // before it is waited for
 		return res, err
 	}
-	release, err := e.turnOf(ctx, id, "branch")
+	release, err := e.lock(ctx, id, "branch")
 	if err != nil {
 		return res, err
 	}

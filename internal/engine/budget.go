@@ -9,7 +9,7 @@ import (
 func budgetsOf(l policy.Limits) state.Budgets { return state.Budgets{Forks: l.Forks, Execs: l.Execs} }
 
 // mayFork refuses when count more children are more than a cell may have, and
-// when nothing may be started on its backend. The caller holds its turn.
+// when nothing may be started on its backend. The caller holds its lock.
 func (e *Engine) mayFork(c *state.Cell, count int) error {
 	if err := e.mayStart(c); err != nil {
 		return err

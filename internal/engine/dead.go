@@ -62,7 +62,7 @@ func hear[T any](ctx context.Context, inst backend.Instance, ask func(context.Co
 
 // living returns a cell's instance, nil when it is at rest. One whose keeper
 // died is taken away, and c, which is changed and committed, says so. The
-// caller holds the cell's turn.
+// caller holds the cell's lock.
 func (e *Engine) living(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	inst := e.instance(c.ID)
 	if inst == nil && e.isUnreached(c.ID) {
@@ -86,9 +86,9 @@ func (e *Engine) living(ctx context.Context, c *state.Cell) (backend.Instance, e
 }
 
 // bury takes an instance away whose keeper died, for whoever does not hold the
-// cell's turn.
+// cell's lock.
 func (e *Engine) bury(ctx context.Context, id cell.ID) error {
-	release, err := e.turns.take(ctx, id, "clean up", nil)
+	release, err := e.locks.Acquire(ctx, id, "clean up", nil)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@
 //	                  ─ execute: mounts, backend, process      (execute.go)
 //	                  ─ finish: freeze, digests, verdict, receipt (finish.go, verdict.go)
 //
-// Lock order: 1. the turn of a cell (turns.go), 2. Engine.mu, 3. registry.mu,
+// Lock order: 1. the lock of a cell (state.CellLocks), 2. Engine.mu, 3. registry.mu,
 // 4. underway.mu.
 package engine
 
@@ -74,8 +74,8 @@ type Engine struct {
 	cfg      Config
 	log      *slog.Logger
 	reg      *state.Registry
-	turns    *turns
-	pauses   *turns // of pausing and resuming alone: a run holds the other for as long as it lasts
+	locks    state.CellLocks
+	pauses   state.CellLocks // of pausing and resuming alone: a run holds the other for as long as it lasts
 	trees    *treeCache
 	figures  *figures
 	under    *underway       // stands before the objects
@@ -90,7 +90,7 @@ type Engine struct {
 	measuring  sync.Mutex
 	layerSizes map[string]int64 // of layers that nothing writes to
 	// trimming is held while things are removed so that the state fits its budget. It
-	// stands before measuring and turns.
+	// stands before measuring and locks.
 	trimming sync.Mutex
 	policies sync.Mutex // guards the file of policies that were allowed
 	// lending is held while it is decided what a cell is lent, so that it gets
@@ -177,7 +177,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	under := newUnderway(cfg.Objects)
 	cfg.Objects = under
 	e := &Engine{
-		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), pauses: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
+		cfg: cfg, under: under, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		instances: map[cell.ID]backend.Instance{}, unreached: map[cell.ID]error{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{},
 		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},

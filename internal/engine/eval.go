@@ -302,11 +302,11 @@ func (e *Engine) dismiss(ctx context.Context, c *state.Cell) (notes []string, er
 		if e.runIn(c.ID) != nil {
 			return nil, refuse("wait for it, or end all that runs in the cell: pando stop "+c.Title(), errors.New("a run is under way in it, which would end with the old one"))
 		}
-		turn, err := e.turns.take(ctx, c.ID, "begin anew", nil)
+		unlock, err := e.locks.Acquire(ctx, c.ID, "begin anew", nil)
 		if err != nil {
 			return nil, err
 		}
-		defer turn()
+		defer unlock()
 		notes = endedWith(ctx, inst, st.PID)
 	}
 	was := e.reg.Interp(c.ID)

@@ -256,11 +256,11 @@ func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Insta
 
 // wake makes an instance of a cell at rest.
 func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func(), error) {
-	inst, release, turn, err := e.liveOrTurn(ctx, id)
+	inst, release, unlock, err := e.liveOrLock(ctx, id)
 	if inst != nil || err != nil {
 		return inst, release, err
 	}
-	defer turn()
+	defer unlock()
 	defer e.under.begin().end()
 	c, err := e.usable(id)
 	if err != nil {
@@ -329,17 +329,17 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	return inst, e.use(id), nil
 }
 
-// liveOrTurn waits until the cell has an instance, which it returns held, or
-// until its turn is free, which it takes. A run that is just starting keeps
-// the turn to its end, but makes an instance soon. It fails when an unreached cell
-// keeps its turn: a run that an earlier daemon began waits for the keeper.
-func (e *Engine) liveOrTurn(ctx context.Context, id cell.ID) (inst backend.Instance, release, turn func(), err error) {
+// liveOrLock waits until the cell has an instance, which it returns held, or
+// until its lock is free, which it takes. A run that is just starting keeps
+// the lock to its end, but makes an instance soon. It fails when an unreached cell
+// keeps its lock: a run that an earlier daemon began waits for the keeper.
+func (e *Engine) liveOrLock(ctx context.Context, id cell.ID) (inst backend.Instance, release, unlock func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	taken := make(chan error, 1)
 	go func() {
 		var err error
-		turn, err = e.turns.take(ctx, id, "start", nil)
+		unlock, err = e.locks.Acquire(ctx, id, "start", nil)
 		taken <- err
 	}()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -351,21 +351,21 @@ func (e *Engine) liveOrTurn(ctx context.Context, id cell.ID) (inst backend.Insta
 				return nil, nil, nil, err
 			}
 			if inst, release = e.hold(id); inst != nil {
-				turn()
+				unlock()
 			}
-			return inst, release, turn, nil
+			return inst, release, unlock, nil
 		case <-tick.C:
 			if inst, release = e.hold(id); inst != nil {
 				cancel()
 				if <-taken == nil {
-					turn()
+					unlock()
 				}
 				return inst, release, nil, nil
 			}
 			if err := e.heldUnreached(id); err != nil {
 				cancel()
 				if <-taken == nil {
-					turn()
+					unlock()
 				}
 				return nil, nil, nil, err
 			}
@@ -608,7 +608,7 @@ func (e *Engine) restSoon(ctx context.Context, id cell.ID) {
 
 // restIfEmpty takes a cell's instance down when nothing happens in it.
 func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
-	release, err := e.turns.take(ctx, id, "rest", nil)
+	release, err := e.locks.Acquire(ctx, id, "rest", nil)
 	if err != nil {
 		return
 	}

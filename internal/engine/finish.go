@@ -428,7 +428,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 		e.dropCell(&x.c)
 	}
 	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
-		// The cell's turn is ours: accept without taking it again.
+		// The cell's lock is held: accept without taking it again.
 		o, err := e.runOffer(ctx, &x.c, run)
 		if err == nil {
 			_, err = e.acceptHeld(ctx, o, api.AcceptRequest{Apply: true, Reason: "--on-success apply"})

@@ -44,7 +44,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if err != nil {
 		return api.ForkResult{}, err
 	}
-	release, err := e.turnOf(ctx, id, "fork")
+	release, err := e.lock(ctx, id, "fork")
 	if err != nil {
 		return api.ForkResult{}, err
 	}

@@ -183,9 +183,9 @@ func (e *Engine) whyExpired(c *state.Cell, now time.Time) string {
 	return fmt.Sprintf("paused since %s, and kept for %s (%s)", l.ParkedAt.Local().Format(time.DateTime), d, by)
 }
 
-// removeExpired removes a cell that is still expired when its turn has come.
+// removeExpired removes a cell that is still expired when its lock is held.
 func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (bool, error) {
-	release, err := e.turns.take(ctx, id, "gc", nil)
+	release, err := e.locks.Acquire(ctx, id, "gc", nil)
 	if err != nil {
 		return false, err
 	}
@@ -224,7 +224,7 @@ func (e *Engine) expireCheckpoints(ctx context.Context, dry bool, now time.Time)
 			if dry {
 				continue
 			}
-			release, err := e.turns.take(ctx, c.ID, "gc", nil)
+			release, err := e.locks.Acquire(ctx, c.ID, "gc", nil)
 			if err != nil {
 				return items, err
 			}

@@ -48,7 +48,7 @@ func (e *Engine) capturesOn(ctx context.Context, b backend.Backend) (bool, error
 
 // instantOf captures a living cell. Its home and /tmp become layers of their own,
 // if they aren't; c is committed then. One that is brief is for copies that begin at once,
-// and is kept nowhere. The caller holds the cell's turn, and drops the instant.
+// and is kept nowhere. The caller holds the cell's lock, and drops the instant.
 func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, brief bool) (_ *instant, err error) {
 	src, ok := inst.(backend.Capturer)
 	if !ok {

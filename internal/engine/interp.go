@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
+	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -171,7 +173,7 @@ const cleanUpAgain = 5 * time.Millisecond
 // runs. It reports that the cell is used, and that it is to be looked at again: whoever
 // holds an instance may start something in it.
 func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause string) (again bool) {
-	release, err := e.turns.take(ctx, id, "clean up", nil)
+	release, err := e.locks.Acquire(ctx, id, "clean up", nil)
 	if err != nil {
 		return false
 	}
@@ -227,4 +229,21 @@ func (e *Engine) endInterp(id cell.ID, cause string) {
 	if err := e.reg.Commit(i); err != nil {
 		e.log.Error("cannot record the end of an interpreter", "cell", id, "error", err)
 	}
+}
+
+// cellLocks are locks of cells for moments. Some cells share one: no caller holds those of two.
+type cellLocks [64]sync.Mutex
+
+var cellLockSeed = maphash.MakeSeed()
+
+// of is that of a cell.
+func (l *cellLocks) of(id cell.ID) *sync.Mutex {
+	return &l[maphash.String(cellLockSeed, string(id))%uint64(len(l))]
+}
+
+// lock takes that of a cell, until unlock is called.
+func (l *cellLocks) lock(id cell.ID) (unlock func()) {
+	m := l.of(id)
+	m.Lock()
+	return m.Unlock
 }

@@ -170,7 +170,7 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 	if _, err := e.usable(id); err != nil {
 		return false, err
 	}
-	release, err := e.pauses.take(ctx, id, "pause", nil)
+	release, err := e.pauses.Acquire(ctx, id, "pause", nil)
 	if err != nil {
 		return false, err
 	}
@@ -178,7 +178,7 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 	return e.park(ctx, id)
 }
 
-// park is Park for callers that hold the cell's turn of pauses.
+// park is Park for callers that hold the cell's lock of pauses.
 func (e *Engine) park(ctx context.Context, id cell.ID) (bool, error) {
 	did := false
 	err := e.changeLease(id, func(l *state.Lease) error {
@@ -204,7 +204,7 @@ func (e *Engine) park(ctx context.Context, id cell.ID) (bool, error) {
 
 // Unpark lets a cell go on. It reports whether it was paused.
 func (e *Engine) Unpark(ctx context.Context, id cell.ID) (bool, error) {
-	release, err := e.pauses.take(ctx, id, "resume", nil)
+	release, err := e.pauses.Acquire(ctx, id, "resume", nil)
 	if err != nil {
 		return false, err
 	}
@@ -282,7 +282,7 @@ func (e *Engine) keepLeases() {
 // endLease does what is to become of a cell whose time is over. What fails is
 // tried again when its time, a little longer now, is over once more.
 func (e *Engine) endLease(l state.Lease) {
-	release, err := e.pauses.take(e.life, l.Cell, "end of its lease", nil)
+	release, err := e.pauses.Acquire(e.life, l.Cell, "end of its lease", nil)
 	if err != nil {
 		return
 	}

@@ -19,7 +19,7 @@ import (
 
 // Pause freezes all processes of a cell where they are.
 func (e *Engine) Pause(ctx context.Context, id cell.ID) (api.Cell, error) {
-	release, err := e.pauses.take(ctx, id, "pause", nil)
+	release, err := e.pauses.Acquire(ctx, id, "pause", nil)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -29,7 +29,7 @@ func (e *Engine) Pause(ctx context.Context, id cell.ID) (api.Cell, error) {
 
 // Resume lets them go on.
 func (e *Engine) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
-	release, err := e.pauses.take(ctx, id, "resume", nil)
+	release, err := e.pauses.Acquire(ctx, id, "resume", nil)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -37,7 +37,7 @@ func (e *Engine) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
 	return e.thawCell(ctx, id)
 }
 
-// freezeCell and thawCell are Pause and Resume for callers that hold the cell's turn of pauses.
+// freezeCell and thawCell are Pause and Resume for callers that hold the cell's lock of pauses.
 func (e *Engine) freezeCell(ctx context.Context, id cell.ID) (api.Cell, error) {
 	return e.freezer(ctx, id, cell.Paused, backend.Instance.Freeze)
 }
@@ -92,7 +92,7 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 			return api.Cell{}, err
 		}
 	}
-	// The turn may be a run's, which goes on: the state alone is changed.
+	// The lock may be a run's, which goes on: the state alone is changed.
 	if err := e.reg.Commit(state.StateChange{Cell: c.ID, From: c.State, To: next}); err != nil {
 		return api.Cell{}, err
 	}
@@ -140,7 +140,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 			return e.cellView(&c), nil
 		}
 	}
-	release, err := e.turns.take(ctx, id, "stop", nil)
+	release, err := e.locks.Acquire(ctx, id, "stop", nil)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -162,7 +162,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	return e.cellView(&c), nil
 }
 
-// underWay is runIn, or else the oldest run that waits for its turn: nothing but other work
+// underWay is runIn, or else the oldest run that waits for its lock: nothing but other work
 // than runs is before it.
 func (e *Engine) underWay(id cell.ID) (first *liveRun) {
 	e.mu.Lock()
@@ -181,7 +181,7 @@ func (e *Engine) underWay(id cell.ID) (first *liveRun) {
 	return first
 }
 
-// runIn returns the run that is under way in a cell. One that waits for its turn is not.
+// runIn returns the run that is under way in a cell. One that waits for its lock is not.
 func (e *Engine) runIn(id cell.ID) *liveRun {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -234,7 +234,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 			return api.Cell{}, context.Cause(ctx)
 		}
 	}
-	release, err := e.turns.take(ctx, id, "remove", nil)
+	release, err := e.locks.Acquire(ctx, id, "remove", nil)
 	if err != nil {
 		return api.Cell{}, err
 	}

@@ -183,7 +183,7 @@ func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, 
 	if e.runIn(c.ID) != nil {
 		return state.Checkpoint{}, cell.Errorf(cell.Conflict, "engine.Diff", "wait for it, or follow it with pando logs -f "+c.Title(), "a run is under way in cell %s", c.Title())
 	}
-	release, err := e.turnOf(ctx, c.ID, "diff")
+	release, err := e.lock(ctx, c.ID, "diff")
 	if err != nil {
 		return state.Checkpoint{}, err
 	}
@@ -197,7 +197,7 @@ func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, 
 	return e.presentHeld(ctx, c)
 }
 
-// presentHeld is present, for whoever holds the cell's turn.
+// presentHeld is present, for whoever holds the cell's lock.
 func (e *Engine) presentHeld(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
 	k, err := e.settle(ctx, c, state.KindManual, "as it was looked at", "")
 	if err != nil {

@@ -336,11 +336,11 @@ func (e *Engine) letGo(ctx context.Context, name, cause string) error {
 		return err
 	}
 	e.drain(ctx, name, cause)
-	turn, err := e.turns.take(ctx, t.Cell, "rest", nil)
+	unlock, err := e.locks.Acquire(ctx, t.Cell, "rest", nil)
 	if err != nil {
 		return err
 	}
-	defer turn()
+	defer unlock()
 	if err := e.deactivate(ctx, t.Cell, cause); err != nil {
 		return err
 	}

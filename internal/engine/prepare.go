@@ -23,7 +23,7 @@ import (
 )
 
 // execution is one run on its way through prepare, start, wait and finish. It
-// holds the cell's turn.
+// holds the cell's lock.
 type execution struct {
 	e     *Engine
 	p     *runPlan
@@ -287,7 +287,7 @@ func (x *execution) beforeCheckpoint(ctx context.Context) error {
 // settle makes the present state of a cell a checkpoint and its head, if it
 // is not one already. At rest that moves nothing; under living processes the
 // topmost layer is copied while they are frozen. c is changed and committed.
-// The caller holds the cell's turn.
+// The caller holds the cell's lock.
 func (e *Engine) settle(ctx context.Context, c *state.Cell, kind, message string, run cell.RunID) (state.Checkpoint, error) {
 	return e.settleWith(ctx, c, state.Checkpoint{Kind: kind, Message: message, Run: run}, false)
 }

@@ -54,13 +54,13 @@ func (e *Engine) heldUnreached(id cell.ID) error {
 	return e.outOfReach(&c)
 }
 
-// turnOf waits for a cell's turn, for a request. It fails at once in an unreached cell
-// whose turn a run has.
-func (e *Engine) turnOf(ctx context.Context, id cell.ID, who string) (release func(), err error) {
+// lock waits for a cell's lock, for a request. It fails at once in an unreached cell
+// whose lock a run has.
+func (e *Engine) lock(ctx context.Context, id cell.ID, purpose string) (release func(), err error) {
 	if err := e.heldUnreached(id); err != nil {
 		return nil, err
 	}
-	return e.turns.take(ctx, id, who, nil)
+	return e.locks.Acquire(ctx, id, purpose, nil)
 }
 
 // instanceOf returns a cell's instance, nil when it is at rest. It fails when the cell is unreached.
@@ -82,7 +82,7 @@ func (e *Engine) holdOf(c *state.Cell) (inst backend.Instance, release func(), e
 
 // reach looks for the keeper of a cell that had processes, of which the daemon has no
 // instance. It returns nil when there is none: c, which is changed and committed unless a
-// run is under way, is at rest then. The caller holds the cell's turn.
+// run is under way, is at rest then. The caller holds the cell's lock.
 func (e *Engine) reach(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	b, err := e.backend(c.Backend)
 	var inst backend.Instance
@@ -215,7 +215,7 @@ func (e *Engine) keepReaching(ctx context.Context, id cell.ID) {
 		case <-ctx.Done():
 			return
 		}
-		release, err := e.turns.take(ctx, id, "look for it", nil)
+		release, err := e.locks.Acquire(ctx, id, "look for it", nil)
 		if err != nil {
 			return
 		}

@@ -150,7 +150,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 }
 
 // A cell whose keeper can't be talked to refuses at once what it can't do, also while a
-// run of an earlier daemon holds its turn, and says why; it is found when the keeper answers.
+// run of an earlier daemon holds its lock, and says why; it is found when the keeper answers.
 func TestKeepersOutOfReach(t *testing.T) {
 	const versions = "its keeper speaks version 1 of the keepers' protocol, this daemon version 9"
 	for name, x := range map[string]struct {

@@ -261,7 +261,7 @@ func (e *Engine) recoverRun(r state.Run, cause error) {
 	e.mu.Unlock()
 	e.background(func(ctx context.Context) {
 		defer e.ended(l)
-		release, err := e.turns.take(ctx, c.ID, "run "+run.ID, nil)
+		release, err := e.locks.Acquire(ctx, c.ID, "run "+run.ID, nil)
 		if err != nil {
 			return
 		}

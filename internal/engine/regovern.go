@@ -14,7 +14,7 @@ import (
 // cell can't change: its mounts, and whether it has a gateway.
 func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 	const opName = "engine.Regovern"
-	release, err := e.turns.take(ctx, id, "govern", nil)
+	release, err := e.locks.Acquire(ctx, id, "govern", nil)
 	if err != nil {
 		return err
 	}

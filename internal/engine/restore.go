@@ -31,7 +31,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		defer a.over(&err)
 	}
 	began := time.Now()
-	release, err := e.turnOf(ctx, id, "restore")
+	release, err := e.lock(ctx, id, "restore")
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
@@ -219,7 +219,7 @@ func countProcesses(n int) string {
 
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is
 // kept as a checkpoint if it is not one. c is changed, not committed. The
-// caller holds the cell's turn.
+// caller holds the cell's lock.
 func (e *Engine) moveHead(ctx context.Context, c *state.Cell, to cell.CheckpointID) error {
 	if err := e.unfinished(c, ""); err != nil {
 		return err
@@ -342,7 +342,7 @@ func (e *Engine) beforeLatest(ctx context.Context, c *state.Cell) (int, error) {
 func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (_ api.Checkpoint, err error) {
 	ctx, a := e.act(ctx, "checkpoint", id)
 	defer a.over(&err)
-	release, err := e.turnOf(ctx, id, "checkpoint")
+	release, err := e.lock(ctx, id, "checkpoint")
 	if err != nil {
 		return api.Checkpoint{}, err
 	}

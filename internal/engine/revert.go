@@ -53,7 +53,7 @@ type revertArgs struct {
 }
 
 // revertHeld takes things back, which are in the order in which they were applied. The
-// caller holds the cell's turn. It changes the cell and the runs.
+// caller holds the cell's lock. It changes the cell and the runs.
 func (e *Engine) revertHeld(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest) (api.RevertResult, error) {
 	req.Reason = redactor.String(req.Reason)
 	planned := req

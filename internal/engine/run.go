@@ -43,7 +43,7 @@ type liveRun struct {
 
 	interrupted atomic.Bool // its client has sent the command a signal that ends it
 	ending      atomic.Bool // with it all that runs in its cell ends
-	working     atomic.Bool // it has its cell's turn; before, it waits for that
+	working     atomic.Bool // it has its cell's lock; before, it waits for that
 
 	mu       sync.Mutex // guards what follows
 	proc     backend.Process
@@ -92,8 +92,8 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		return api.Run{}, err
 	}
 	defer func() {
-		if err != nil && p.turn != nil {
-			p.turn()
+		if err != nil && p.unlock != nil {
+			p.unlock()
 		}
 	}()
 	if p.cell == nil {
@@ -120,7 +120,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	run.Folder = filepath.Join(e.cfg.Home.Runs(), run.ID)
 	p.run = run
 	if p.cell == nil { // nothing knows the cell yet; other runs in it wait until it is made
-		if p.turn, err = e.turns.take(ctx, run.CellID(), "run "+run.ID, nil); err != nil {
+		if p.unlock, err = e.locks.Acquire(ctx, run.CellID(), "run "+run.ID, nil); err != nil {
 			return api.Run{}, err
 		}
 	}
@@ -193,7 +193,7 @@ type runPlan struct {
 	onFailure string
 	onSuccess string
 	run       *state.Run
-	turn      func() // ends the turn of the cell, which a run that makes it has from the start
+	unlock    func() // releases the lock of the cell, which a run that makes it has from the start
 	made      *View  // who makes the cell; nil when nothing binds them
 	confined  bool   // the caller may not name files of the host
 }
@@ -473,9 +473,9 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 	began := time.Now()
 	run := p.run
 	var err error
-	release := p.turn
+	release := p.unlock
 	if release == nil {
-		release, err = e.turns.take(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
+		release, err = e.locks.Acquire(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
 			note := fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())
 			if id, ok := strings.CutPrefix(holder, "run "); ok {
 				if r, err := e.reg.Run(cell.RunID(id)); err == nil && e.detached(&r) {
@@ -523,9 +523,9 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 }
 
 // lookAgain brings the plan of a run in an existing cell up to date: while it
-// waited for its turn, others worked there.
+// waited for its lock, others worked there.
 func (e *Engine) lookAgain(p *runPlan) error {
-	if p.turn != nil {
+	if p.unlock != nil {
 		return nil // it makes the cell
 	}
 	c, err := e.reg.Cell(p.cell.ID)

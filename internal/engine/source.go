@@ -43,7 +43,7 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 	}
 	key := cell.Sum([]byte(strings.Join(words, "\x00")))
 	name := strings.TrimPrefix(key.String(), "sha256:")[:32]
-	release, err := e.turns.take(ctx, cell.ID("source "+name), "an import", nil)
+	release, err := e.locks.Acquire(ctx, cell.ID("source "+name), "an import", nil)
 	if err != nil {
 		return nil, "", err
 	}

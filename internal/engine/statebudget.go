@@ -269,7 +269,7 @@ func (x *execution) noteSpace(ctx context.Context) {
 
 // forgetCell removes an anonymous cell that is kept for a while, as its expiry would.
 func (e *Engine) forgetCell(ctx context.Context, id cell.ID) error {
-	release, err := e.turns.try(id, "making room")
+	release, err := e.locks.TryAcquire(id, "making room")
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (e *Engine) forgetCell(ctx context.Context, id cell.ID) error {
 
 // forgetResult removes a checkpoint that is kept for a while, as its expiry would.
 func (e *Engine) forgetResult(ctx context.Context, id cell.ID, at cell.CheckpointID) error {
-	release, err := e.turns.try(id, "making room")
+	release, err := e.locks.TryAcquire(id, "making room")
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (e *Engine) forgetResult(ctx context.Context, id cell.ID, at cell.Checkpoin
 
 // forgetSource drops what is known of a source, with the layers that nothing else names.
 func (e *Engine) forgetSource(ctx context.Context, name string, s workspace.State) error {
-	release, err := e.turns.try(cell.ID("source "+name), "making room")
+	release, err := e.locks.TryAcquire(cell.ID("source "+name), "making room")
 	if err != nil {
 		return err
 	}

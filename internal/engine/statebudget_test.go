@@ -187,7 +187,7 @@ func TestX27BudgetWaitsForNothing(t *testing.T) {
 	if b.spaceWarning() == "" {
 		t.Fatal("nothing is said")
 	}
-	release, err := b.turns.take(b.ctx, b.id("w"), "a test", nil)
+	release, err := b.locks.Acquire(b.ctx, b.id("w"), "a test", nil)
 	b.must(err)
 	b.must(b.fitBudget(b.ctx))
 	if k, err := b.reg.Checkpoint(recordOf(b, failed).In.After); err != nil || k.Gone {

@@ -147,7 +147,7 @@ func (b *bed) importing() (release func()) {
 	p, _, err := b.provider(b.ctx, b.cfg.Backends[0])
 	b.must(err)
 	key := strings.TrimPrefix(cell.Sum([]byte(p.Name()+"\x00"+b.src)).String(), "sha256:")[:32]
-	release, err = b.turns.take(b.ctx, cell.ID("source "+key), "the test", nil)
+	release, err = b.locks.Acquire(b.ctx, cell.ID("source "+key), "the test", nil)
 	b.must(err)
 	return release
 }

@@ -712,7 +712,7 @@ func (f *forking) drop(ctx context.Context, made []*child) {
 func (f *forking) removeAll(ctx context.Context, made []*child) error {
 	args := removeArgs{}
 	for _, ch := range made {
-		release, err := f.e.turns.take(ctx, ch.c.ID, "remove", nil)
+		release, err := f.e.locks.Acquire(ctx, ch.c.ID, "remove", nil)
 		if err != nil {
 			return err
 		}
@@ -752,7 +752,7 @@ func (f *forking) finish() {
 
 // removeCell removes a cell, whatever it is the warm parent of.
 func (e *Engine) removeCell(ctx context.Context, id cell.ID) error {
-	release, err := e.turns.take(ctx, id, "remove", nil)
+	release, err := e.locks.Acquire(ctx, id, "remove", nil)
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,8 @@
 // nothing.
 //
 // Records are values: a caller gets a copy, changes that, and commits it. It holds the lock of
-// the cell meanwhile, so that commits of one object are in order; the registry does not check
-// this.
+// the cell meanwhile (CellLocks), so that commits of one object are in order; the registry does
+// not check this.
 //
-// Lock order: 1. Registry.rewriting, 2. Registry.mu.
+// Lock order: 1. the lock of a cell, 2. Registry.rewriting, 3. Registry.mu.
 package state
