@@ -47,7 +47,7 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 	if err != nil {
 		return err
 	}
-	release, err := e.lock(ctx, id, what)
+	release, err := e.alive.Lock(ctx, id, what)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -30,7 +29,7 @@ func (e *Engine) activate(ctx context.Context, c *state.Cell) (backend.Instance,
 	if err := e.mayStart(c); err != nil {
 		return nil, err
 	}
-	if err := e.awaitGone(ctx, c.ID); err != nil {
+	if err := e.alive.AwaitGone(ctx, c.ID); err != nil {
 		return nil, err
 	}
 	spec := e.spec(c, c.Setup.Mounts)
@@ -57,10 +56,7 @@ func (e *Engine) activate(ctx context.Context, c *state.Cell) (backend.Instance,
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	e.instances[c.ID] = inst
-	e.mu.Unlock()
-	e.watch(inst)
+	e.alive.Add(c, inst, nil)
 	if c.Talks() {
 		e.followAsks(inst)
 	}
@@ -86,131 +82,6 @@ func (e *Engine) spec(c *state.Cell, mounts []cell.Mount) cell.Spec {
 		}
 	}
 	return s
-}
-
-// watchTick is how often a living cell is looked at.
-const watchTick = 2 * time.Second
-
-// watch puts a cell to rest when what goes on in it by itself has ended: what
-// a run or an exec left behind, or what an earlier daemon started.
-func (e *Engine) watch(inst backend.Instance) {
-	e.background(func(ctx context.Context) {
-		tick := time.NewTicker(watchTick)
-		defer tick.Stop()
-		for e.instance(inst.ID()) == inst {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			if e.runIn(inst.ID()) == nil {
-				e.restIfEmpty(ctx, inst.ID())
-			}
-		}
-	})
-}
-
-// deactivate ends a cell's processes for cause and takes its instance away.
-// When it returns nothing runs in the cell and nothing can be started in it;
-// the rest of the taking down goes on behind.
-func (e *Engine) deactivate(ctx context.Context, id cell.ID, cause string) error {
-	e.mu.Lock()
-	inst := e.instances[id]
-	delete(e.instances, id)
-	lived := e.interps[id] != nil
-	delete(e.interps, id)
-	e.mu.Unlock()
-	if lived {
-		e.endInterp(id, cause)
-	}
-	if inst == nil && e.isUnreached(id) {
-		c, err := e.reg.Cell(id)
-		if err != nil {
-			return err
-		}
-		b, err := e.backend(c.Backend)
-		if err != nil {
-			return err
-		}
-		if inst, err = b.Attach(ctx, id, c.Family); err != nil && cell.KindOf(err) != cell.NotFound {
-			return unreachable(&c, err)
-		}
-		e.mu.Lock()
-		delete(e.unreached, id)
-		e.mu.Unlock()
-		e.endInterp(id, cause)
-	}
-	if inst == nil {
-		return nil
-	}
-	return e.takeDown(ctx, inst, cause)
-}
-
-// quiet is how long processes that were killed may take to be gone, before
-// their namespaces are taken away under them.
-const quiet = 2 * time.Second
-
-// takeDown ends what runs in an instance that nobody can reach any more, and
-// removes it.
-func (e *Engine) takeDown(ctx context.Context, inst backend.Instance, cause string) error {
-	e.countLastRefused(ctx, inst)
-	empty := func() bool {
-		list, err := inst.List(ctx)
-		return err == nil && len(list) == 0 || cell.KindOf(err) == cell.NotFound // its keeper has it no more
-	}
-	if !empty() {
-		if n, err := inst.KillAll(ctx, cause); err == nil && n > 0 { // a sealed interpreter stays until its cell goes
-			for began := time.Now(); time.Since(began) < quiet && !empty(); {
-				time.Sleep(time.Millisecond)
-			}
-		}
-		if !empty() {
-			return e.removeInstance(ctx, inst, cause)
-		}
-	}
-	gone := make(chan struct{})
-	e.mu.Lock()
-	e.ending[inst.ID()] = gone
-	e.mu.Unlock()
-	e.background(func(ctx context.Context) {
-		defer func() {
-			e.mu.Lock()
-			delete(e.ending, inst.ID())
-			e.mu.Unlock()
-			close(gone)
-		}()
-		if err := e.removeInstance(ctx, inst, cause); err != nil {
-			e.log.Warn("cannot take down a cell", "cell", inst.ID(), "error", err)
-		}
-	})
-	return nil
-}
-
-// removeInstance removes an instance, and the writable layers over caches with
-// it. It is not given up when the daemon ends.
-func (e *Engine) removeInstance(ctx context.Context, inst backend.Instance, cause string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup.Grace)
-	defer cancel()
-	if err := inst.Remove(ctx, cause); err != nil {
-		return err
-	}
-	return workspace.RemoveTree(filepath.Join(e.private(inst.ID()), "cache"))
-}
-
-// awaitGone waits until an instance that is being taken down is gone.
-func (e *Engine) awaitGone(ctx context.Context, id cell.ID) error {
-	e.mu.Lock()
-	gone := e.ending[id]
-	e.mu.Unlock()
-	if gone == nil {
-		return nil
-	}
-	select {
-	case <-gone:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // hostname is a valid host name made of the cell's name.

@@ -41,7 +41,7 @@ func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, err
 	if !ok {
 		return x.before, fmt.Errorf("cannot keep the result: %w", err)
 	}
-	if err := x.e.deactivate(ctx, x.c.ID, why.Error()); err != nil {
+	if err := x.e.alive.Deactivate(ctx, x.c.ID, why.Error()); err != nil {
 		return x.before, err
 	}
 	layer := x.c.Gen.Layer

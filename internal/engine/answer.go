@@ -89,7 +89,7 @@ func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
 	if err := e.spendExec(c); err != nil {
 		return err
 	}
-	inst, release := e.hold(c.ID)
+	inst, release := e.alive.Ref(c.ID)
 	if inst == nil {
 		return cell.Errorf(cell.Conflict, "engine.ForkTemplate", "", "cannot run in %s: its interpreter ended", c.Title())
 	}

@@ -23,10 +23,10 @@ const keepApprovals = 30 * 24 * time.Hour
 func (e *Engine) followAsks(inst backend.Instance) {
 	e.background(func(ctx context.Context) {
 		var since int64
-		for e.instance(inst.ID()) == inst && ctx.Err() == nil {
+		for e.alive.Instance(inst.ID()) == inst && ctx.Err() == nil {
 			list, version, err := inst.Asked(ctx, since)
 			if err != nil {
-				if e.instance(inst.ID()) == inst && ctx.Err() == nil && cell.KindOf(err) != cell.Unavailable {
+				if e.alive.Instance(inst.ID()) == inst && ctx.Err() == nil && cell.KindOf(err) != cell.Unavailable {
 					e.log.Warn("cannot see what a cell asks for", "cell", inst.ID(), "error", err)
 				}
 				return
@@ -156,8 +156,8 @@ func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string
 			ans.Scope, ans.Expires = scopeTime, now.Add(d)
 		}
 	}
-	inst := e.instance(a.Ask.Cell)
-	if e.isUnreached(a.Ask.Cell) {
+	inst := e.alive.Instance(a.Ask.Cell)
+	if e.alive.Unreached(a.Ask.Cell) {
 		return api.Approval{}, cell.Errorf(cell.Unavailable, opName, "try again in a moment", "cannot answer %s: the keeper of cell %s does not answer", id, a.Ask.Cell)
 	}
 	if inst == nil || now.After(a.Ask.Expires) {
@@ -203,7 +203,7 @@ func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 // dropAnswers takes from a living cell's gateway what was approved for runs
 // other than run: "" when its run has ended, and what it left behind goes on.
 func (e *Engine) dropAnswers(ctx context.Context, c *state.Cell, run cell.RunID) error {
-	inst := e.instance(c.ID)
+	inst := e.alive.Instance(c.ID)
 	if inst == nil || !c.Talks() || !slices.ContainsFunc(e.reg.Approvals(), func(a state.Approval) bool {
 		return a.Ask.Cell == c.ID && a.State == state.Approved && a.Answer != nil && a.Answer.Scope == scopeRun && a.Ask.Policy == c.Setup.Policy && (run == "" || a.Ask.Run != run)
 	}) {
@@ -221,7 +221,7 @@ func (e *Engine) expireAsks() {
 	var old []any
 	for _, a := range e.reg.Approvals() {
 		switch {
-		case a.State == state.ApprovalWaiting && (e.atRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
+		case a.State == state.ApprovalWaiting && (e.alive.AtRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
 			a.State = state.Expired
 			old = append(old, &a)
 		case a.State != state.ApprovalWaiting && time.Since(a.Ask.At) > keepApprovals:

@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -46,7 +47,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if err := e.still(ctx, id); err != nil { // before it is waited for
 		return res, err
 	}
-	release, err := e.lock(ctx, id, "branch")
+	release, err := e.alive.Lock(ctx, id, "branch")
 	if err != nil {
 		return res, err
 	}
@@ -55,7 +56,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if err := e.still(ctx, id); err != nil {
 		return res, err
 	}
-	inst, let := e.hold(id)
+	inst, let := e.alive.Ref(id)
 	defer let()
 	b := &branching{e: e, began: began, count: count, terms: want}
 	if err := b.check(ctx, id, inst); err != nil {
@@ -187,11 +188,11 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	case !b.whole && (i == nil || inst == nil || i.Ended != ""):
 		why := "it has no interpreter, and of a cell of backend " + c.Backend + " only that can be branched"
 		if i != nil {
-			why = "its interpreter is gone (" + orElse(i.Ended, orElse(c.Cause, causeAtRest)) + ")"
+			why = "its interpreter is gone (" + orElse(i.Ended, orElse(c.Cause, live.PutToRest)) + ")"
 		}
 		hint := e.forkFiles(c)
 		switch {
-		case inst != nil && !nothingRuns(ctx, inst):
+		case inst != nil && !live.NothingRuns(ctx, inst):
 			hint += "; or begin anew in a cell that is branched with all that runs: --backend gvisor, or --backend microvm"
 		case i == nil:
 			hint = "evaluate something in it first (pando eval " + c.Title() + " CODE), or " + hint
@@ -213,7 +214,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	if caps.LiveBranch != "" && !b.whole {
 		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot branch %s: %s", c.Title(), caps.LiveBranch)
 	}
-	if b.w, err = e.warmer(inst); err != nil {
+	if b.w, err = live.Warmer(inst); err != nil {
 		return err
 	}
 	if b.p, err = e.providerOf(c.Provider); err != nil {
@@ -566,20 +567,8 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
 	for _, ch := range b.all {
-		e.instances[ch.c.ID] = ch.w
-		if ch.interp != nil {
-			e.interps[ch.c.ID] = &interp{template: b.interp.Template, used: time.Now()}
-		}
-	}
-	e.mu.Unlock()
-	for _, ch := range b.all {
-		if ch.interp != nil {
-			e.followDeaths(ch.c)
-		} else {
-			e.watch(ch.w)
-		}
+		e.alive.Add(ch.c, ch.w, ch.interp)
 		e.settleIn(ctx, ch)
 	}
 	if b.receipt, err = seal(); err != nil {

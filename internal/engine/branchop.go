@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/op"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -91,7 +92,7 @@ func (e *Engine) layerOf(ctx context.Context, c *state.Cell) (string, bool) {
 		return "", false
 	}
 	defer inst.Close()
-	w, err := e.warmer(inst)
+	w, err := live.Warmer(inst)
 	if err != nil {
 		return "", false
 	}

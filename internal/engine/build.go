@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -236,7 +237,7 @@ func (b *build) warm(ctx context.Context, inst backend.Instance, proc cell.Proce
 	if b.p.whole {
 		return b.warmWhole(ctx, inst, proc)
 	}
-	w, err := b.e.warmer(inst)
+	w, err := live.Warmer(inst)
 	if err != nil {
 		return err
 	}
@@ -367,7 +368,7 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 	pred := forkPredicate{Act: act, Template: t.Name, Digest: t.Digest.String(), Cell: string(c.ID), From: point(&b.x.before), Backend: c.Backend, Isolation: isolationOf(c, c.Backend),
 		Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), Policy: policyOf(c), Downgrades: c.Setup.Downgrades}
 	pred.Assurance = b.assurance
-	if inst := e.instance(c.ID); inst != nil {
+	if inst := e.alive.Instance(c.ID); inst != nil {
 		a := assuranceOf(inst.Assurance())
 		pred.Assurance = &a
 	}
@@ -381,12 +382,12 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 		return t, err
 	}
 	t.Receipt = d.String()
+	e.alive.PutInterp(c.ID, live.Interp{Template: t.Name, Keeper: c.Keeper(), Sealed: true, Image: b.p.whole, Used: time.Now()})
 	e.mu.Lock()
-	e.interps[c.ID] = &interp{template: t.Name, sealed: true, whole: b.p.whole, used: time.Now()}
 	delete(e.measured, t.Name)
 	e.mu.Unlock()
 	if !b.p.whole {
-		e.followDeaths(c)
+		e.alive.FollowDeaths(c.Keeper())
 	}
 	if had == nil && old.Cell != c.ID {
 		e.drain(ctx, t.Name, "its template was built anew")
@@ -407,7 +408,7 @@ func (b *build) undo(ctx context.Context) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	e, c := b.e, b.x.c
-	if err := e.deactivate(ctx, c.ID, "its template failed"); err != nil {
+	if err := e.alive.Deactivate(ctx, c.ID, "its template failed"); err != nil {
 		e.log.Warn("cannot take down the cell of a template that failed", "cell", c.ID, "error", err)
 	}
 	c.Head = ""

@@ -42,7 +42,7 @@ func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Che
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, e.deactivate(ctx, c.ID, "the check ended"), e.awaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.removePrivate(c.ID))
+		err = errors.Join(err, e.alive.Deactivate(ctx, c.ID, "the check ended"), e.alive.AwaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.removePrivate(c.ID))
 	}()
 	if err := e.refit(c, p, after); err != nil {
 		return err

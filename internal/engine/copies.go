@@ -197,7 +197,7 @@ func (e *Engine) rootOf(ctx context.Context, c *state.Cell) (workspace.Entry, er
 // returns how many processes those are, and the certificate of what they have in common
 // with the other cells that go on there. c is committed.
 func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state.Checkpoint, want terms) (resumed int, cert cell.Certificate, err error) {
-	if err := e.awaitGone(ctx, c.ID); err != nil {
+	if err := e.alive.AwaitGone(ctx, c.ID); err != nil {
 		return 0, cert, err
 	}
 	tree, err := e.tree(ctx, k)
@@ -219,7 +219,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	if err := t.begin(ctx, &next, tree.Root); err != nil {
 		return 0, cert, err
 	}
-	next.Family = e.freeKeeper(c.ID)
+	next.Family = e.alive.FreeKeeper(c.ID)
 	for _, own := range []string{"cache", numbered(rootFolder, c.Roots)} { // what it wrote there since
 		if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), own)); err != nil {
 			return 0, cert, err
@@ -239,7 +239,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	if err != nil {
 		return 0, cert, err
 	}
-	undo.Add("remove the copy", func(ctx context.Context) error { return e.removeInstance(ctx, w, "it could not go on") })
+	undo.Add("remove the copy", func(ctx context.Context) error { return e.alive.Remove(ctx, w, "it could not go on") })
 	cert, err = w.Adopt(ctx, want.adoption(e.cellEnv(&next), &next, false))
 	if err == nil && want.strict {
 		err = cell.Uncertified(cert.Inherited())
@@ -253,8 +253,10 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	next.Cause = ""
 	objects := []any{&next}
 	st, werr := w.Warmth(ctx)
+	var interp *state.Interp
 	if werr == nil {
-		objects = append(objects, &state.Interp{Cell: next.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth})
+		interp = &state.Interp{Cell: next.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth}
+		objects = append(objects, interp)
 	}
 	failpoint.Step("record a cell that goes on")
 	if err := e.reg.Commit(objects...); err != nil {
@@ -262,17 +264,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	}
 	old := c.Gens()
 	*c = next
-	e.mu.Lock()
-	e.instances[c.ID] = w
-	if werr == nil {
-		e.interps[c.ID] = &interp{used: time.Now()}
-	}
-	e.mu.Unlock()
-	if werr == nil {
-		e.followDeaths(c)
-	} else {
-		e.watch(w)
-	}
+	e.alive.Add(c, w, interp)
 	if c.Talks() {
 		e.followAsks(w)
 		if err := e.equip(ctx, c, w, c.Agent); err != nil {

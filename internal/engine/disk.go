@@ -191,7 +191,7 @@ func (m *meter) cell(c *state.Cell) *holding {
 		h.Used = r.Created
 	}
 	switch {
-	case !e.atRest(c.ID):
+	case !e.alive.AtRest(c.ID):
 		h.State = "in use"
 	case e.hasPending(c.ID):
 		h.State = "pending"

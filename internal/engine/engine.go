@@ -11,7 +11,7 @@
 //	                  ─ finish: freeze, digests, verdict, receipt (finish.go, verdict.go)
 //
 // Lock order: 1. the lock of a cell (state.CellLocks), 2. Engine.mu, 3. registry.mu,
-// 4. underway.mu.
+// 4. underway.mu. What is alive has its own order below the first: see package live.
 package engine
 
 import (
@@ -32,6 +32,7 @@ import (
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/paths"
@@ -75,6 +76,7 @@ type Engine struct {
 	log      *slog.Logger
 	reg      *state.Registry
 	locks    state.CellLocks
+	alive    *live.Manager
 	pauses   state.CellLocks // of pausing and resuming alone: a run holds the other for as long as it lasts
 	trees    *treeCache
 	figures  *figures
@@ -98,10 +100,6 @@ type Engine struct {
 	lending sync.Mutex
 	// spending is held while commands are counted. It stands before registry.mu.
 	spending sync.Mutex
-	// interping is held while the record of a cell's interpreter is changed. It stands
-	// before registry.mu.
-	interping cellLocks
-
 	// leasing is held while the record of a lease is changed. It stands before
 	// mu and registry.mu.
 	leasing sync.Mutex
@@ -114,11 +112,6 @@ type Engine struct {
 	hostHas func() (needs, error) // what forks may use of the host now
 
 	mu        sync.Mutex // guards what follows
-	instances map[cell.ID]backend.Instance
-	unreached map[cell.ID]error         // why they are: see reach.go
-	ending    map[cell.ID]chan struct{} // instances that are being taken down
-	uses      map[cell.ID]int           // who needs an instance to stay: see hold
-	resting   map[cell.ID]bool          // that are looked at soon: see restSoon
 	live      map[cell.RunID]*liveRun
 	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
 	execs     map[string]*liveExec
@@ -139,8 +132,6 @@ type Engine struct {
 
 	names    map[string]bool       // of cells that are being forked
 	building map[string]bool       // templates that are being built, warmed or removed
-	interps  map[cell.ID]*interp   // that live, as far as is known
-	families map[cell.ID]*family   // whose deaths are followed
 	pools    map[string]*pool      // by template
 	promised needs                 // to forks under way
 	fitting  map[cell.ID]int64     // forks under way of a template's cell, beside those that were made ahead
@@ -178,11 +169,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.Objects = under
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
-		instances: map[cell.ID]backend.Instance{}, unreached: map[cell.ID]error{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{},
 		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},
 		moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
-		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{},
+		names: map[string]bool{}, building: map[string]bool{}, pools: map[string]*pool{},
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	e.hostHas = e.hostHasNow
@@ -194,6 +184,11 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.life, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	e.alive = live.New(live.Config{
+		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
+		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
+		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.regovern,
+	})
 	if err := e.knowAll(); err != nil {
 		reg.Close()
 		return nil, err
@@ -221,11 +216,9 @@ func (e *Engine) Close() error {
 	for _, t := range e.reg.Templates() {
 		e.drain(context.Background(), t.Name, "the daemon ends")
 	}
-	e.mu.Lock()
-	for _, i := range e.instances {
+	for _, i := range e.alive.Instances() {
 		i.Close()
 	}
-	e.mu.Unlock()
 	return e.reg.Close()
 }
 
@@ -233,8 +226,9 @@ func (e *Engine) Close() error {
 // with processes.
 func (e *Engine) Busy() bool {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.live) > 0 || len(e.execs) > 0 || len(e.instances) > 0 || len(e.unreached) > 0 || len(e.ending) > 0
+	begun := len(e.live) > 0 || len(e.execs) > 0
+	e.mu.Unlock()
+	return begun || e.alive.Busy()
 }
 
 func (e *Engine) backend(name string) (backend.Backend, error) {
@@ -316,48 +310,6 @@ func (e *Engine) providerOf(name string) (workspace.Provider, error) {
 		}
 	}
 	return nil, cell.Errorf(cell.Unsupported, "engine.provider", "", "this pando has no workspace provider %q", name)
-}
-
-func (e *Engine) instance(id cell.ID) backend.Instance {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.instances[id]
-}
-
-// hold returns a cell's instance, if it has one, and keeps the cell from being
-// put to rest until release is called.
-func (e *Engine) hold(id cell.ID) (inst backend.Instance, release func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if inst = e.instances[id]; inst == nil {
-		return nil, func() {}
-	}
-	return inst, e.use(id)
-}
-
-// use counts one more user of a cell's instance. The caller holds e.mu.
-func (e *Engine) use(id cell.ID) (release func()) {
-	e.uses[id]++
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			e.mu.Lock()
-			e.uses[id]--
-			idle := e.uses[id] == 0
-			if idle {
-				delete(e.uses, id)
-			}
-			// The end of an interpreter is told; who looks already looks once more.
-			look := idle && e.interps[id] == nil && !e.resting[id] && e.life.Err() == nil
-			if look {
-				e.resting[id] = true
-			}
-			e.mu.Unlock()
-			if look {
-				e.background(func(ctx context.Context) { e.restSoon(ctx, id) })
-			}
-		})
-	}
 }
 
 // background starts work that outlives its request.

@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	interpreters "github.com/pando-dev/pando/internal/repl"
 	"github.com/pando-dev/pando/internal/state"
@@ -51,8 +50,8 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	if err != nil {
 		return res, err
 	}
-	inst, release := e.hold(id)
-	if inst == nil || req.Fresh || !e.interpreter(id) {
+	inst, release := e.alive.Ref(id)
+	if inst == nil || req.Fresh || !e.alive.HasInterp(id) {
 		release()
 		in, ready := stage(ctx, "ready")
 		inst, release, res.Notes, err = e.interpreterOf(in, id, req, out)
@@ -72,7 +71,7 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	if err := e.spendExec(&c); err != nil {
 		return res, err
 	}
-	w, err := e.warmer(inst)
+	w, err := live.Warmer(inst)
 	if err != nil {
 		return res, err
 	}
@@ -102,10 +101,10 @@ func (e *Engine) MayEval(id cell.ID, kind string) error {
 	if err == nil {
 		err = e.mayStart(&c)
 	}
-	if err != nil || e.atRest(id) {
+	if err != nil || e.alive.AtRest(id) {
 		return err
 	}
-	if !e.interpreter(id) {
+	if !e.alive.HasInterp(id) {
 		return whilePaused("engine.MayEval", &c)
 	}
 	return e.takesCode(&c, kind)
@@ -151,9 +150,9 @@ func (e *Engine) evaluate(ctx context.Context, id cell.ID, w backend.Warmer, ev 
 	done, err := w.Eval(ctx, ev, outputTo(out))
 	switch {
 	case err == nil && done.Cause == "ended":
-		e.interpreterEnded(ctx, id, endedCause(done))
+		e.alive.InterpEnded(id, endedCause(done))
 	case cell.KindOf(err) == cell.Unavailable:
-		e.interpreterEnded(ctx, id, causeKeeperLost)
+		e.alive.InterpEnded(id, live.KeeperLost)
 	}
 	return done, err
 }
@@ -221,7 +220,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	}
 	had := e.reg.Interp(id) != nil
 	if fresh {
-		if notes, err = e.dismiss(ctx, &c); err != nil {
+		if notes, err = e.alive.Dismiss(ctx, &c); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -237,16 +236,16 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if err := whilePaused("engine.Eval", &c); err != nil {
 		return nil, nil, nil, err
 	}
-	w, err := e.warmer(inst)
+	w, err := live.Warmer(inst)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	st, err := w.Warmth(ctx)
 	if err == nil { // somebody else was first, or an earlier daemon
-		return inst, let, notes, e.hasInterpreter(&c, st)
+		return inst, let, notes, e.alive.RecordInterp(&c, st)
 	}
 	if had && !fresh && cell.KindOf(err) == cell.NotFound { // it went with its keeper in this moment, and nobody had noted it
-		e.endInterp(id, causeKeeperLost)
+		e.alive.RecordEnd(id, live.KeeperLost)
 		return nil, nil, nil, e.gone(&c, false, req.Kind)
 	}
 	env := commandEnv(e.cellEnv(&c), e.leasedEnv(c.ID), c.Setup.User, false, "")
@@ -267,99 +266,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if i := e.reg.Interp(id); fresh && i != nil && i.Template != "" {
 		notes = append(notes, "a new interpreter: the set-up of template "+i.Template+" was not evaluated in it")
 	}
-	return inst, let, notes, e.hasInterpreter(&c, st)
-}
-
-// dismiss ends the interpreter of a cell, if one lives, for a new one. What runs
-// beside it goes on, but in a cell that was forked or branched: there the
-// interpreter is the first process, and all others end with it. The cell rests
-// then; its files stay.
-func (e *Engine) dismiss(ctx context.Context, c *state.Cell) (notes []string, err error) {
-	const cause = "a new one was asked for"
-	refuse := func(hint string, why error) error {
-		return cell.Errorf(cell.Conflict, "engine.Eval", hint, "cannot begin with a new interpreter in %s: %w", c.Title(), why)
-	}
-	inst, release := e.hold(c.ID)
-	defer release()
-	if inst == nil || dead(ctx, inst) {
-		return nil, nil
-	}
-	w, err := e.warmer(inst)
-	if err != nil {
-		return nil, err
-	}
-	st, err := w.Warmth(ctx)
-	if cell.KindOf(err) == cell.NotFound || cell.KindOf(err) == cell.Unavailable && deadSoon(ctx, inst) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if c.State == cell.Paused {
-		return nil, refuse("run `pando resume "+c.Title()+"` first", errors.New("the cell is paused"))
-	}
-	if st.IsCell {
-		if e.runIn(c.ID) != nil {
-			return nil, refuse("wait for it, or end all that runs in the cell: pando stop "+c.Title(), errors.New("a run is under way in it, which would end with the old one"))
-		}
-		unlock, err := e.locks.Acquire(ctx, c.ID, "begin anew", nil)
-		if err != nil {
-			return nil, err
-		}
-		defer unlock()
-		notes = endedWith(ctx, inst, st.PID)
-	}
-	was := e.reg.Interp(c.ID)
-	e.endInterp(c.ID, cause) // before it has ended: a daemon that comes next must not take a new one for it
-	if err := w.Dismiss(ctx); err != nil && cell.KindOf(err) != cell.NotFound {
-		if was != nil {
-			unlock := e.interping.lock(c.ID)
-			err = errors.Join(err, e.reg.Commit(was))
-			unlock()
-		}
-		if cell.KindOf(err) == cell.Conflict {
-			return nil, refuse(cell.HintOf(err)+", or end all that runs in the cell: pando stop "+c.Title(), err)
-		}
-		return nil, err
-	}
-	e.mu.Lock()
-	delete(e.interps, c.ID)
-	e.mu.Unlock()
-	if !st.IsCell {
-		return nil, nil
-	}
-	if err := e.deactivate(ctx, c.ID, cause); err != nil {
-		return nil, err
-	}
-	now, err := e.reg.Cell(c.ID)
-	if err != nil {
-		return nil, err
-	}
-	if now.State == cell.Running {
-		if err := now.To(cell.Idle); err != nil {
-			return notes, err
-		}
-	}
-	return notes, e.reg.Commit(&now)
-}
-
-// endedWith says which commands are in a cell beside its interpreter.
-func endedWith(ctx context.Context, inst backend.Instance, pid int) []string {
-	list, err := inst.List(ctx)
-	var names []string
-	for _, p := range list {
-		if p.PID != pid {
-			names = append(names, p.Command)
-		}
-	}
-	if err != nil || len(names) == 0 {
-		return nil
-	}
-	const shown = 5
-	if n := len(names) - shown; n > 0 {
-		names = append(names[:shown], "and "+strconv.Itoa(n)+" more")
-	}
-	return []string{"what ran in the cell ended with its old interpreter: " + strings.Join(names, ", ")}
+	return inst, let, notes, e.alive.RecordInterp(&c, st)
 }
 
 // ErrInterpreterGone is in the error of an evaluation in a cell with an interpreter that
@@ -370,30 +277,9 @@ var ErrInterpreterGone = errors.New("its interpreter is gone")
 // variables would be missing, and nobody would know why.
 func (e *Engine) gone(c *state.Cell, fresh bool, kind string) error {
 	i := e.reg.Interp(c.ID)
-	if fresh || i == nil || i.Ended == "" && !e.atRest(c.ID) {
+	if fresh || i == nil || i.Ended == "" && !e.alive.AtRest(c.ID) {
 		return nil
 	}
 	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind),
-		"cannot evaluate in %s: %w, and its variables with it (%s)", c.Title(), ErrInterpreterGone, orElse(i.Ended, orElse(c.Cause, causeAtRest)))
-}
-
-// hasInterpreter records an interpreter that was found living.
-func (e *Engine) hasInterpreter(c *state.Cell, st cell.Warmth) error {
-	defer e.interping.lock(c.ID)()
-	i := e.reg.Interp(c.ID)
-	if i == nil || i.Ended != "" || !i.Started.Equal(st.Started) {
-		former := ""
-		if i != nil {
-			former = orElse(i.Template, i.Former)
-		}
-		i = &state.Interp{Cell: c.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth, Former: former}
-		if err := e.reg.Commit(i); err != nil {
-			return err
-		}
-	}
-	e.mu.Lock()
-	e.interps[c.ID] = &interp{template: i.Template, used: time.Now()}
-	e.mu.Unlock()
-	e.followDeaths(c)
-	return nil
+		"cannot evaluate in %s: %w, and its variables with it (%s)", c.Title(), ErrInterpreterGone, orElse(i.Ended, orElse(c.Cause, live.PutToRest)))
 }

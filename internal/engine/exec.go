@@ -22,6 +22,7 @@ import (
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/state"
@@ -231,13 +232,13 @@ func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Insta
 	if err != nil {
 		return nil, c, nil, err
 	}
-	inst, release = e.hold(id)
-	if inst != nil && dead(ctx, inst) {
+	inst, release = e.alive.Ref(id)
+	if inst != nil && live.Dead(ctx, inst) {
 		release()
-		if err := e.bury(ctx, id); err != nil {
+		if err := e.alive.TakeAway(ctx, id); err != nil {
 			return nil, c, nil, err
 		}
-		inst, release = e.hold(id)
+		inst, release = e.alive.Ref(id)
 	}
 	if inst == nil {
 		if inst, release, err = e.wake(ctx, id); err != nil {
@@ -266,14 +267,13 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	if err != nil {
 		return nil, nil, err
 	}
-	if e.isUnreached(id) {
-		if inst, err = e.reach(ctx, &c); err != nil {
+	if e.alive.Unreached(id) {
+		if inst, err = e.alive.Reach(ctx, &c); err != nil {
 			return nil, nil, err
 		}
 		if inst != nil {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return inst, e.use(id), nil
+			inst, release = e.alive.Ref(id)
+			return inst, release, nil
 		}
 	}
 	if err := e.unfinished(&c, ""); err != nil {
@@ -302,7 +302,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	} else if err := p.Resume(ctx, *c.Gen); err != nil {
 		return nil, nil, err
 	}
-	c.Family = e.freeKeeper(id)
+	c.Family = e.alive.FreeKeeper(id)
 	if err := e.refit(&c, p, nil); err != nil {
 		return nil, nil, err
 	}
@@ -310,7 +310,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		return nil, nil, err
 	}
 	c.Cause = ""
-	e.endInterp(id, causeAtRest)
+	e.alive.RecordEnd(id, live.PutToRest)
 	if err := e.reg.Commit(changed...); err != nil {
 		return nil, nil, err
 	}
@@ -324,9 +324,8 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	if err := e.equip(ctx, &c, inst, c.Agent); err != nil { // it was there when the cell ran last
 		e.log.Warn("cannot lend keys of SSH again", "cell", id, "error", err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return inst, e.use(id), nil
+	inst, release = e.alive.Ref(id)
+	return inst, release, nil
 }
 
 // liveOrLock waits until the cell has an instance, which it returns held, or
@@ -350,19 +349,19 @@ func (e *Engine) liveOrLock(ctx context.Context, id cell.ID) (inst backend.Insta
 			if err != nil {
 				return nil, nil, nil, err
 			}
-			if inst, release = e.hold(id); inst != nil {
+			if inst, release = e.alive.Ref(id); inst != nil {
 				unlock()
 			}
 			return inst, release, unlock, nil
 		case <-tick.C:
-			if inst, release = e.hold(id); inst != nil {
+			if inst, release = e.alive.Ref(id); inst != nil {
 				cancel()
 				if <-taken == nil {
 					unlock()
 				}
 				return inst, release, nil, nil
 			}
-			if err := e.heldUnreached(id); err != nil {
+			if err := e.alive.MayWait(id); err != nil {
 				cancel()
 				if <-taken == nil {
 					unlock()
@@ -585,70 +584,6 @@ func (x *liveExec) awaitClient(grace time.Duration) {
 
 // execMemory is how long the result of an exec can be asked for.
 const execMemory = time.Minute
-
-// restGrace is how long a cell that nobody uses any more is left alone. Whoever
-// has done one thing in it often does another.
-const restGrace = 5 * time.Millisecond
-
-// restSoon puts a cell to rest after a while, if nothing happens in it then.
-func (e *Engine) restSoon(ctx context.Context, id cell.ID) {
-	select {
-	case <-time.After(restGrace):
-	case <-ctx.Done():
-		return
-	}
-	e.mu.Lock()
-	delete(e.resting, id) // whoever lets go of it from now on has it looked at again
-	used := e.uses[id] > 0
-	e.mu.Unlock()
-	if !used {
-		e.restIfEmpty(ctx, id)
-	}
-}
-
-// restIfEmpty takes a cell's instance down when nothing happens in it.
-func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
-	release, err := e.locks.Acquire(ctx, id, "rest", nil)
-	if err != nil {
-		return
-	}
-	defer release()
-	e.mu.Lock()
-	inst := e.instances[id]
-	if inst == nil || e.uses[id] > 0 {
-		e.mu.Unlock()
-		return
-	}
-	e.mu.Unlock()
-	if e.interpreter(id) { // its end is told
-		return
-	}
-	if !nothingRuns(ctx, inst) {
-		return
-	}
-	c, cerr := e.reg.Cell(id)
-	if cerr != nil || (c.State != cell.Running && c.State != cell.Paused) {
-		return
-	}
-	e.mu.Lock()
-	if e.uses[id] > 0 { // somebody came meanwhile
-		e.mu.Unlock()
-		return
-	}
-	delete(e.instances, id) // nobody can come any more
-	e.mu.Unlock()
-	if err := e.takeDown(ctx, inst, "nothing runs in it"); err != nil {
-		e.log.Warn("cannot put a cell to rest", "cell", id, "error", err)
-		return
-	}
-	err = c.To(cell.Idle)
-	if err == nil {
-		err = e.reg.Commit(&c)
-	}
-	if err != nil {
-		e.log.Error("cannot record a cell", "cell", id, "error", err)
-	}
-}
 
 func termIn(env []string) string {
 	for _, kv := range env {

@@ -70,7 +70,7 @@ func (e *Engine) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	if err != nil {
 		return nil, err
 	}
-	inst, release, err := e.holdOf(&c)
+	inst, release, err := e.alive.RefOf(&c)
 	if inst == nil {
 		return nil, err
 	}

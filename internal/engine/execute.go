@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -26,7 +27,7 @@ func (x *execution) start(ctx context.Context) error {
 	e := x.e
 	began := time.Now()
 	defer func() { x.run.Timings.Start = ms(time.Since(began)) }()
-	x.inst = e.instance(x.c.ID)
+	x.inst = e.alive.Instance(x.c.ID)
 	if x.inst != nil {
 		if err := x.regovern(ctx); err != nil {
 			return err
@@ -49,7 +50,7 @@ func (x *execution) start(ctx context.Context) error {
 		return err
 	}
 	if x.inst == nil {
-		x.c.Family = e.freeKeeper(x.c.ID)
+		x.c.Family = e.alive.FreeKeeper(x.c.ID)
 	}
 	x.c.LastRun = x.run.RunID()
 	if x.p.cell.State != cell.Creating {
@@ -60,7 +61,7 @@ func (x *execution) start(ctx context.Context) error {
 		return err
 	}
 	if x.inst == nil {
-		x.e.endInterp(x.c.ID, causeAtRest)
+		x.e.alive.RecordEnd(x.c.ID, live.PutToRest)
 		if x.inst, err = e.activate(ctx, &x.c); err != nil {
 			return err
 		}
@@ -314,7 +315,7 @@ func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 // waitFor waits for a process; ctx ends it with ctx's cause. errClosing means
 // that the daemon goes and the process stays.
 func (e *Engine) waitFor(ctx context.Context, inst backend.Instance, proc backend.Process) (cell.Status, error) {
-	st, err := hear(ctx, inst, proc.Wait)
+	st, err := live.Ask(ctx, inst, proc.Wait)
 	if err == nil || ctx.Err() == nil {
 		return st, err
 	}
@@ -329,7 +330,7 @@ func (e *Engine) waitFor(ctx context.Context, inst backend.Instance, proc backen
 	if err := proc.End(e.life, word); err != nil {
 		return st, err
 	}
-	st, err = hear(e.life, inst, proc.Wait)
+	st, err = live.Ask(e.life, inst, proc.Wait)
 	if err != nil && e.life.Err() != nil {
 		return st, errClosing
 	}

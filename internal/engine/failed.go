@@ -19,18 +19,18 @@ func (x *execution) abandon(ctx context.Context, cause error) {
 	x.run.Started, x.run.Assurance = time.Time{}, assuranceOf(cell.Assurance{}) // nothing ran, so nothing was measured
 	if x.c.ID != "" && x.c.Head == "" || x.p.cell.State == cell.Creating {
 		// The cell was being made for this run: it goes.
-		if err := e.deactivate(ctx, x.c.ID, "the run did not start"); err != nil {
+		if err := e.alive.Deactivate(ctx, x.c.ID, "the run did not start"); err != nil {
 			e.log.Warn("cannot take down a cell that did not start", "cell", x.c.ID, "error", err)
 		}
 		if err := x.c.To(cell.Removed); err != nil {
 			e.log.Error("cannot remove a cell that did not start", "cell", x.c.ID, "error", err)
 		}
-	} else if inst := e.instance(x.c.ID); inst != nil {
+	} else if inst := e.alive.Instance(x.c.ID); inst != nil {
 		if list, err := inst.List(ctx); err == nil && len(list) == 0 {
-			e.deactivate(ctx, x.c.ID, "the run did not start")
+			e.alive.Deactivate(ctx, x.c.ID, "the run did not start")
 		}
 	}
-	if x.c.State == cell.Running && e.atRest(x.c.ID) {
+	if x.c.State == cell.Running && e.alive.AtRest(x.c.ID) {
 		if err := x.c.To(cell.Idle); err != nil {
 			e.log.Error("cannot put a cell to rest", "cell", x.c.ID, "error", err)
 		}

@@ -314,15 +314,9 @@ func (e *Engine) mayTalk(id cell.ID) bool {
 const refusedAtOnce = 16
 
 func (e *Engine) countAllRefused(ctx context.Context) {
-	e.mu.Lock()
-	var list []backend.Instance
-	for _, i := range e.instances {
-		list = append(list, i)
-	}
-	e.mu.Unlock()
 	room := make(chan struct{}, refusedAtOnce)
 	var all sync.WaitGroup
-	for _, i := range list {
+	for _, i := range e.alive.Instances() {
 		if !e.mayTalk(i.ID()) {
 			continue
 		}

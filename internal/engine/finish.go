@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
@@ -213,7 +214,7 @@ func (x *execution) lookAgain(ctx context.Context) <-chan cell.Digest {
 // quiesce takes the instance down where nothing shall go on in it: anonymous
 // cells, cells without processes, and those about to be restored.
 func (x *execution) quiesce(ctx context.Context) error {
-	inst := x.e.instance(x.c.ID)
+	inst := x.e.alive.Instance(x.c.ID)
 	if inst == nil {
 		return nil
 	}
@@ -224,10 +225,10 @@ func (x *execution) quiesce(ctx context.Context) error {
 		if list, err := inst.List(ctx); err == nil && len(list) > 0 {
 			x.run.Notes = append(x.run.Notes, countProcesses(len(list))+" of the cell ended with the restore")
 		}
-	case !nothingRuns(ctx, inst):
+	case !live.NothingRuns(ctx, inst):
 		return nil
 	}
-	if err := x.e.deactivate(ctx, x.c.ID, "the run ended"); err != nil {
+	if err := x.e.alive.Deactivate(ctx, x.c.ID, "the run ended"); err != nil {
 		return err
 	}
 	return nil
@@ -308,7 +309,7 @@ func changedBytes(a, b *workspace.Tree) (n int64, err error) {
 // goBack restores the checkpoint before the run. The result stays as
 // checkpoint after.
 func (x *execution) goBack(ctx context.Context, after *state.Checkpoint) error {
-	if err := x.e.deactivate(ctx, x.c.ID, "restored"); err != nil {
+	if err := x.e.alive.Deactivate(ctx, x.c.ID, "restored"); err != nil {
 		return err
 	}
 	x.c.Head, x.c.Gen = x.before.ID, nil
@@ -381,7 +382,7 @@ const patchLimit = 256 << 20
 // close writes the receipt and makes the run's end durable.
 func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	e, run := x.e, x.run
-	if e.atRest(x.c.ID) {
+	if e.alive.AtRest(x.c.ID) {
 		if err := x.c.To(cell.Idle); err != nil {
 			return err
 		}

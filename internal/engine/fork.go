@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -44,7 +45,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if err != nil {
 		return api.ForkResult{}, err
 	}
-	release, err := e.lock(ctx, id, "fork")
+	release, err := e.alive.Lock(ctx, id, "fork")
 	if err != nil {
 		return api.ForkResult{}, err
 	}
@@ -58,8 +59,8 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if req.Number > 0 {
 		k, err = e.reg.Numbered(src.ID, req.Number)
 	} else {
-		if inst := e.instance(src.ID); inst != nil {
-			if !nothingRuns(ctx, inst) {
+		if inst := e.alive.Instance(src.ID); inst != nil {
+			if !live.NothingRuns(ctx, inst) {
 				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName, e.branchOrFiles(ctx, &src),
 					"cannot fork %s: it has processes, whose memory a fork of files would leave behind", src.Title())
 			}
@@ -239,7 +240,7 @@ func (e *Engine) headNumber(c *state.Cell) int {
 // forkFiles says how the files of a cell can be forked now. While something runs in it,
 // they are forked as of a checkpoint.
 func (e *Engine) forkFiles(c *state.Cell) string {
-	if e.atRest(c.ID) {
+	if e.alive.AtRest(c.ID) {
 		return "fork its files: pando fork " + c.Title()
 	}
 	return fmt.Sprintf("fork its files as of a checkpoint: pando fork %s@%d --files, or make one now: pando checkpoint %s", c.Title(), e.headNumber(c), c.Title())

@@ -163,7 +163,7 @@ func (e *Engine) etcDir() string { return filepath.Join(e.cfg.Home.Images(), "et
 // expired reports whether a cell has been kept for long enough, and nothing
 // happens in it.
 func (e *Engine) expired(c *state.Cell, now time.Time) bool {
-	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && e.atRest(c.ID) && !e.hasPending(c.ID)
+	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && e.alive.AtRest(c.ID) && !e.hasPending(c.ID)
 }
 
 // keptOut reports whether a cell was paused for as long as it is kept, by the ceilings of

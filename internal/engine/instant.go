@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/memory"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -103,7 +104,7 @@ const (
 func (e *Engine) thaw(ctx context.Context, inst backend.Instance) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawGrace)
 	defer cancel()
-	err := e.keepThawing(ctx, inst, askAgain)
+	err := e.keepThawing(ctx, inst, live.AskAgain)
 	if err == nil {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (e *Engine) keepThawing(ctx context.Context, inst backend.Instance, pause t
 			return nil
 		}
 		err := inst.Thaw(ctx)
-		if err == nil || cell.KindOf(err) == cell.NotFound || dead(ctx, inst) {
+		if err == nil || cell.KindOf(err) == cell.NotFound || live.Dead(ctx, inst) {
 			return nil
 		}
 		select {
@@ -329,7 +330,7 @@ func (t *instant) copy(ctx context.Context, c *state.Cell, mounts []cell.Mount, 
 	if err != nil {
 		return nil, err
 	}
-	w, err := e.warmer(inst)
+	w, err := live.Warmer(inst)
 	if err != nil {
 		return nil, errors.Join(err, inst.Remove(ctx, "it is no copy"))
 	}

@@ -14,7 +14,7 @@ func TestKeeperOfADeadDaemonComesLate(t *testing.T) {
 		b.run("w", "echo 1 > f")
 		c, err := b.reg.Cell(b.id("w"))
 		b.must(err)
-		if !b.atRest(c.ID) {
+		if !b.alive.AtRest(c.ID) {
 			t.Fatal("the cell is not at rest")
 		}
 		inst, err := b.cfg.Backends[0].Create(b.ctx, b.Engine.spec(&c, c.Setup.Mounts))

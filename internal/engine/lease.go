@@ -190,10 +190,10 @@ func (e *Engine) park(ctx context.Context, id cell.ID) (bool, error) {
 	if err != nil || !did {
 		return did, err
 	}
-	if e.atRest(id) {
+	if e.alive.AtRest(id) {
 		return did, nil
 	}
-	if _, err = e.freezeCell(ctx, id); err != nil && e.atRest(id) {
+	if _, err = e.freezeCell(ctx, id); err != nil && e.alive.AtRest(id) {
 		err = nil // it came to rest meanwhile, maybe while it was asked
 	}
 	if err != nil {

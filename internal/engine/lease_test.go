@@ -95,10 +95,8 @@ func TestResumedWhileItIsPaused(t *testing.T) {
 				t.Errorf("%s the cell is %s, its lease %+v", when, c.State, l)
 			}
 		}
-		slow := &slowToFreeze{b.instance(id), make(chan struct{}), make(chan struct{})}
-		b.mu.Lock()
-		b.instances[id] = slow
-		b.mu.Unlock()
+		slow := &slowToFreeze{b.alive.Instance(id), make(chan struct{}), make(chan struct{})}
+		b.alive.Put(id, slow, nil)
 		told := make(chan error, 2)
 		go func() { _, err := v.Park(b.ctx, id); told <- err }()
 		<-slow.asked

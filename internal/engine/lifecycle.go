@@ -51,7 +51,7 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	if err != nil {
 		return api.Cell{}, err
 	}
-	inst, err := e.instanceOf(&c)
+	inst, err := e.alive.InstanceOf(&c)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -115,13 +115,13 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	if err != nil && (l == nil || c.State != cell.Creating) {
 		return api.Cell{}, err
 	}
-	inst := e.instance(id)
-	if l == nil && e.atRest(id) {
+	inst := e.alive.Instance(id)
+	if l == nil && e.alive.AtRest(id) {
 		return e.cellView(&c), nil
 	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
 	if l != nil {
-		if err := e.heldUnreached(id); err != nil {
+		if err := e.alive.MayWait(id); err != nil {
 			return api.Cell{}, err
 		}
 		l.ending.Store(true)
@@ -136,7 +136,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 			return api.Cell{}, err
 		}
 		// A run that waited for this one may have begun: it is not what was to be stopped.
-		if inst != nil && e.instance(id) != inst || e.runIn(id) != nil || c.State == cell.Removed {
+		if inst != nil && e.alive.Instance(id) != inst || e.runIn(id) != nil || c.State == cell.Removed {
 			return e.cellView(&c), nil
 		}
 	}
@@ -145,7 +145,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		return api.Cell{}, err
 	}
 	defer release()
-	if err := e.deactivate(ctx, id, "stopped"); err != nil {
+	if err := e.alive.Deactivate(ctx, id, "stopped"); err != nil {
 		return api.Cell{}, err
 	}
 	if c, err = e.reg.Cell(id); err != nil {
@@ -224,7 +224,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 		return e.cellView(&c), nil
 	}
 	if l := e.underWay(id); l != nil {
-		if err := e.heldUnreached(id); err != nil {
+		if err := e.alive.MayWait(id); err != nil {
 			return api.Cell{}, err
 		}
 		l.stop(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"))
@@ -282,7 +282,7 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	if err := e.deactivate(ctx, id, "removed"); err != nil {
+	if err := e.alive.Deactivate(ctx, id, "removed"); err != nil {
 		return err
 	}
 	if c.State != cell.Removed {
@@ -337,7 +337,7 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 		if err := c.To(cell.Removed); err != nil {
 			return errors.Join(err, workers.Wait())
 		}
-		workers.Go(func() error { return e.deactivate(ctx, id, "removed") })
+		workers.Go(func() error { return e.alive.Deactivate(ctx, id, "removed") })
 		gone = append(gone, &c)
 		objects = append(objects, &c)
 		for _, k := range e.reg.Checkpoints(id) {
@@ -423,7 +423,7 @@ func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, er
 func (e *Engine) dropCell(c *state.Cell) {
 	gone := *c
 	e.background(func(ctx context.Context) {
-		if err := e.awaitGone(context.WithoutCancel(ctx), gone.ID); err != nil {
+		if err := e.alive.AwaitGone(context.WithoutCancel(ctx), gone.ID); err != nil {
 			return
 		}
 		if !e.lowers(gone.ID) {
@@ -543,7 +543,7 @@ func (e *Engine) Processes(ctx context.Context, id cell.ID) ([]api.Process, erro
 		return nil, err
 	}
 	out := []api.Process{}
-	inst, err := e.instanceOf(&c)
+	inst, err := e.alive.InstanceOf(&c)
 	if inst == nil {
 		return out, err
 	}
@@ -574,7 +574,7 @@ func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 			}
 		}
 	}
-	inst, err := e.instanceOf(&c)
+	inst, err := e.alive.InstanceOf(&c)
 	if inst == nil {
 		return s, err
 	}

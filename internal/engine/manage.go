@@ -93,7 +93,7 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	if err := e.parked(&c); err != nil {
 		return nil, err
 	}
-	inst, release, err := e.holdOf(&c)
+	inst, release, err := e.alive.RefOf(&c)
 	if err != nil {
 		return nil, err
 	}

@@ -168,7 +168,7 @@ func (e *Engine) regovern(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	inst, release, err := e.holdOf(&c)
+	inst, release, err := e.alive.RefOf(&c)
 	if inst == nil {
 		return err
 	}

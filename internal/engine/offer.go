@@ -183,7 +183,7 @@ func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, 
 	if e.runIn(c.ID) != nil {
 		return state.Checkpoint{}, cell.Errorf(cell.Conflict, "engine.Diff", "wait for it, or follow it with pando logs -f "+c.Title(), "a run is under way in cell %s", c.Title())
 	}
-	release, err := e.lock(ctx, c.ID, "diff")
+	release, err := e.alive.Lock(ctx, c.ID, "diff")
 	if err != nil {
 		return state.Checkpoint{}, err
 	}

@@ -63,7 +63,7 @@ func TestCheckpointUnderNothing(t *testing.T) {
 	id := b.id("w")
 	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
 	b.must(err)
-	_, let := b.hold(id)
+	_, let := b.alive.Ref(id)
 	defer let()
 	w, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo 1 > f"}})
 	b.must(err)

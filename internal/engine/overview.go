@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,11 +13,8 @@ import (
 
 // withInstances are the cells that have processes, newest first.
 func (e *Engine) withInstances() (out []state.Cell) {
-	e.mu.Lock()
-	ids := slices.Collect(maps.Keys(e.instances))
-	e.mu.Unlock()
-	for _, id := range ids {
-		if c, err := e.reg.Cell(id); err == nil && c.State != cell.Removed {
+	for _, inst := range e.alive.Instances() {
+		if c, err := e.reg.Cell(inst.ID()); err == nil && c.State != cell.Removed {
 			out = append(out, c)
 		}
 	}
@@ -32,7 +28,7 @@ func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 	for _, t := range e.reg.Templates() {
 		v := e.templateStanding(&t)
 		u := api.TemplateUse{Template: t.Name, State: v.State, Cells: e.forksOf(t.Name)}
-		if inst := e.instance(t.Cell); inst != nil {
+		if inst := e.alive.Instance(t.Cell); inst != nil {
 			if st, err := inst.Stats(ctx); err == nil {
 				u.Memory = st.Memory
 			}

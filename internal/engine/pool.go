@@ -106,9 +106,7 @@ func (e *Engine) used(par *warmParent, n, hits int) {
 	p.used = now
 	p.hits += int64(hits)
 	p.misses += int64(n - hits)
-	if it := e.interps[par.c.ID]; it != nil {
-		it.used = now
-	}
+	e.alive.UseInterp(par.c.ID, now)
 }
 
 // poolOf returns the pool of a template, whose interpreter is known. The caller holds
@@ -116,8 +114,8 @@ func (e *Engine) used(par *warmParent, n, hits int) {
 func (e *Engine) poolOf(name string, id cell.ID) *pool {
 	p := e.pools[name]
 	if p == nil || p.cell != id {
-		it := e.interps[id]
-		p = &pool{cell: id, whole: it != nil && it.whole, used: time.Now()}
+		it, _ := e.alive.Interp(id)
+		p = &pool{cell: id, whole: it.Image, used: time.Now()}
 		e.pools[name] = p
 	}
 	return p
@@ -152,7 +150,7 @@ func (e *Engine) fillOne(ctx context.Context) bool {
 	}
 	if e.forkings == 0 && all < limit && ctx.Err() == nil {
 		for n, p := range e.pools {
-			if len(p.slots)+p.making < p.want(now) && now.Sub(p.failed) > poolRetry && !e.building[n] && e.interps[p.cell] != nil {
+			if len(p.slots)+p.making < p.want(now) && now.Sub(p.failed) > poolRetry && !e.building[n] && e.alive.HasInterp(p.cell) {
 				name = n
 				break
 			}
@@ -311,10 +309,8 @@ func (e *Engine) shrinkPools(ctx context.Context, now time.Time) {
 // forks stays: its memory is theirs, too.
 func (e *Engine) chill(ctx context.Context, now time.Time) {
 	for _, t := range e.reg.Templates() {
-		e.mu.Lock()
-		it := e.interps[t.Cell]
-		idle := it != nil && !it.whole && now.Sub(it.used) > coldAfter
-		e.mu.Unlock()
+		it, warm := e.alive.Interp(t.Cell)
+		idle := warm && !it.Image && now.Sub(it.Used) > coldAfter
 		if !idle || e.forksOf(t.Name) > 0 {
 			continue
 		}
@@ -341,7 +337,7 @@ func (e *Engine) letGo(ctx context.Context, name, cause string) error {
 		return err
 	}
 	defer unlock()
-	if err := e.deactivate(ctx, t.Cell, cause); err != nil {
+	if err := e.alive.Deactivate(ctx, t.Cell, cause); err != nil {
 		return err
 	}
 	c, err := e.reg.Cell(t.Cell)

@@ -149,7 +149,7 @@ func TestUnusedTemplateGoesCold(t *testing.T) {
 		b := newBed(t, "f: 0")
 		tm := b.template("warm", "x = 41")
 		b.chill(b.ctx, time.Now())
-		if b.instance(cell.ID(tm.Cell)) == nil {
+		if b.alive.Instance(cell.ID(tm.Cell)) == nil {
 			t.Fatal("it was let go of at once")
 		}
 		b.chill(b.ctx, time.Now().Add(2*coldAfter))

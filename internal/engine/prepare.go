@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -54,7 +55,7 @@ func (x *execution) prepare(ctx context.Context) error {
 		return err
 	}
 	if x.c.Head != "" {
-		if _, err := e.living(ctx, &x.c); err != nil {
+		if _, err := e.alive.Living(ctx, &x.c); err != nil {
 			return err
 		}
 	}
@@ -66,7 +67,7 @@ func (x *execution) prepare(ctx context.Context) error {
 		return err
 	}
 	var g errgroup.Group
-	if e.instance(x.c.ID) == nil {
+	if e.alive.Instance(x.c.ID) == nil {
 		g.Go(func() (err error) {
 			x.plan, err = x.imagePlan(ctx)
 			return err
@@ -311,7 +312,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 		return head, err
 	}
 	k.ID, k.Cell, k.Number, k.Parent, k.Created = cell.NewCheckpointID(), c.ID, c.Next, head.ID, time.Now().UTC()
-	inst, err := e.living(ctx, c)
+	inst, err := e.alive.Living(ctx, c)
 	if err != nil {
 		return head, err
 	}
@@ -409,7 +410,7 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *state.C
 // underLiving fills a checkpoint of a cell in which something runs: with what it has
 // in memory, when it was asked for and can be had; with its files else.
 func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory bool) error {
-	empty := nothingRuns(ctx, inst)
+	empty := live.NothingRuns(ctx, inst)
 	k.Under = underFiles
 	ok, err := e.captures(ctx, c)
 	if err != nil {
@@ -432,7 +433,7 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 		k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
 	}
 	k.State, err = e.snapshot(ctx, p, inst, c)
-	if empty && nothingRuns(ctx, inst) { // the cell had not been put to rest yet
+	if empty && live.NothingRuns(ctx, inst) { // the cell had not been put to rest yet
 		k.Under = ""
 	}
 	return err

@@ -39,7 +39,7 @@ func TestX14QuestionsWithoutAnAnswer(t *testing.T) {
 			b.must(xerr)
 			b.run("e", "true")
 			b.eval("e", "x = 41")
-			inst, einst := b.instance(id), b.instance(b.id("e"))
+			inst, einst := b.alive.Instance(id), b.alive.Instance(b.id("e"))
 			for _, act := range []string{"list", "names", "process", "status", "warmth"} {
 				b.toys.fail(act, err)
 			}
@@ -53,11 +53,10 @@ func TestX14QuestionsWithoutAnAnswer(t *testing.T) {
 			b.Fork(b.ctx, id, api.ForkRequest{Name: "d"})
 			b.Processes(b.ctx, id)
 			b.Stats(b.ctx, id)
-			b.restIfEmpty(b.ctx, id)
-			b.restIfEmpty(b.ctx, b.id("e"))
-			b.lostFamily(b.ctx, b.id("e"))
+			b.alive.Rest(b.ctx, id)
+			b.alive.Rest(b.ctx, b.id("e"))
 			b.gc()
-			if b.instance(id) != inst || b.instance(b.id("e")) != einst {
+			if b.alive.Instance(id) != inst || b.alive.Instance(b.id("e")) != einst {
 				t.Error("a cell was taken down")
 			}
 			for act := range b.toys.refuse {
@@ -135,7 +134,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				t.Error("the command has ended")
 			}
 			b.says("e", "x + 1", "42")
-			b.until("the run's cell was found", func() bool { return b.instance(b.id("r")) != nil })
+			b.until("the run's cell was found", func() bool { return b.alive.Instance(b.id("r")) != nil })
 			if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended {
 				t.Errorf("the run has ended: %+v, %v", run, err)
 			}
@@ -207,7 +206,7 @@ func TestKeepersOutOfReach(t *testing.T) {
 				b.wantKind("run", err, x.kind, x.words)
 			}
 			b.toys.fail("attach", nil)
-			b.until("the cells were found", func() bool { return b.instance(b.id("w")) != nil && b.instance(b.id("r")) != nil })
+			b.until("the cells were found", func() bool { return b.alive.Instance(b.id("w")) != nil && b.alive.Instance(b.id("r")) != nil })
 			b.must(b.Interrupt(cell.RunID(r.ID), ""))
 			if run, err := b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || run.Cause != "interrupted" {
 				t.Errorf("the run ended as %+v, %v", run, err)
@@ -223,13 +222,13 @@ func TestX14AWaitThatBreaks(t *testing.T) {
 	r, err := b.StartRun(b.ctx, b.request("w", "sleep 300"))
 	b.must(err)
 	b.starts(r)
-	inst := b.instance(b.id("w"))
+	inst := b.alive.Instance(b.id("w"))
 	for range 3 {
 		b.toys.fail("wait", answers["no connection"])
 		b.refusedAgain("wait")
 		b.toys.fail("wait", nil)
 	}
-	if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended || b.instance(b.id("w")) != inst {
+	if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended || b.alive.Instance(b.id("w")) != inst {
 		t.Errorf("the run has ended: %+v, %v", run, err)
 	}
 	b.must(b.Interrupt(cell.RunID(r.ID), ""))

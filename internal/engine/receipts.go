@@ -350,15 +350,12 @@ func (e *Engine) PublicKey() ([]byte, error) {
 // Count returns how many cells there are, and how many have processes.
 func (v *View) Count() (cells, alive int) {
 	if !v.restricted() {
-		v.e.mu.Lock()
-		alive = len(v.e.instances)
-		v.e.mu.Unlock()
-		return v.e.reg.Size(), alive
+		return v.e.reg.Size(), v.e.alive.Count()
 	}
 	list, _, _ := v.e.reg.Find(state.Query{}, v.bounds.Labels)
 	for _, c := range list {
 		cells++
-		if v.e.instance(c.ID) != nil {
+		if v.e.alive.Instance(c.ID) != nil {
 			alive++
 		}
 	}

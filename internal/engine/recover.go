@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -34,7 +35,7 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.log.Warn("cannot finish an operation of an earlier daemon; it was taken back", "op", rec.ID, "kind", rec.Kind, "error", err)
 		}
 	}
-	e.reachAll(ctx)
+	e.alive.ReachAll(ctx)
 	e.forgetMemory()
 	e.recoverWhole()
 	e.endReplaced()
@@ -49,7 +50,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	for _, c := range e.reg.Cells() {
-		if c.State == cell.Creating && !e.inRun(c.ID) {
+		if c.State == cell.Creating && !e.reg.InRun(c.ID) {
 			// Its run has ended or was never recorded.
 			e.removeUnmade(c)
 		}
@@ -58,15 +59,6 @@ func (e *Engine) recover(ctx context.Context) error {
 	e.fillPools()
 	e.background(func(context.Context) { strays.remove(e) })
 	return nil
-}
-
-func (e *Engine) inRun(id cell.ID) bool {
-	for _, r := range e.reg.Runs(id) {
-		if r.Phase != cell.Ended {
-			return true
-		}
-	}
-	return false
 }
 
 // recoverApplies brings sources in which an apply was interrupted back to
@@ -81,11 +73,6 @@ func (e *Engine) recoverApplies(ctx context.Context) {
 	}
 }
 
-// silent reports whether err is of a question that was not answered, or not in time.
-func silent(ctx context.Context, err error) bool {
-	return err != nil && (cell.Unanswered(err) || ctx.Err() != nil)
-}
-
 // An earlierExec is a command that an earlier daemon started outside runs.
 type earlierExec struct {
 	name string
@@ -95,8 +82,8 @@ type earlierExec struct {
 
 // earlierExecs are those of a living cell. It fails when the cell's keeper does not answer.
 func (e *Engine) earlierExecs(ctx context.Context, inst backend.Instance) (list []earlierExec, err error) {
-	names, err := hear(ctx, inst, inst.Names)
-	if silent(ctx, err) {
+	names, err := live.Ask(ctx, inst, inst.Names)
+	if live.Silent(ctx, err) {
 		return nil, err
 	}
 	if err != nil {
@@ -107,14 +94,14 @@ func (e *Engine) earlierExecs(ctx context.Context, inst backend.Instance) (list 
 			continue
 		}
 		x := earlierExec{name: name}
-		x.proc, err = hear(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, name) })
+		x.proc, err = live.Ask(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, name) })
 		if err == nil {
-			x.st, err = hear(ctx, inst, x.proc.Status)
+			x.st, err = live.Ask(ctx, inst, x.proc.Status)
 		}
 		switch {
 		case err == nil:
 			list = append(list, x)
-		case silent(ctx, err):
+		case live.Silent(ctx, err):
 			return nil, err
 		case cell.KindOf(err) != cell.NotFound: // else its client has got its end in this moment
 			e.log.Warn("cannot follow a command", "cell", inst.ID(), "command", name, "error", err)
@@ -127,36 +114,29 @@ func (e *Engine) earlierExecs(ctx context.Context, inst backend.Instance) (list 
 // where it was.
 func (e *Engine) followEarlier(inst backend.Instance, list []earlierExec) {
 	for _, was := range list {
-		_, release := e.hold(inst.ID())
+		_, release := e.alive.Ref(inst.ID())
 		x := e.newExec(was.name, inst.ID(), was.st.Started)
 		x.inst, x.proc, x.command = inst, was.proc, redactor.Args(was.st.Args)
 		e.follow(x, was.st.Awaited, release)
 	}
 }
 
-// earlierInterp describes the interpreter of a living cell; nil if it has none any more. It
-// fails when the cell's keeper does not answer.
-func (e *Engine) earlierInterp(ctx context.Context, c *state.Cell, inst backend.Instance) (*interp, error) {
-	i := e.reg.Interp(c.ID)
-	if i == nil || i.Ended != "" {
-		return nil, nil
-	}
-	w, err := e.warmer(inst)
-	if err != nil {
-		return nil, nil
-	}
-	st, err := hear(ctx, inst, w.Warmth)
-	if cell.KindOf(err) == cell.NotFound {
-		e.endInterp(c.ID, "it ended while no daemon was there")
-		return nil, nil
-	}
-	if silent(ctx, err) {
-		return nil, err
-	}
-	if err != nil { // it lives, as far as is known: the next evaluation tells
-		e.log.Warn("cannot tell how an interpreter is", "cell", c.ID, "error", err)
-	}
-	return &interp{template: orElse(c.Template, i.Template), sealed: st.Sealed, used: time.Now()}, nil
+// takeUp finds the commands of a living cell that an earlier daemon made. follow takes them up,
+// and what else goes on in it.
+func (e *Engine) takeUp(ctx context.Context, c *state.Cell, inst backend.Instance) (follow func(), err error) {
+	execs, err := e.earlierExecs(ctx, inst)
+	return func() {
+		if it, _ := e.alive.Interp(c.ID); it.Sealed && e.warmParentOf(c) {
+			e.mu.Lock()
+			e.poolOf(c.Template, c.ID)
+			e.mu.Unlock()
+		}
+		e.followEarlier(inst, execs)
+		if c.Talks() {
+			e.countRefused(ctx, inst, true)
+			e.followAsks(inst)
+		}
+	}, err
 }
 
 // endUnknown ends the cells that have no business to live: those that an earlier
@@ -217,7 +197,7 @@ func (e *Engine) endOrphan(ctx context.Context, b backend.Backend, h cell.Held) 
 		e.log.Warn("cannot tell whether an orphaned cell lives", "cell", h.ID, "family", h.Family, "error", err)
 		return
 	}
-	if err := e.removeInstance(ctx, inst, "its end was interrupted"); err != nil {
+	if err := e.alive.Remove(ctx, inst, "its end was interrupted"); err != nil {
 		e.log.Warn("cannot end an orphaned cell", "cell", h.ID, "error", err)
 	}
 }
@@ -279,8 +259,8 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 		x.finish(ctx, cell.Status{}, nil)
 		return
 	}
-	if inst := e.reachOfRun(ctx, &x.c); inst != nil {
-		proc, err := hear(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, run.ID) })
+	if inst := e.alive.AwaitReach(ctx, &x.c); inst != nil {
+		proc, err := live.Ask(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, run.ID) })
 		if err == nil {
 			x.inst, x.proc = inst, proc
 			x.l.mu.Lock()

@@ -57,7 +57,7 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if _, _, err := e.lend(&c, s.Handles); err != nil {
 		return err
 	}
-	if inst := e.instance(id); inst != nil {
+	if inst := e.alive.Instance(id); inst != nil {
 		g, err := e.governance(&c, "")
 		if err == nil && g != nil {
 			err = inst.Govern(ctx, *g)

@@ -11,7 +11,7 @@ import (
 // the record explains old receipts. The one that the workspace is at can't go.
 func (e *Engine) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) error {
 	const opName = "engine.RemoveCheckpoint"
-	release, err := e.lock(ctx, id, "remove a checkpoint")
+	release, err := e.alive.Lock(ctx, id, "remove a checkpoint")
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (e *Engine) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) e
 
 // NameCheckpoint gives a checkpoint another message.
 func (e *Engine) NameCheckpoint(ctx context.Context, id cell.ID, number int, message string) (api.Checkpoint, error) {
-	release, err := e.lock(ctx, id, "name a checkpoint")
+	release, err := e.alive.Lock(ctx, id, "name a checkpoint")
 	if err != nil {
 		return api.Checkpoint{}, err
 	}

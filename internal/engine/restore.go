@@ -31,7 +31,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		defer a.over(&err)
 	}
 	began := time.Now()
-	release, err := e.lock(ctx, id, "restore")
+	release, err := e.alive.Lock(ctx, id, "restore")
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
@@ -188,7 +188,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 
 // running counts the processes of a cell.
 func (e *Engine) running(ctx context.Context, c *state.Cell) (int, error) {
-	inst, err := e.instanceOf(c)
+	inst, err := e.alive.InstanceOf(c)
 	if inst == nil {
 		return 0, err
 	}
@@ -224,7 +224,7 @@ func (e *Engine) moveHead(ctx context.Context, c *state.Cell, to cell.Checkpoint
 	if err := e.unfinished(c, ""); err != nil {
 		return err
 	}
-	if err := e.deactivate(ctx, c.ID, "restored"); err != nil {
+	if err := e.alive.Deactivate(ctx, c.ID, "restored"); err != nil {
 		return err
 	}
 	if c.Gen != nil {
@@ -342,7 +342,7 @@ func (e *Engine) beforeLatest(ctx context.Context, c *state.Cell) (int, error) {
 func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (_ api.Checkpoint, err error) {
 	ctx, a := e.act(ctx, "checkpoint", id)
 	defer a.over(&err)
-	release, err := e.lock(ctx, id, "checkpoint")
+	release, err := e.alive.Lock(ctx, id, "checkpoint")
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
@@ -385,7 +385,7 @@ func (e *Engine) usable(id cell.ID) (state.Cell, error) {
 	if err := c.ForkedOnly(); err != nil {
 		return c, err
 	}
-	if err := e.foreign(&c); err != nil {
+	if err := e.alive.SameProtocol(&c); err != nil {
 		return c, err
 	}
 	if c.Head == "" {

@@ -21,7 +21,7 @@ func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.Strea
 	if now, changed := changedSince(&t.Program); changed {
 		return t, changedParent(&t, "its interpreter "+t.Program.Path, t.Program.Sum, now)
 	}
-	if e.interpreter(t.Cell) {
+	if e.alive.HasInterp(t.Cell) {
 		return t, nil
 	}
 	release, err := e.claimTemplate(name, "warm")
@@ -29,7 +29,7 @@ func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.Strea
 		return t, err
 	}
 	defer release()
-	if t, err = e.reg.Template(name); err != nil || e.interpreter(t.Cell) {
+	if t, err = e.reg.Template(name); err != nil || e.alive.HasInterp(t.Cell) {
 		return t, err
 	}
 	if len(t.Unkept) > 0 {

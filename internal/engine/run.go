@@ -403,7 +403,7 @@ func (e *Engine) planExisting(p *runPlan) error {
 	if err := whilePaused(opName, c); err != nil {
 		return err
 	}
-	if err := e.foreign(c); err != nil {
+	if err := e.alive.SameProtocol(c); err != nil {
 		return err
 	}
 	p.source = c.Source

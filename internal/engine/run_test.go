@@ -308,7 +308,7 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 		if x, _ = b.Exec(x.ID); *x.ExitCode != 5 {
 			t.Errorf("%+v", x)
 		}
-		b.until("the cell rested", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) && b.instance(id) == nil })
+		b.until("the cell rested", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) && b.alive.Instance(id) == nil })
 		r := b.run("w", "grep -q 2 f")
 		if *r.ExitCode != 0 {
 			t.Error("what the exec wrote is gone")
@@ -355,7 +355,7 @@ func TestExecAsAWhole(t *testing.T) {
 		if x.Running || x.ExitCode == nil || *x.ExitCode != 5 || string(x.Stdout) != "0" || string(x.Stderr) != "no\n" || x.Output.Stderr.Bytes != 3 {
 			t.Errorf("%+v", x)
 		}
-		b.until("the cell rested", func() bool { return b.instance(id) == nil })
+		b.until("the cell rested", func() bool { return b.alive.Instance(id) == nil })
 		_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}, Wait: true, Attach: true})
 		b.wantKind("both", err, cell.Invalid, "attaches")
 		ctx, cancel := context.WithCancel(b.ctx)
@@ -363,7 +363,7 @@ func TestExecAsAWhole(t *testing.T) {
 		if x, err = b.StartExec(ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}, Wait: true}); err != nil || x.Cause != "interrupted" {
 			t.Errorf("%+v, %v", x, err)
 		}
-		b.until("the cell rested", func() bool { return b.instance(id) == nil })
+		b.until("the cell rested", func() bool { return b.alive.Instance(id) == nil })
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -81,7 +82,7 @@ func (e *Engine) History(id cell.ID) ([]api.Checkpoint, error) {
 
 func (e *Engine) cellView(c *state.Cell) api.Cell {
 	v := e.recordView(c)
-	if inst := e.instance(c.ID); inst != nil {
+	if inst := e.alive.Instance(c.ID); inst != nil {
 		a := assuranceOf(inst.Assurance()).API()
 		v.Assurance = &a
 		v.Downgrades = append(append([]string{}, inst.Assurance().Downgrades...), v.Downgrades...)
@@ -282,15 +283,15 @@ func (e *Engine) interpView(c *state.Cell) *api.Interpreter {
 		return nil
 	}
 	v := &api.Interpreter{Kind: i.Kind, Version: i.Version, Started: i.Started, Depth: i.Depth, Ended: i.Ended, Template: i.Template}
-	if v.Ended == "" && e.atRest(c.ID) {
-		v.Ended = orElse(c.Cause, causeAtRest)
+	if v.Ended == "" && e.alive.AtRest(c.ID) {
+		v.Ended = orElse(c.Cause, live.PutToRest)
 	}
 	return v
 }
 
 // lookInside adds what the interpreter itself says.
 func (e *Engine) lookInside(c *state.Cell, v *api.Interpreter) {
-	w, ok := e.instance(c.ID).(backend.Warmer)
+	w, ok := e.alive.Instance(c.ID).(backend.Warmer)
 	if !ok || v.Ended != "" {
 		return
 	}

@@ -201,7 +201,7 @@ func (e *Engine) Template(name string) (api.Template, error) {
 		return api.Template{}, err
 	}
 	v := e.templateView(&t)
-	if inst := e.instance(t.Cell); inst != nil {
+	if inst := e.alive.Instance(t.Cell); inst != nil {
 		if st, err := inst.Stats(e.life); err == nil {
 			v.Memory = st.Memory
 		}
@@ -221,8 +221,8 @@ func (e *Engine) templateView(t *state.Template) api.Template {
 func (e *Engine) templateStanding(t *state.Template) api.Template {
 	v := api.Template{Name: t.Name, Cell: string(t.Cell), Spec: t.Spec, Digest: t.Digest.String(), Built: t.Built, TookMS: t.TookMS, Version: t.Version,
 		Forks: t.Forks, Receipt: t.Receipt, Notes: slices.Clone(t.Notes), Inherited: t.Inherited, Cells: []string{}}
+	warm := e.alive.HasInterp(t.Cell)
 	e.mu.Lock()
-	_, warm := e.interps[t.Cell]
 	busy := e.building[t.Name]
 	v.Ready = e.pools[t.Name].size()
 	e.mu.Unlock()

@@ -90,14 +90,14 @@ func TestX08ListErrorIsNotEmptiness(t *testing.T) {
 	id := b.id("w")
 	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
 	b.must(err)
-	inst := b.instance(id)
+	inst := b.alive.Instance(id)
 	b.toys.fail("list", cell.Errorf(cell.Unavailable, "toy.List", "", "the guest does not answer"))
 	r := b.run("w", "echo 1 > f")
-	if r.Verdict != string(cell.Pending) || b.ended(x.ID) || b.instance(id) != inst {
+	if r.Verdict != string(cell.Pending) || b.ended(x.ID) || b.alive.Instance(id) != inst {
 		t.Errorf("the run ended as %+v, and took down what runs beside it", r)
 	}
-	b.restIfEmpty(b.ctx, id)
-	if b.instance(id) != inst {
+	b.alive.Rest(b.ctx, id)
+	if b.alive.Instance(id) != inst {
 		t.Error("the cell was taken down as if nothing ran in it")
 	}
 	_, err = b.Fork(b.ctx, id, api.ForkRequest{Name: "d"})

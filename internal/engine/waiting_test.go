@@ -86,7 +86,7 @@ func TestStopEndsARunThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, "f: 0")
 		b.run("old", "true")
-		b.until("the cell rested", func() bool { return b.instance(b.id("old")) == nil })
+		b.until("the cell rested", func() bool { return b.alive.Instance(b.id("old")) == nil })
 		b.toys.creating = func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)

@@ -368,19 +368,19 @@ func TestTheEndOfAnInterpreterWaitsForUsers(t *testing.T) {
 		b.run("web", "true")
 		b.says("web", "1 + 1", "2")
 		id := b.id("web")
-		inst, release := b.hold(id)
+		inst, release := b.alive.Ref(id)
 		if inst == nil {
 			t.Fatal("there is nothing to hold")
 		}
 		b.toys.kill(id, "exit 3")
 		b.until("its end is known", func() bool { return b.reg.Interp(id).Ended != "" })
 		synctest.Wait()
-		if b.instance(id) != inst {
+		if b.alive.Instance(id) != inst {
 			t.Error("it was taken away from who holds it")
 		}
 		release()
 		b.until("the cell rests", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) })
-		if b.instance(id) != nil {
+		if b.alive.Instance(id) != nil {
 			t.Error("it rests and has an instance")
 		}
 		b.nothingLeft("at rest")
@@ -551,7 +551,7 @@ func TestF19InterruptedBranch(t *testing.T) {
 		b.eval("web", "x = 41\nwrite g 1")
 		id := b.id("web")
 		br := &branching{e: b.Engine, began: time.Now(), count: 1}
-		inst, let := b.hold(id)
+		inst, let := b.alive.Ref(id)
 		b.must(br.check(b.ctx, id, inst))
 		b.must(b.layOwn(b.ctx, &br.src, br.p))
 		spec, err := br.prepare(b.ctx, []string{"web-b1"})

@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -50,7 +51,7 @@ type warmParent struct {
 // warmParent returns what a template's forks need, of one that is warm.
 func (e *Engine) warmParent(ctx context.Context, t state.Template) (*warmParent, error) {
 	par := &warmParent{e: e, t: t}
-	inst := e.instance(t.Cell)
+	inst := e.alive.Instance(t.Cell)
 	var err error
 	if par.c, err = e.reg.Cell(t.Cell); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (e *Engine) warmParent(ctx context.Context, t state.Template) (*warmParent,
 		return nil, cell.Errorf(cell.Conflict, "engine.ForkTemplate", "try again", "cannot fork template %s: it went cold in this moment", t.Name)
 	}
 	if !whole {
-		if par.w, err = e.warmer(inst); err != nil {
+		if par.w, err = live.Warmer(inst); err != nil {
 			return nil, err
 		}
 	}
@@ -150,7 +151,7 @@ type child struct {
 	lendings []*state.Lending
 	cert     cell.Certificate
 	depth    int
-	interp   *state.Interp // of a copy that has one
+	interp   *state.Interp // nil: it has none
 	err      error
 	res      api.WarmFork
 	terms    terms
@@ -368,10 +369,10 @@ func (f *forking) once(ctx context.Context, name string) error {
 // keeperLost reports whether no fork could be made because the template's keeper
 // was gone, which nobody had noted before. The template is cold then.
 func (f *forking) keeperLost(ctx context.Context) bool {
-	if f.par == nil || f.par.whole != nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !dead(ctx, f.par.w) {
+	if f.par == nil || f.par.whole != nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !live.Dead(ctx, f.par.w) {
 		return false
 	}
-	f.e.interpreterEnded(ctx, f.par.c.ID, causeKeeperLost)
+	f.e.alive.InterpEnded(f.par.c.ID, live.KeeperLost)
 	return true
 }
 
@@ -650,7 +651,8 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 		ch.c.Batch, ch.c.Of = key, par.t.Name
 		objects = append(objects, ch.c, ch.first)
 		if !par.mute() {
-			objects = append(objects, &state.Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
+			ch.interp = &state.Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key}
+			objects = append(objects, ch.interp)
 		}
 		pred.Cells = append(pred.Cells, forkedFacts{string(ch.c.ID), ch.c.Name, ch.hit, &ch.cert})
 	}
@@ -669,20 +671,8 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
 	for _, ch := range made {
-		e.instances[ch.c.ID] = ch.w
-		if !par.mute() {
-			e.interps[ch.c.ID] = &interp{template: par.t.Name, used: time.Now()}
-		}
-	}
-	e.mu.Unlock()
-	for _, ch := range made {
-		if par.mute() {
-			e.watch(ch.w)
-		} else {
-			e.followDeaths(ch.c)
-		}
+		e.alive.Add(ch.c, ch.w, ch.interp)
 		e.settleIn(ctx, ch)
 	}
 	return seal, nil

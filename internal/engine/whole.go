@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -52,7 +53,7 @@ func (b *build) warmWhole(ctx context.Context, inst backend.Instance, proc cell.
 		err = b.startProgram(ctx, inst, spec)
 	} else {
 		var w backend.Warmer
-		if w, err = b.e.warmer(inst); err != nil {
+		if w, err = live.Warmer(inst); err != nil {
 			return err
 		}
 		if spec.Kind == cell.WarmCommand {
@@ -181,9 +182,7 @@ func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
 	if _, err := src.Capture(ctx, t.dir); err != nil {
 		return full(err)
 	}
-	e.mu.Lock()
-	delete(e.instances, c.ID)
-	e.mu.Unlock()
+	e.alive.Take(c.ID)
 	if err := e.removeStill(ctx, inst); err != nil {
 		return err
 	}
@@ -291,8 +290,8 @@ func (e *Engine) recoverWhole() {
 		if err != nil || !e.hasImage(&c) {
 			continue
 		}
+		e.alive.PutInterp(c.ID, live.Interp{Template: t.Name, Keeper: c.Keeper(), Sealed: true, Image: true, Used: time.Now()})
 		e.mu.Lock()
-		e.interps[c.ID] = &interp{template: t.Name, sealed: true, whole: true, used: time.Now()}
 		e.poolOf(t.Name, c.ID)
 		e.mu.Unlock()
 	}

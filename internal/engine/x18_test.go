@@ -92,25 +92,6 @@ func TestX18ManyEndAtOnce(t *testing.T) {
 	b.verified()
 }
 
-// A cell has the same lock each time, and others have others: the ends of many interpreters
-// are recorded together.
-func TestX18LocksAreOfCells(t *testing.T) {
-	t.Parallel()
-	var l cellLocks
-	locks := map[*sync.Mutex]bool{}
-	for range 1000 {
-		id := cell.NewID()
-		lock := l.of(id)
-		locks[lock] = true
-		if again := l.of(id); again != lock {
-			t.Fatalf("cell %s has two locks", id)
-		}
-	}
-	if len(locks) < len(l)/2 {
-		t.Errorf("a thousand cells have %d locks", len(locks))
-	}
-}
-
 // What keepers and drivers say of cells by their ids is said by their names.
 func TestX18ErrorsNameCells(t *testing.T) {
 	t.Parallel()

@@ -681,6 +681,13 @@ func (r *Registry) Runs(id cell.ID) []Run {
 	return out
 }
 
+// InRun reports whether a run in a cell has not ended.
+func (r *Registry) InRun(id cell.ID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.ContainsFunc(r.runsOf[id], func(run cell.RunID) bool { return r.runs.of[run].Phase != cell.Ended })
+}
+
 // Lending returns what is recorded of a credential in a cell's hands.
 func (r *Registry) Lending(id cell.ID, handle string) (Lending, bool) {
 	r.mu.RLock()

@@ -1,0 +1,65 @@
+package live
+
+import (
+	"context"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// KeeperLost is the cause of a cell at rest after the death of its keeper.
+const KeeperLost = "its processes ended with their keeper"
+
+// Dead reports whether an instance's keeper is gone.
+func Dead(ctx context.Context, inst backend.Instance) bool {
+	return ctx.Err() == nil && !inst.Alive(ctx)
+}
+
+// NothingRuns reports whether an instance has no processes: it says so, or its
+// keeper is gone. An error alone is not emptiness: a guest with busy processors
+// answers late, and its processes go on.
+func NothingRuns(ctx context.Context, inst backend.Instance) bool {
+	list, err := inst.List(ctx)
+	if err == nil {
+		return len(list) == 0
+	}
+	return cell.KindOf(err) == cell.NotFound || Dead(ctx, inst)
+}
+
+// Silent reports whether err is of a question that was not answered, or not in time.
+func Silent(ctx context.Context, err error) bool {
+	return err != nil && (cell.Unanswered(err) || ctx.Err() != nil)
+}
+
+// dyingFor is how long it may take until a keeper that answers no more is gone: its
+// process ends one file after the other.
+const dyingFor = time.Second
+
+// deadSoon is Dead, for a keeper that has just not answered.
+func deadSoon(ctx context.Context, inst backend.Instance) bool {
+	for end := time.Now().Add(dyingFor); !Dead(ctx, inst); time.Sleep(5 * time.Millisecond) {
+		if ctx.Err() != nil || time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// AskAgain is the pause before a question that was not answered is put again.
+const AskAgain = 50 * time.Millisecond
+
+// Ask puts a question to a cell's keeper until it is answered, the keeper is gone, or ctx
+// ends. A connection that could not be made, or broke, says nothing about the cell.
+func Ask[T any](ctx context.Context, inst backend.Instance, question func(context.Context) (T, error)) (answer T, err error) {
+	for {
+		if answer, err = question(ctx); !cell.Unanswered(err) || deadSoon(ctx, inst) {
+			return answer, err
+		}
+		select {
+		case <-time.After(AskAgain):
+		case <-ctx.Done():
+			return answer, err
+		}
+	}
+}

@@ -1,0 +1,75 @@
+// Package live manages what is alive: the instances of cells, which backends made, and the
+// interpreters in them. A cell is
+//
+//	at rest      it has no instance, and nothing runs in it
+//	alive        it has an instance, and so many references to that
+//	unreached    its keeper did not answer, and its processes may go on
+//	ending       its instance is being taken down, behind the act that did so
+//
+// A cell is put to rest when nothing refers to its instance and nothing runs in it. One with an
+// interpreter is put to rest when that ends. What the keeper of a cell does not answer says
+// nothing about the cell: only a keeper that is known to be dead has none.
+//
+// Runs, pools, policies and commands are not known here. The engine gives what is needed of
+// them (Config).
+//
+// Lock order: 1. the lock of a cell (state.CellLocks), 2. the lock of the record of its
+// interpreter (recording), 3. the registry. Table.mu is the last: nothing is locked, and no
+// keeper is asked, while it is held. Functions of Config are called without Table.mu, and with
+// the lock of the cell where they say so.
+package live
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// Config is what a Manager is made of.
+type Config struct {
+	Registry *state.Registry
+	Locks    *state.CellLocks
+	Log      *slog.Logger
+	Cells    string                                            // the folder of the folders of cells
+	Backend  func(name string) (backend.Backend, error)        // by its name in records
+	Reach    time.Duration                                     // how long a keeper may take to answer a daemon that has no connection to it
+	Life     context.Context                                   // ends with the daemon
+	Work     func(work func(ctx context.Context))              // starts work that outlives its request, with Life
+	Follow   func(follow func(ctx context.Context))            // starts what goes on as long as the daemon, with Life
+	Working  func(id cell.ID) bool                             // reports whether a run is under way in a cell
+	Drain    func(ctx context.Context, template, cause string) // takes away the forks of a template that were made ahead
+
+	// Leaving is called with an instance that is about to be taken down.
+	Leaving func(ctx context.Context, inst backend.Instance)
+
+	// TakeUp finds what else goes on in a cell that an earlier daemon made. It fails when the
+	// keeper does not answer. follow is called when the instance is in the table.
+	TakeUp func(ctx context.Context, c *state.Cell, inst backend.Instance) (follow func(), err error)
+
+	// Govern puts into force what a cell is allowed now: it may have been changed while the
+	// cell was unreached.
+	Govern func(ctx context.Context, id cell.ID) error
+}
+
+// Manager is the manager of what is alive. It is safe for concurrent use.
+type Manager struct {
+	Table
+	cfg Config
+	// recording is held while the record of a cell's interpreter is changed.
+	recording stripes
+}
+
+// New returns a manager without instances.
+func New(cfg Config) *Manager {
+	m := &Manager{cfg: cfg}
+	m.Table = newTable(func(id cell.ID) {
+		if cfg.Life.Err() == nil {
+			cfg.Work(func(ctx context.Context) { m.restSoon(ctx, id) })
+		}
+	})
+	return m
+}
