@@ -216,7 +216,7 @@ func (b *build) make(ctx context.Context) error {
 	if err := e.reg.Commit(&x.c, &x.before); err != nil {
 		return err
 	}
-	inst, err := e.activate(ctx, &x.c)
+	inst, err := e.alive.Activate(ctx, &x.c)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Che
 	if err := e.refit(c, p, after); err != nil {
 		return err
 	}
-	inst, err := e.activate(ctx, c)
+	inst, err := e.alive.Activate(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -266,10 +266,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	*c = next
 	e.alive.Add(c, w, interp)
 	if c.Talks() {
-		e.followAsks(w)
-		if err := e.equip(ctx, c, w, c.Agent); err != nil {
-			e.log.Warn("cannot lend keys of SSH again", "cell", c.ID, "error", err)
-		}
+		e.woken(ctx, c, w)
 	}
 	for _, g := range old {
 		if !named(c, g) {

@@ -188,6 +188,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
 		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.regovern,
+		Usable: e.usable, MayStart: e.mayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.followAsks, Woken: e.woken,
 	})
 	if err := e.knowAll(); err != nil {
 		reg.Close()

@@ -105,7 +105,7 @@ func (e *Engine) MayEval(id cell.ID, kind string) error {
 		return err
 	}
 	if !e.alive.HasInterp(id) {
-		return whilePaused("engine.MayEval", &c)
+		return live.NotPaused("engine.MayEval", &c)
 	}
 	return e.takesCode(&c, kind)
 }
@@ -129,7 +129,7 @@ func (e *Engine) takesCode(c *state.Cell, kind string) error {
 	if err := e.sameKind(c, kind); err != nil {
 		return err
 	}
-	return whilePaused("engine.Eval", c)
+	return live.NotPaused("engine.Eval", c)
 }
 
 // evalOf checks what is asked of an evaluation.
@@ -224,7 +224,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 			return nil, nil, nil, err
 		}
 	}
-	inst, c, let, err := e.ensureLive(ctx, id)
+	inst, c, let, err := e.alive.EnsureLive(ctx, id)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -233,7 +233,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 			let()
 		}
 	}()
-	if err := whilePaused("engine.Eval", &c); err != nil {
+	if err := live.NotPaused("engine.Eval", &c); err != nil {
 		return nil, nil, nil, err
 	}
 	w, err := live.Warmer(inst)

@@ -102,7 +102,7 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 			return nil, err
 		}
 	}
-	inst, c, release, err := e.ensureLive(ctx, id)
+	inst, c, release, err := e.alive.EnsureLive(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 			release()
 		}
 	}()
-	if err := whilePaused(opName, &c); err != nil {
+	if err := live.NotPaused(opName, &c); err != nil {
 		return nil, err
 	}
 	if err := e.spendExec(&c); err != nil {
@@ -222,155 +222,6 @@ func (e *Engine) endedExec(id string, of cell.ID, began time.Time, st cell.Statu
 // execLimit is how much output of an exec its keeper holds for whoever
 // attaches late; it goes to no file. In bytes.
 const execLimit = 1 << 20
-
-// ensureLive returns the instance of a cell, making one if it is at rest. The
-// cell stays live until release is called.
-func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
-	if c, err = e.usable(id); err == nil {
-		err = e.mayStart(&c)
-	}
-	if err != nil {
-		return nil, c, nil, err
-	}
-	inst, release = e.alive.Ref(id)
-	if inst != nil && live.Dead(ctx, inst) {
-		release()
-		if err := e.alive.TakeAway(ctx, id); err != nil {
-			return nil, c, nil, err
-		}
-		inst, release = e.alive.Ref(id)
-	}
-	if inst == nil {
-		if inst, release, err = e.wake(ctx, id); err != nil {
-			return nil, c, nil, err
-		}
-	}
-	if c, err = e.usable(id); err == nil {
-		err = e.parked(&c)
-	}
-	if err != nil {
-		release()
-		return nil, c, nil, err
-	}
-	return inst, c, release, nil
-}
-
-// wake makes an instance of a cell at rest.
-func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func(), error) {
-	inst, release, unlock, err := e.liveOrLock(ctx, id)
-	if inst != nil || err != nil {
-		return inst, release, err
-	}
-	defer unlock()
-	defer e.under.begin().end()
-	c, err := e.usable(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	if e.alive.Unreached(id) {
-		if inst, err = e.alive.Reach(ctx, &c); err != nil {
-			return nil, nil, err
-		}
-		if inst != nil {
-			inst, release = e.alive.Ref(id)
-			return inst, release, nil
-		}
-	}
-	if err := e.unfinished(&c, ""); err != nil {
-		return nil, nil, err
-	}
-	if err := e.parked(&c); err != nil { // before anything is started for it
-		return nil, nil, err
-	}
-	if c.State == cell.Failed {
-		return nil, nil, cell.Errorf(cell.Conflict, "engine.exec", "bring it back with pando restore "+c.Title()+"@N", "cell %s failed: %s", c.Title(), c.Cause)
-	}
-	p, err := e.providerOf(c.Provider)
-	if err != nil {
-		return nil, nil, err
-	}
-	changed := []any{&c}
-	if c.Gen == nil {
-		head, err := e.reg.Checkpoint(c.Head)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := e.begin(ctx, &c, p, &head); err != nil {
-			return nil, nil, err
-		}
-		changed = append(changed, &head)
-	} else if err := p.Resume(ctx, *c.Gen); err != nil {
-		return nil, nil, err
-	}
-	c.Family = e.alive.FreeKeeper(id)
-	if err := e.refit(&c, p, nil); err != nil {
-		return nil, nil, err
-	}
-	if err := c.To(cell.Running); err != nil { // it is already, or paused, when its rest could not be recorded
-		return nil, nil, err
-	}
-	c.Cause = ""
-	e.alive.RecordEnd(id, live.PutToRest)
-	if err := e.reg.Commit(changed...); err != nil {
-		return nil, nil, err
-	}
-	inst, err = e.activate(ctx, &c)
-	if err != nil {
-		if c.To(cell.Idle) == nil { // it is Running
-			e.reg.Commit(&c)
-		}
-		return nil, nil, err
-	}
-	if err := e.equip(ctx, &c, inst, c.Agent); err != nil { // it was there when the cell ran last
-		e.log.Warn("cannot lend keys of SSH again", "cell", id, "error", err)
-	}
-	inst, release = e.alive.Ref(id)
-	return inst, release, nil
-}
-
-// liveOrLock waits until the cell has an instance, which it returns held, or
-// until its lock is free, which it takes. A run that is just starting keeps
-// the lock to its end, but makes an instance soon. It fails when an unreached cell
-// keeps its lock: a run that an earlier daemon began waits for the keeper.
-func (e *Engine) liveOrLock(ctx context.Context, id cell.ID) (inst backend.Instance, release, unlock func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	taken := make(chan error, 1)
-	go func() {
-		var err error
-		unlock, err = e.locks.Acquire(ctx, id, "start", nil)
-		taken <- err
-	}()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-taken:
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			if inst, release = e.alive.Ref(id); inst != nil {
-				unlock()
-			}
-			return inst, release, unlock, nil
-		case <-tick.C:
-			if inst, release = e.alive.Ref(id); inst != nil {
-				cancel()
-				if <-taken == nil {
-					unlock()
-				}
-				return inst, release, nil, nil
-			}
-			if err := e.alive.MayWait(id); err != nil {
-				cancel()
-				if <-taken == nil {
-					unlock()
-				}
-				return nil, nil, nil, err
-			}
-		}
-	}
-}
 
 // What the cell's own mounts are, in cell.Mount.Why.
 const (

@@ -62,7 +62,7 @@ func (x *execution) start(ctx context.Context) error {
 	}
 	if x.inst == nil {
 		x.e.alive.RecordEnd(x.c.ID, live.PutToRest)
-		if x.inst, err = e.activate(ctx, &x.c); err != nil {
+		if x.inst, err = e.alive.Activate(ctx, &x.c); err != nil {
 			return err
 		}
 	}

@@ -233,27 +233,6 @@ func (e *Engine) unpark(id cell.ID) error {
 	return e.changeLease(id, func(l *state.Lease) error { l.Parked, l.ParkedAt = false, time.Time{}; return nil })
 }
 
-// parked refuses work in a cell that is paused while nothing runs in it.
-func (e *Engine) parked(c *state.Cell) error {
-	if l := e.reg.Lease(c.ID); l != nil && l.Parked {
-		return errPaused("engine", c)
-	}
-	return nil
-}
-
-// whilePaused refuses work in a cell whose processes are paused: what is started or asked there
-// would not answer before the cell is resumed.
-func whilePaused(op string, c *state.Cell) error {
-	if c.State != cell.Paused {
-		return nil
-	}
-	return errPaused(op, c)
-}
-
-func errPaused(op string, c *state.Cell) error {
-	return cell.Errorf(cell.Conflict, op, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
-}
-
 // keepLeases does what is to become of cells whose time is over, as long as
 // the daemon lives.
 func (e *Engine) keepLeases() {

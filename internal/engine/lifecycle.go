@@ -265,7 +265,7 @@ func (e *Engine) resumeRemove(ctx context.Context, a removeArgs) error {
 			continue
 		}
 		if b, err := e.backend(c.Backend); err == nil {
-			e.endOrphan(ctx, b, cell.Held{ID: id, Family: c.Family})
+			e.alive.EndOrphan(ctx, b, cell.Held{ID: id, Family: c.Family})
 		}
 	}
 	if len(a.Cells) > 0 {

@@ -11,17 +11,18 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 )
 
 // Manage does something with single files of a cell, which is made live for it:
 // see backend.Instance. Relative paths begin in the workspace.
 func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
-	inst, c, release, err := e.ensureLive(ctx, id)
+	inst, c, release, err := e.alive.EnsureLive(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := whilePaused("engine.Manage", &c); err != nil {
+	if err := live.NotPaused("engine.Manage", &c); err != nil {
 		return err
 	}
 	a.Path, a.UID, a.GID = inCell(&c, a.Path), c.Setup.User.UID, c.Setup.User.GID
@@ -90,7 +91,7 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := e.parked(&c); err != nil {
+	if err := e.alive.NotParked(&c); err != nil {
 		return nil, err
 	}
 	inst, release, err := e.alive.RefOf(&c)
@@ -100,7 +101,7 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	if inst == nil {
 		return nil, cell.Errorf(cell.Unavailable, "engine.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
 	}
-	if err := whilePaused("engine.Dial", &c); err != nil {
+	if err := live.NotPaused("engine.Dial", &c); err != nil {
 		release()
 		return nil, err
 	}

@@ -150,7 +150,7 @@ func (e *Engine) endUnknown(ctx context.Context) {
 		}
 		for _, h := range living {
 			if c, err := e.reg.Cell(h.ID); err != nil || c.State != cell.Running && c.State != cell.Paused {
-				e.endOrphan(ctx, b, h)
+				e.alive.EndOrphan(ctx, b, h)
 			}
 		}
 	}
@@ -184,21 +184,6 @@ func (e *Engine) endReplaced() {
 				e.log.Warn("cannot remove the cell of a template that is gone", "template", c.Template, "cell", c.ID, "error", err)
 			}
 		})
-	}
-}
-
-// endOrphan ends a cell without whoever was to do it: that daemon has died.
-func (e *Engine) endOrphan(ctx context.Context, b backend.Backend, h cell.Held) {
-	inst, err := b.Attach(ctx, h.ID, h.Family)
-	if cell.KindOf(err) == cell.NotFound {
-		return // as it should be
-	}
-	if err != nil {
-		e.log.Warn("cannot tell whether an orphaned cell lives", "cell", h.ID, "family", h.Family, "error", err)
-		return
-	}
-	if err := e.alive.Remove(ctx, inst, "its end was interrupted"); err != nil {
-		e.log.Warn("cannot end an orphaned cell", "cell", h.ID, "error", err)
 	}
 }
 

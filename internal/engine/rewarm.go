@@ -157,7 +157,7 @@ func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Chec
 	if err := e.reg.Commit(c, &x.before); err != nil {
 		return err
 	}
-	inst, err := e.activate(ctx, c)
+	inst, err := e.alive.Activate(ctx, c)
 	if err != nil {
 		return err
 	}

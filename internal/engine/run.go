@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/state"
@@ -400,7 +401,7 @@ func (e *Engine) planExisting(p *runPlan) error {
 	if c.State == cell.Failed {
 		return cell.Errorf(cell.Conflict, opName, "bring it back with pando restore "+c.Title()+"@N", "cell %s failed: %s", c.Title(), c.Cause)
 	}
-	if err := whilePaused(opName, c); err != nil {
+	if err := live.NotPaused(opName, c); err != nil {
 		return err
 	}
 	if err := e.alive.SameProtocol(c); err != nil {

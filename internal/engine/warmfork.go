@@ -683,7 +683,6 @@ func (e *Engine) settleIn(ctx context.Context, ch *child) {
 	if !ch.c.Talks() {
 		return
 	}
-	e.followAsks(ch.w)
 	if err := e.equip(ctx, ch.c, ch.w, ch.c.Agent); err != nil {
 		e.log.Warn("cannot lend keys of SSH to a fork", "cell", ch.c.ID, "error", err)
 	}

@@ -43,6 +43,26 @@ type Config struct {
 	Working  func(id cell.ID) bool                             // reports whether a run is under way in a cell
 	Drain    func(ctx context.Context, template, cause string) // takes away the forks of a template that were made ahead
 
+	// Usable returns a cell that can be worked with.
+	Usable func(id cell.ID) (state.Cell, error)
+
+	// MayStart refuses to start anything in a cell that policies do not allow now.
+	MayStart func(c *state.Cell) error
+
+	// Prepare gives a cell at rest a writable layer and mounts for its next start. What it
+	// changed is committed with the cell. done is called then, and after an error.
+	Prepare func(ctx context.Context, c *state.Cell) (changed []any, done func(), err error)
+
+	// Specify is what the instance of a cell is made of now.
+	Specify func(c *state.Cell) (cell.Spec, error)
+
+	// FollowAsks is called with the instance of a cell with a gateway, when it is in the table:
+	// it may ask for what its policy leaves to a person.
+	FollowAsks func(inst backend.Instance)
+
+	// Woken gives a cell that was at rest what it had when it ran last.
+	Woken func(ctx context.Context, c *state.Cell, inst backend.Instance)
+
 	// Leaving is called with an instance that is about to be taken down.
 	Leaving func(ctx context.Context, inst backend.Instance)
 

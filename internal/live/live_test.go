@@ -88,6 +88,7 @@ type bed struct {
 	*testing.T
 	*Manager
 	reg     *state.Registry
+	host    *host
 	drained []string
 	pass    func(d time.Duration) // returns when nothing more happens in the time
 }
@@ -113,9 +114,13 @@ func newBed(t *testing.T) *bed {
 	life, end := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	start := func(f func(context.Context)) { work.Go(func() { f(life) }) }
-	b := &bed{T: t, reg: reg}
+	b := &bed{T: t, reg: reg, host: &host{}}
 	b.Manager = New(Config{
 		Registry: reg, Locks: new(state.CellLocks), Log: slog.New(slog.DiscardHandler), Cells: t.TempDir(), Life: life, Work: start, Follow: start,
+		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Usable: reg.Cell, MayStart: func(*state.Cell) error { return nil },
+		Prepare: func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
+		Specify: func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
+		Woken:   func(context.Context, *state.Cell, backend.Instance) {},
 		Working: func(cell.ID) bool { return false }, Leaving: func(context.Context, backend.Instance) {},
 		Drain: func(_ context.Context, template, _ string) { b.drained = append(b.drained, template) },
 	})

@@ -18,10 +18,13 @@ func (m *Manager) Add(c *state.Cell, inst backend.Instance, i *state.Interp) {
 	if i == nil {
 		m.Put(c.ID, inst, nil)
 		m.Watch(c.ID, inst)
-		return
+	} else {
+		m.Put(c.ID, inst, &Interp{Template: i.Template, Keeper: c.Keeper(), Used: time.Now()})
+		m.FollowDeaths(c.Keeper())
 	}
-	m.Put(c.ID, inst, &Interp{Template: i.Template, Keeper: c.Keeper(), Used: time.Now()})
-	m.FollowDeaths(c.Keeper())
+	if c.Talks() {
+		m.cfg.FollowAsks(inst)
+	}
 }
 
 // watchTick is how often a living cell is looked at.

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"context"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// specify is what the instance of a cell is made of, and clears the places of its mounts.
+func (e *Engine) specify(c *state.Cell) (cell.Spec, error) {
+	s := e.spec(c, c.Setup.Mounts)
+	var err error
+	if s.Network, err = e.governance(c, e.runNow(c.ID)); err != nil {
+		return s, err
+	}
+	return s, e.makeWay(c)
+}
+
+// prepareStart gives a cell at rest a writable layer, and points its mounts there. The objects
+// that it makes are kept until done is called: what changed is recorded by then.
+func (e *Engine) prepareStart(ctx context.Context, c *state.Cell) (changed []any, done func(), err error) {
+	done = e.under.begin().end
+	if err := e.unfinished(c, ""); err != nil {
+		return nil, done, err
+	}
+	if c.State == cell.Failed {
+		return nil, done, cell.Errorf(cell.Conflict, "engine.exec", "bring it back with pando restore "+c.Title()+"@N", "cell %s failed: %s", c.Title(), c.Cause)
+	}
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return nil, done, err
+	}
+	if c.Gen == nil {
+		head, err := e.reg.Checkpoint(c.Head)
+		if err != nil {
+			return nil, done, err
+		}
+		if err := e.begin(ctx, c, p, &head); err != nil {
+			return nil, done, err
+		}
+		changed = append(changed, &head)
+	} else if err := p.Resume(ctx, *c.Gen); err != nil {
+		return nil, done, err
+	}
+	c.Family = e.alive.FreeKeeper(c.ID)
+	return changed, done, e.refit(c, p, nil)
+}
+
+// woken gives a cell that was at rest what it had beside its gateway when it ran last.
+func (e *Engine) woken(ctx context.Context, c *state.Cell, inst backend.Instance) {
+	if err := e.equip(ctx, c, inst, c.Agent); err != nil {
+		e.log.Warn("cannot lend keys of SSH again", "cell", c.ID, "error", err)
+	}
+}
+
+// spec is what a cell is made of, but for what its gateway goes by.
+func (e *Engine) spec(c *state.Cell, mounts []cell.Mount) cell.Spec {
+	s := cell.Spec{
+		ID: c.ID, Family: c.Family, Hostname: hostname(c), User: c.Setup.User, Kernel: c.Setup.Kernel, Mounts: mounts, Workdir: c.Source,
+		Limits: c.Limits(), Asked: c.Setup.Asked, Private: e.private(c.ID), Writes: []string{e.private(c.ID)},
+	}
+	if c.Gen != nil {
+		s.Layer = c.Gen.Layer
+	}
+	if c.Volume > 0 {
+		s.Sized, s.Limits.Disk = true, c.Volume
+	}
+	for i := range s.Mounts {
+		switch m := &s.Mounts[i]; {
+		case m.Why == whyWorkspace, m.Why == whyHome && c.Home != nil, m.Why == whyTmp && c.Tmp != nil:
+			s.Writes = append(s.Writes, writable(m))
+		}
+	}
+	return s
+}
+
+// hostname is a valid host name made of the cell's name.
+func hostname(c *state.Cell) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '-'
+	}, c.Title()), "-")
+	return orElse(name, string(c.ID))
+}

@@ -1,0 +1,193 @@
+package live
+
+import (
+	"context"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// leaving is how long the keeper of a cell that is at rest may still be on its way out, when
+// the daemon that sent it away died meanwhile. After leavingSelf it is ended: it came to be
+// after this daemon had looked for such keepers.
+const (
+	leaving     = 30 * time.Second
+	leavingSelf = time.Second
+)
+
+// Activate makes an instance of a cell that is at rest. The caller holds the cell's lock.
+func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance, error) {
+	b, err := m.cfg.Backend(c.Backend)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.cfg.MayStart(c); err != nil {
+		return nil, err
+	}
+	if err := m.AwaitGone(ctx, c.ID); err != nil {
+		return nil, err
+	}
+	spec, err := m.cfg.Specify(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.removeCaches(c.ID); err != nil { // of an attempt
+		return nil, err
+	}
+	inst, err := b.Create(ctx, spec)
+	ended := false
+	for began := time.Now(); cell.KindOf(err) == cell.Exists && time.Since(began) < leaving && ctx.Err() == nil; {
+		time.Sleep(10 * time.Millisecond)
+		if !ended && time.Since(began) > leavingSelf {
+			ended = true
+			m.EndOrphan(ctx, b, cell.Held{ID: c.ID, Family: c.Family})
+		}
+		inst, err = b.Create(ctx, spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.Add(c, inst, nil)
+	return inst, nil
+}
+
+// EnsureLive returns the instance of a cell, making one if it is at rest. The
+// cell stays live until release is called.
+func (m *Manager) EnsureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
+	if c, err = m.cfg.Usable(id); err == nil {
+		err = m.cfg.MayStart(&c)
+	}
+	if err != nil {
+		return nil, c, nil, err
+	}
+	inst, release = m.Ref(id)
+	if inst != nil && Dead(ctx, inst) {
+		release()
+		if err := m.TakeAway(ctx, id); err != nil {
+			return nil, c, nil, err
+		}
+		inst, release = m.Ref(id)
+	}
+	if inst == nil {
+		if inst, release, err = m.wake(ctx, id); err != nil {
+			return nil, c, nil, err
+		}
+	}
+	if c, err = m.cfg.Usable(id); err == nil {
+		err = m.NotParked(&c)
+	}
+	if err != nil {
+		release()
+		return nil, c, nil, err
+	}
+	return inst, c, release, nil
+}
+
+// wake makes an instance of a cell at rest.
+func (m *Manager) wake(ctx context.Context, id cell.ID) (backend.Instance, func(), error) {
+	inst, release, unlock, err := m.liveOrLock(ctx, id)
+	if inst != nil || err != nil {
+		return inst, release, err
+	}
+	defer unlock()
+	c, err := m.cfg.Usable(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.Unreached(id) {
+		if inst, err = m.Reach(ctx, &c); err != nil {
+			return nil, nil, err
+		}
+		if inst != nil {
+			inst, release = m.Ref(id)
+			return inst, release, nil
+		}
+	}
+	if err := m.NotParked(&c); err != nil { // before anything is started for it
+		return nil, nil, err
+	}
+	changed, done, err := m.cfg.Prepare(ctx, &c)
+	defer done()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.To(cell.Running); err != nil { // it is already, or paused, when its rest could not be recorded
+		return nil, nil, err
+	}
+	c.Cause = ""
+	m.RecordEnd(id, PutToRest)
+	if err := m.cfg.Registry.Commit(append([]any{&c}, changed...)...); err != nil {
+		return nil, nil, err
+	}
+	inst, err = m.Activate(ctx, &c)
+	if err != nil {
+		if c.To(cell.Idle) == nil { // it is Running
+			m.cfg.Registry.Commit(&c)
+		}
+		return nil, nil, err
+	}
+	m.cfg.Woken(ctx, &c, inst)
+	inst, release = m.Ref(id)
+	return inst, release, nil
+}
+
+// liveOrLock waits until the cell has an instance, which it returns with a reference, or
+// until its lock is free, which it takes. A run that is just starting keeps
+// the lock to its end, but makes an instance soon. It fails when an unreached cell
+// keeps its lock: a run that an earlier daemon began waits for the keeper.
+func (m *Manager) liveOrLock(ctx context.Context, id cell.ID) (inst backend.Instance, release, unlock func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	taken := make(chan error, 1)
+	go func() {
+		var err error
+		unlock, err = m.cfg.Locks.Acquire(ctx, id, "start", nil)
+		taken <- err
+	}()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-taken:
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			if inst, release = m.Ref(id); inst != nil {
+				unlock()
+			}
+			return inst, release, unlock, nil
+		case <-tick.C:
+			if inst, release = m.Ref(id); inst != nil {
+				cancel()
+				if <-taken == nil {
+					unlock()
+				}
+				return inst, release, nil, nil
+			}
+			if err := m.MayWait(id); err != nil {
+				cancel()
+				if <-taken == nil {
+					unlock()
+				}
+				return nil, nil, nil, err
+			}
+		}
+	}
+}
+
+// EndOrphan ends a cell that the daemon which was to end it did not: that has died.
+func (m *Manager) EndOrphan(ctx context.Context, b backend.Backend, h cell.Held) {
+	inst, err := b.Attach(ctx, h.ID, h.Family)
+	if cell.KindOf(err) == cell.NotFound {
+		return // as it should be
+	}
+	if err != nil {
+		m.cfg.Log.Warn("cannot tell whether an orphaned cell lives", "cell", h.ID, "family", h.Family, "error", err)
+		return
+	}
+	if err := m.Remove(ctx, inst, "its end was interrupted"); err != nil {
+		m.cfg.Log.Warn("cannot end an orphaned cell", "cell", h.ID, "error", err)
+	}
+}

@@ -1,0 +1,127 @@
+package live
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// host is a backend of fakes.
+type host struct {
+	backend.Backend
+	takes time.Duration // to make an instance
+
+	mu   sync.Mutex // guards what follows
+	made []*fake
+	old  *fake // of an earlier daemon, which has the cell's name until it is removed
+}
+
+func (h *host) Create(_ context.Context, s cell.Spec) (backend.Instance, error) {
+	time.Sleep(h.takes)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.old != nil && h.old.cause() == "" {
+		return nil, cell.Errorf(cell.Exists, "fake", "", "cell %s exists", s.ID)
+	}
+	f := &fake{id: s.ID, runs: []cell.ProcessInfo{{PID: 1}}, deaths: make(chan cell.Death)}
+	h.made = append(h.made, f)
+	return f, nil
+}
+
+func (h *host) Attach(_ context.Context, id, _ cell.ID) (backend.Instance, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.old == nil {
+		return nil, cell.Errorf(cell.NotFound, "fake", "", "no cell %s", id)
+	}
+	return h.old, nil
+}
+
+// instances is how many were made.
+func (h *host) instances() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.made)
+}
+
+// atRest makes a cell in which nothing runs.
+func (b *bed) atRest(id cell.ID, l *state.Lease) {
+	b.Helper()
+	objects := []any{&state.Cell{ID: id, State: cell.Idle, Created: time.Now()}}
+	if l != nil {
+		l.Cell = id
+		objects = append(objects, l)
+	}
+	if err := b.reg.Commit(objects...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// A cell at rest comes to have one instance, however many ask for it at once, and a new one
+// when its keeper has died.
+func TestEnsureLive(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx := context.Background()
+		b.host.takes = 100 * time.Millisecond
+		b.atRest("c-1", nil)
+		ensure := func() {
+			inst, c, release, err := b.EnsureLive(ctx, "c-1")
+			if err != nil || inst == nil || c.State != cell.Running {
+				t.Errorf("%v, the cell is %s, %v", inst, c.State, err)
+				return
+			}
+			release()
+		}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(ensure)
+		}
+		all.Wait()
+		if n := b.host.instances(); n != 1 {
+			t.Errorf("it came to have %d instances", n)
+		}
+		b.host.made[0].change(func() { b.host.made[0].dead = true })
+		ensure()
+		if n := b.host.instances(); n != 2 || b.Instance("c-1") != b.host.made[1] {
+			t.Errorf("after the death of its keeper it came to have %d instances", n)
+		}
+	})
+}
+
+// Nothing is started for a cell that is paused.
+func TestEnsureLiveOfAPausedCell(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.atRest("c-1", &state.Lease{Parked: true})
+		if _, _, _, err := b.EnsureLive(context.Background(), "c-1"); cell.KindOf(err) != cell.Conflict {
+			t.Errorf("got %v", err)
+		}
+		if n := b.host.instances(); n != 0 || !b.AtRest("c-1") || b.state("c-1").State != cell.Idle {
+			t.Errorf("%d instances were made, the cell is %s", n, b.state("c-1").State)
+		}
+	})
+}
+
+// The instance that a dead daemon made, and that is found only when the cell is used, is ended
+// when it is not gone after a moment.
+func TestActivateEndsWhatADeadDaemonLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.host.old = &fake{id: "c-1"}
+		b.atRest("c-1", nil)
+		c := b.state("c-1")
+		began := time.Now()
+		inst, err := b.Activate(context.Background(), &c)
+		synctest.Wait()
+		if err != nil || inst != b.host.made[0] || b.host.old.cause() != "its end was interrupted" {
+			t.Errorf("%v, the old one was removed for %q, %v", inst, b.host.old.cause(), err)
+		}
+		if d := time.Since(began); d < leavingSelf || d > 2*leavingSelf {
+			t.Errorf("it took %s", d)
+		}
+	})
+}
