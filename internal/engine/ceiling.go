@@ -97,12 +97,6 @@ func (e *Engine) keep(l *state.Lease) (time.Duration, string) {
 	return b.Keep, b.KeepBy
 }
 
-// overkept reports whether a paused cell has been kept for as long as it may.
-func (e *Engine) overkept(l *state.Lease, now time.Time) bool {
-	at := e.reg.KeptUntil(l)
-	return !at.IsZero() && !now.Before(at)
-}
-
 // endKept removes a paused cell that was kept for as long as it may. One with a result that
 // waits for a verdict is asked about again after a day.
 func (e *Engine) endKept(l state.Lease) {
@@ -119,7 +113,7 @@ func (e *Engine) endKept(l state.Lease) {
 		e.log.Info("removed a cell that was paused for longer than it is kept", "cell", l.Cell, "paused", l.ParkedAt, "kept", d, "by", by)
 	case e.life.Err() == nil:
 		e.log.Warn("cannot remove a cell that was paused for longer than it is kept", "cell", l.Cell, "error", err)
-		e.changeLease(l.Cell, func(l *state.Lease) error {
+		e.alive.ChangeLease(l.Cell, func(l *state.Lease) error {
 			if !l.ParkedAt.IsZero() {
 				l.ParkedAt = time.Now().UTC().Add(again - d)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -37,7 +38,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 		}
 	}
 	a.backend = p.backend.Name()
-	lease, err := e.newLease(req.Lease)
+	lease, err := live.NewLease(req.Lease)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -93,7 +94,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 		return api.Cell{}, err
 	}
 	x.c.Setup.Notes = append(x.run.Notes, p.notes...)
-	e.setLeaseEnv(lease, p.policy.Env)
+	e.alive.SetLeaseEnv(lease, p.policy.Env)
 	if err := e.reg.Commit(&x.c, &x.before, lease); err != nil {
 		return api.Cell{}, err
 	}

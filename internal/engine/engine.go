@@ -77,7 +77,6 @@ type Engine struct {
 	reg      *state.Registry
 	locks    state.CellLocks
 	alive    *live.Manager
-	pauses   state.CellLocks // of pausing and resuming alone: a run holds the other for as long as it lasts
 	trees    *treeCache
 	figures  *figures
 	under    *underway       // stands before the objects
@@ -100,10 +99,6 @@ type Engine struct {
 	lending sync.Mutex
 	// spending is held while commands are counted. It stands before registry.mu.
 	spending sync.Mutex
-	// leasing is held while the record of a lease is changed. It stands before
-	// mu and registry.mu.
-	leasing sync.Mutex
-
 	ceilings atomic.Pointer[ceiling.Set]
 	queue    queue
 	draining atomic.Bool  // no new cells are made
@@ -119,7 +114,6 @@ type Engine struct {
 	sources   map[string]*workspace.Imported // newest import of each source
 	hostParts []string                       // see there
 	probed    map[string]probed
-	leaseEnv  map[cell.ID][]string // variables of leases that are in no record: see setLeaseEnv
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
 
@@ -171,7 +165,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},
-		moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
+		moved: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, pools: map[string]*pool{},
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
@@ -189,6 +183,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
 		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.regovern,
 		Usable: e.usable, MayStart: e.mayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.followAsks, Woken: e.woken,
+		Secret: func(kv string) bool { return redactor.String(kv) != kv }, EndKept: e.endKept,
+		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
+		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})
 	if err := e.knowAll(); err != nil {
 		reg.Close()
@@ -199,7 +196,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.watching.Go(e.keepHouse)
-	e.watching.Go(e.keepLeases)
+	e.watching.Go(e.alive.KeepLeases)
 	return e, nil
 }
 

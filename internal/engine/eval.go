@@ -248,7 +248,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 		e.alive.RecordEnd(id, live.KeeperLost)
 		return nil, nil, nil, e.gone(&c, false, req.Kind)
 	}
-	env := commandEnv(e.cellEnv(&c), e.leasedEnv(c.ID), c.Setup.User, false, "")
+	env := commandEnv(e.cellEnv(&c), e.alive.LeasedEnv(c.ID), c.Setup.User, false, "")
 	kind := e.kindOf(id, req.Kind)
 	var files []string
 	for _, name := range kind.Programs {

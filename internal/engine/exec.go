@@ -119,7 +119,7 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 	}
 	var b [8]byte
 	rand.Read(b[:])
-	env := commandEnv(e.cellEnv(&c), append(e.leasedEnv(c.ID), req.Env...), c.Setup.User, req.TTY, termIn(req.CallerEnv))
+	env := commandEnv(e.cellEnv(&c), append(e.alive.LeasedEnv(c.ID), req.Env...), c.Setup.User, req.TTY, termIn(req.CallerEnv))
 	workdir := orElse(req.Workdir, c.Source)
 	if !filepath.IsAbs(workdir) {
 		workdir = filepath.Join(c.Source, workdir)

@@ -178,7 +178,7 @@ func (x *execution) awaitClient(ctx context.Context) error {
 
 func (x *execution) startCommand(ctx context.Context) error {
 	e, req := x.e, x.p.req
-	env := commandEnv(e.cellEnv(&x.c), append(e.leasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, termIn(req.CallerEnv))
+	env := commandEnv(e.cellEnv(&x.c), append(e.alive.LeasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, termIn(req.CallerEnv))
 	path, err := x.lookPath(env)
 	if err != nil {
 		return err

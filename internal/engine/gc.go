@@ -170,7 +170,7 @@ func (e *Engine) expired(c *state.Cell, now time.Time) bool {
 // who made it.
 func (e *Engine) keptOut(c *state.Cell, now time.Time) bool {
 	l := e.reg.Lease(c.ID)
-	return l != nil && c.State != cell.Removed && (l.Parked || c.State == cell.Paused) && e.overkept(l, now) && !e.hasPending(c.ID)
+	return l != nil && c.State != cell.Removed && (l.Parked || c.State == cell.Paused) && e.reg.Overkept(l, now) && !e.hasPending(c.ID)
 }
 
 // whyExpired says why gc removes a cell.

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -19,87 +18,20 @@ import (
 
 // Pause freezes all processes of a cell where they are.
 func (e *Engine) Pause(ctx context.Context, id cell.ID) (api.Cell, error) {
-	release, err := e.pauses.Acquire(ctx, id, "pause", nil)
-	if err != nil {
-		return api.Cell{}, err
-	}
-	defer release()
-	return e.freezeCell(ctx, id)
+	return e.shown(id, e.alive.Pause(ctx, id))
 }
 
 // Resume lets them go on.
 func (e *Engine) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
-	release, err := e.pauses.Acquire(ctx, id, "resume", nil)
-	if err != nil {
-		return api.Cell{}, err
-	}
-	defer release()
-	return e.thawCell(ctx, id)
+	return e.shown(id, e.alive.Resume(ctx, id))
 }
 
-// freezeCell and thawCell are Pause and Resume for callers that hold the cell's lock of pauses.
-func (e *Engine) freezeCell(ctx context.Context, id cell.ID) (api.Cell, error) {
-	return e.freezer(ctx, id, cell.Paused, backend.Instance.Freeze)
-}
-
-func (e *Engine) thawCell(ctx context.Context, id cell.ID) (api.Cell, error) {
-	return e.freezer(ctx, id, cell.Running, backend.Instance.Thaw)
-}
-
-func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func(backend.Instance, context.Context) error) (api.Cell, error) {
-	c, err := e.usable(id)
+// shown is a cell as it is after something was done to it, unless that failed.
+func (e *Engine) shown(id cell.ID, err error) (api.Cell, error) {
 	if err != nil {
 		return api.Cell{}, err
 	}
-	inst, err := e.alive.InstanceOf(&c)
-	if err != nil {
-		return api.Cell{}, err
-	}
-	if to == cell.Running {
-		if err := e.mayStart(&c); err != nil {
-			return api.Cell{}, err
-		}
-		if l := e.reg.Lease(id); l != nil && l.Parked {
-			if err := e.unpark(id); err != nil || inst == nil {
-				return e.cellView(&c), err
-			}
-		}
-	}
-	if inst == nil {
-		return api.Cell{}, cell.Errorf(cell.Conflict, "engine.Pause", "", "cell %s has no processes", c.Title())
-	}
-	if c.State == to {
-		return e.cellView(&c), nil
-	}
-	next, err := c.State.To(to)
-	if err != nil {
-		return api.Cell{}, err
-	}
-	if err := do(inst, ctx); err != nil {
-		return api.Cell{}, err
-	}
-	if l := e.reg.Lease(id); l != nil && l.Door != "" { // whose paused cells may be kept for a time
-		at := time.Time{}
-		if to == cell.Paused {
-			at = time.Now().UTC()
-		}
-		if err := e.changeLease(id, func(l *state.Lease) error {
-			if to != cell.Paused || l.ParkedAt.IsZero() {
-				l.ParkedAt = at
-			}
-			return nil
-		}); err != nil {
-			return api.Cell{}, err
-		}
-	}
-	// The lock may be a run's, which goes on: the state alone is changed.
-	if err := e.reg.Commit(state.StateChange{Cell: c.ID, From: c.State, To: next}); err != nil {
-		return api.Cell{}, err
-	}
-	over := func() bool { return to == cell.Running && c.State == cell.Idle } // it went on, and what ran in it has ended
-	if c, err = e.usable(id); err == nil && c.State != next && !over() {
-		err = cell.Errorf(cell.Conflict, "engine.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)
-	}
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return api.Cell{}, err
 	}

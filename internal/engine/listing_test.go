@@ -54,7 +54,7 @@ func TestX44Lists(t *testing.T) {
 	want("by labels", got, "c1")
 	got, _ = names(b.All(), state.Query{Labels: map[string]string{"odd": "1", "team": "a"}, Oldest: true, After: next})
 	want("by labels, the rest", got, "c3")
-	_, err = b.Park(b.ctx, b.id("c2"))
+	_, err = b.alive.Park(b.ctx, b.id("c2"))
 	b.must(err)
 	got, _ = names(b.All(), state.Query{States: []string{state.QueryPaused}})
 	want("paused ones", got, "c2")

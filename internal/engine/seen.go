@@ -45,7 +45,7 @@ func (e *Engine) cellTag(c *state.Cell) string {
 	if l := e.reg.Lease(c.ID); l != nil {
 		labels = l.Labels
 	}
-	return tagOf("cell", c.ID, c.Head, c.Known, c.LastRun, verdict, labels, e.leasedEnv(c.ID))
+	return tagOf("cell", c.ID, c.Head, c.Known, c.LastRun, verdict, labels, e.alive.LeasedEnv(c.ID))
 }
 
 // runTag is of which run it is, how far it has come, and its verdict.

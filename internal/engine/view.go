@@ -376,7 +376,7 @@ func (v *View) LeasedEnv(id cell.ID) []string {
 	if !v.sees(id) {
 		return nil
 	}
-	return v.e.LeasedEnv(id)
+	return v.e.alive.LeasedEnv(id)
 }
 
 // Create: see Engine.
@@ -421,12 +421,12 @@ func (v *View) LeaseLike(ctx context.Context, of cell.ID, period string, ids ...
 			return err
 		}
 	}
-	return v.e.LeaseLike(v.with(ctx), of, period, ids...)
+	return v.e.alive.LeaseLike(of, makerOf(v.with(ctx)), period, ids...)
 }
 
 // Park: see Engine.
 func (v *View) Park(ctx context.Context, id cell.ID) (bool, error) {
-	return onCell(v, id, func() (bool, error) { return v.e.Park(ctx, id) })
+	return onCell(v, id, func() (bool, error) { return v.e.alive.Park(ctx, id) })
 }
 
 // Unpark: see Engine.
@@ -437,7 +437,7 @@ func (v *View) Unpark(ctx context.Context, id cell.ID) (bool, error) {
 			return false, err
 		}
 		defer done()
-		return v.e.Unpark(ctx, id)
+		return v.e.alive.Unpark(ctx, id)
 	})
 }
 

@@ -93,7 +93,7 @@ func TestX56CellsAtOnce(t *testing.T) {
 	}
 	_, err = b.asks(b.All().At(ceiling.REST), "other", map[string]string{"team": "a"})
 	b.wantKind("another of the team", err, cell.Limited, "label team=a")
-	_, err = b.Park(b.ctx, cell.ID(one.ID))
+	_, err = b.alive.Park(b.ctx, cell.ID(one.ID))
 	b.must(err)
 	three, err := b.asks(e2b, "three", nil)
 	b.must(err)
@@ -106,7 +106,7 @@ func TestX56CellsAtOnce(t *testing.T) {
 		t.Errorf("resumed: %v %v", was, err)
 	}
 	// Whatever else ends a pause claims room, too.
-	_, err = b.Park(b.ctx, cell.ID(one.ID))
+	_, err = b.alive.Park(b.ctx, cell.ID(one.ID))
 	b.must(err)
 	four, err := b.asks(e2b, "four", nil)
 	b.must(err)
@@ -124,7 +124,7 @@ func TestX56CellsAtOnce(t *testing.T) {
 	}
 	_, err = b.Remove(b.ctx, cell.ID(four.ID), false)
 	b.must(err)
-	_, err = b.Unpark(b.ctx, cell.ID(one.ID))
+	_, err = b.alive.Unpark(b.ctx, cell.ID(one.ID))
 	b.must(err)
 	token := b.caller("t-1", access.Bounds{})
 	_, err = b.asks(token, "t1", nil)
@@ -252,7 +252,7 @@ func TestX56PausedOnesAreKeptForATime(t *testing.T) {
 	b := newBed(t, "f: 0")
 	b.ceil(`doors: {e2b: {keep: 1h}, rest: {keep: none}}`)
 	long := func(id string) {
-		b.must(b.changeLease(cell.ID(id), func(l *state.Lease) error {
+		b.must(b.alive.ChangeLease(cell.ID(id), func(l *state.Lease) error {
 			if l.ParkedAt.IsZero() {
 				t.Errorf("%s is not known to be paused", id)
 			}
@@ -268,7 +268,7 @@ func TestX56PausedOnesAreKeptForATime(t *testing.T) {
 		if x.name == "d" {
 			continue
 		}
-		_, err = b.Park(b.ctx, cell.ID(c.ID))
+		_, err = b.alive.Park(b.ctx, cell.ID(c.ID))
 		b.must(err)
 	}
 	now, err := b.Cell(cell.ID(ids[0]))
@@ -276,7 +276,8 @@ func TestX56PausedOnesAreKeptForATime(t *testing.T) {
 	if d := time.Until(now.Lease.Kept); d < 50*time.Minute || d > time.Hour {
 		t.Errorf("kept for %s", d)
 	}
-	b.must(b.unpark(cell.ID(ids[2]))) // and paused no more
+	_, err = b.alive.Unpark(b.ctx, cell.ID(ids[2])) // and paused no more
+	b.must(err)
 	if now, err = b.Cell(cell.ID(ids[2])); err != nil || !now.Lease.Kept.IsZero() {
 		t.Errorf("one that goes on is kept until %s", now.Lease.Kept)
 	}

@@ -13,15 +13,17 @@
 // Runs, pools, policies and commands are not known here. The engine gives what is needed of
 // them (Config).
 //
-// Lock order: 1. the lock of a cell (state.CellLocks), 2. the lock of the record of its
-// interpreter (recording), 3. the registry. Table.mu is the last: nothing is locked, and no
-// keeper is asked, while it is held. Functions of Config are called without Table.mu, and with
+// Lock order: 1. the lock of a cell's pauses (pauses), 2. the lock of a cell (state.CellLocks),
+// 3. the lock of the record of its lease (leasing) or its interpreter (recording), 4. the
+// registry. Table.mu and envMu are the last: nothing is locked, and no
+// keeper is asked, while one is held. Functions of Config are called without Table.mu, and with
 // the lock of the cell where they say so.
 package live
 
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -63,6 +65,14 @@ type Config struct {
 	// Woken gives a cell that was at rest what it had when it ran last.
 	Woken func(ctx context.Context, c *state.Cell, inst backend.Instance)
 
+	// Secret reports whether the value of a variable looks like a secret.
+	Secret func(kv string) bool
+
+	// Stop and RemoveCell are what may become of a cell when its lease is over, and EndKept of a
+	// paused one that was kept for as long as it may. The cell's lock of pauses is held.
+	Stop, RemoveCell func(ctx context.Context, id cell.ID) error
+	EndKept          func(l state.Lease)
+
 	// Leaving is called with an instance that is about to be taken down.
 	Leaving func(ctx context.Context, inst backend.Instance)
 
@@ -79,13 +89,21 @@ type Config struct {
 type Manager struct {
 	Table
 	cfg Config
+	// pauses are of pausing and resuming alone: a run holds the lock of its cell for as long
+	// as it lasts.
+	pauses state.CellLocks
+	// leasing is held while the record of a lease is changed.
+	leasing sync.Mutex
 	// recording is held while the record of a cell's interpreter is changed.
 	recording stripes
+
+	envMu sync.Mutex           // guards env
+	env   map[cell.ID][]string // variables of leases that are in no record: see SetLeaseEnv
 }
 
 // New returns a manager without instances.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg}
+	m := &Manager{cfg: cfg, env: map[cell.ID][]string{}}
 	m.Table = newTable(func(id cell.ID) {
 		if cfg.Life.Err() == nil {
 			cfg.Work(func(ctx context.Context) { m.restSoon(ctx, id) })

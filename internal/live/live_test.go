@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,10 @@ type fake struct {
 	runs    []cell.ProcessInfo
 	silent  error // in place of every answer
 	removed string
+	frozen  bool
 	deaths  chan cell.Death
+	// freezing is closed when it is to be frozen, which it is when mayFreeze is closed.
+	freezing, mayFreeze chan struct{}
 }
 
 func (f *fake) ID() cell.ID { return f.id }
@@ -56,6 +60,26 @@ func (f *fake) Remove(_ context.Context, cause string) error {
 	defer f.mu.Unlock()
 	f.removed = cause
 	return nil
+}
+
+func (f *fake) Freeze(context.Context) error {
+	if f.freezing != nil {
+		close(f.freezing)
+		<-f.mayFreeze
+	}
+	f.change(func() { f.frozen = true })
+	return nil
+}
+
+func (f *fake) Thaw(context.Context) error {
+	f.change(func() { f.frozen = false })
+	return nil
+}
+
+func (f *fake) isFrozen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.frozen
 }
 
 func (f *fake) Warmth(context.Context) (cell.Warmth, error) {
@@ -120,6 +144,17 @@ func newBed(t *testing.T) *bed {
 		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Usable: reg.Cell, MayStart: func(*state.Cell) error { return nil },
 		Prepare: func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
 		Specify: func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
+		Secret:  func(kv string) bool { return strings.Contains(kv, "secret") },
+		RemoveCell: func(_ context.Context, id cell.ID) error {
+			c, err := reg.Cell(id)
+			if err == nil {
+				err = c.To(cell.Removed)
+			}
+			if err != nil {
+				return err
+			}
+			return reg.Commit(&c)
+		},
 		Woken:   func(context.Context, *state.Cell, backend.Instance) {},
 		Working: func(cell.ID) bool { return false }, Leaving: func(context.Context, backend.Instance) {},
 		Drain: func(_ context.Context, template, _ string) { b.drained = append(b.drained, template) },

@@ -1,9 +1,174 @@
 package live
 
 import (
+	"context"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
 )
+
+// Pause freezes all processes of a cell where they are.
+func (m *Manager) Pause(ctx context.Context, id cell.ID) error {
+	release, err := m.pauses.Acquire(ctx, id, "pause", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return m.freeze(ctx, id)
+}
+
+// Resume lets them go on.
+func (m *Manager) Resume(ctx context.Context, id cell.ID) error {
+	release, err := m.pauses.Acquire(ctx, id, "resume", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return m.thaw(ctx, id)
+}
+
+// freeze and thaw are Pause and Resume for callers that hold the cell's lock of pauses.
+func (m *Manager) freeze(ctx context.Context, id cell.ID) error {
+	return m.bring(ctx, id, cell.Paused, backend.Instance.Freeze)
+}
+
+func (m *Manager) thaw(ctx context.Context, id cell.ID) error {
+	return m.bring(ctx, id, cell.Running, backend.Instance.Thaw)
+}
+
+func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(backend.Instance, context.Context) error) error {
+	c, err := m.cfg.Usable(id)
+	if err != nil {
+		return err
+	}
+	inst, err := m.InstanceOf(&c)
+	if err != nil {
+		return err
+	}
+	if to == cell.Running {
+		if err := m.cfg.MayStart(&c); err != nil {
+			return err
+		}
+		if l := m.cfg.Registry.Lease(id); l != nil && l.Parked {
+			if err := m.unpark(id); err != nil || inst == nil {
+				return err
+			}
+		}
+	}
+	if inst == nil {
+		return cell.Errorf(cell.Conflict, "live.Pause", "", "cell %s has no processes", c.Title())
+	}
+	if c.State == to {
+		return nil
+	}
+	next, err := c.State.To(to)
+	if err != nil {
+		return err
+	}
+	if err := do(inst, ctx); err != nil {
+		return err
+	}
+	if l := m.cfg.Registry.Lease(id); l != nil && l.Door != "" { // paused cells of doors may be kept for a time
+		at := time.Time{}
+		if to == cell.Paused {
+			at = time.Now().UTC()
+		}
+		if err := m.ChangeLease(id, func(l *state.Lease) error {
+			if to != cell.Paused || l.ParkedAt.IsZero() {
+				l.ParkedAt = at
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	// The lock may be a run's, which goes on: the state alone is changed.
+	if err := m.cfg.Registry.Commit(state.StateChange{Cell: c.ID, From: c.State, To: next}); err != nil {
+		return err
+	}
+	over := func() bool { return to == cell.Running && c.State == cell.Idle } // it went on, and what ran in it has ended
+	if c, err = m.cfg.Usable(id); err == nil && c.State != next && !over() {
+		err = cell.Errorf(cell.Conflict, "live.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)
+	}
+	return err
+}
+
+// Park pauses a cell until Unpark: its processes stand still, and nothing can be
+// started in it, also when it has none. It reports whether it ran.
+func (m *Manager) Park(ctx context.Context, id cell.ID) (bool, error) {
+	if _, err := m.cfg.Usable(id); err != nil {
+		return false, err
+	}
+	release, err := m.pauses.Acquire(ctx, id, "pause", nil)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	return m.park(ctx, id)
+}
+
+// park is Park for callers that hold the cell's lock of pauses.
+func (m *Manager) park(ctx context.Context, id cell.ID) (bool, error) {
+	did := false
+	err := m.ChangeLease(id, func(l *state.Lease) error {
+		if did = !l.Parked; did {
+			l.Parked, l.ParkedAt = true, time.Now().UTC()
+		}
+		return nil
+	})
+	if err != nil || !did {
+		return did, err
+	}
+	if m.AtRest(id) {
+		return did, nil
+	}
+	if err = m.freeze(ctx, id); err != nil && m.AtRest(id) {
+		err = nil // it came to rest meanwhile, maybe while it was asked
+	}
+	if err != nil {
+		m.ChangeLease(id, goOn)
+	}
+	return did, err
+}
+
+// goOn has a lease say that the cell is not paused.
+func goOn(l *state.Lease) error {
+	l.Parked, l.ParkedAt = false, time.Time{}
+	return nil
+}
+
+// Unpark lets a cell go on. It reports whether it was paused.
+func (m *Manager) Unpark(ctx context.Context, id cell.ID) (bool, error) {
+	release, err := m.pauses.Acquire(ctx, id, "resume", nil)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	c, err := m.cfg.Usable(id)
+	if err != nil {
+		return false, err
+	}
+	was := c.State == cell.Paused
+	if l := m.cfg.Registry.Lease(id); l != nil && l.Parked {
+		was = true
+	}
+	if c.State == cell.Paused {
+		if err := m.thaw(ctx, id); err != nil {
+			return was, err
+		}
+	}
+	return was, m.unpark(id)
+}
+
+// unpark notes that a cell may be worked in again.
+func (m *Manager) unpark(id cell.ID) error {
+	if l := m.cfg.Registry.Lease(id); l == nil || !l.Parked {
+		return nil
+	}
+	return m.ChangeLease(id, goOn)
+}
 
 // NotParked refuses work in a cell that is paused while nothing runs in it.
 func (m *Manager) NotParked(c *state.Cell) error {

@@ -56,6 +56,12 @@ func (l *Lease) Ends() bool {
 	return !l.Until.IsZero() && (!l.Parked || l.Then == api.LeaseRemove)
 }
 
+// Overkept reports whether a paused cell has been kept for as long as it may.
+func (r *Registry) Overkept(l *Lease, now time.Time) bool {
+	at := r.KeptUntil(l)
+	return !at.IsZero() && !now.Before(at)
+}
+
 // KeptUntil is when a paused cell is removed; zero: never.
 func (r *Registry) KeptUntil(l *Lease) time.Time {
 	if l.ParkedAt.IsZero() || r.keeps == nil {
