@@ -62,18 +62,3 @@ func (e *Engine) SignalExec(ctx context.Context, id, signal string) (api.Exec, e
 	}
 	return x.view(), nil
 }
-
-// Ports lists the TCP ports on which something listens in a cell; none when nothing
-// runs in it.
-func (e *Engine) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
-	c, err := e.usable(id)
-	if err != nil {
-		return nil, err
-	}
-	inst, release, err := e.alive.RefOf(&c)
-	if inst == nil {
-		return nil, err
-	}
-	defer release()
-	return inst.Ports(ctx)
-}

@@ -55,9 +55,9 @@ func TestX53EveryDoorMeetsTheRule(t *testing.T) {
 		"restore":      func() error { _, err := b.Restore(b.ctx, idle, api.RestoreRequest{Number: 1, Lose: true}); return err },
 		"undo":         func() error { _, err := b.Undo(b.ctx, idle, api.UndoRequest{Lose: true}); return err },
 		"resume":       func() error { _, err := b.Resume(b.ctx, b.id("paused")); return err },
-		"files out":    func() error { return b.ReadFiles(b.ctx, idle, "/", io.Discard) },
-		"files in":     func() error { return b.WriteFiles(b.ctx, idle, "/tmp", bytes.NewReader(nil)) },
-		"manage files": func() error { return b.Manage(b.ctx, idle, cell.FileAct{}, nil, io.Discard) },
+		"files out":    func() error { return b.alive.ReadFiles(b.ctx, idle, "/", io.Discard) },
+		"files in":     func() error { return b.alive.WriteFiles(b.ctx, idle, "/tmp", bytes.NewReader(nil)) },
+		"manage files": func() error { return b.alive.Manage(b.ctx, idle, cell.FileAct{}, nil, io.Discard) },
 		"template": func() error {
 			_, err := b.BuildTemplate(b.ctx, api.TemplateRequest{Name: "other", From: b.src}, nil)
 			return err

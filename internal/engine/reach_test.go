@@ -107,7 +107,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				b.wantKind("stats", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				_, err = b.Pause(b.ctx, id)
 				b.wantKind("pause", err, cell.Unavailable, "cannot tell what goes on in cell w")
-				_, err = b.Dial(b.ctx, id, 80)
+				_, err = b.alive.Dial(b.ctx, id, 80)
 				b.wantKind("dial", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				b.wantKind("a change of what is allowed", b.regovern(b.ctx, id), cell.Unavailable, "cannot tell what goes on in cell w")
 				if list := b.reg.Approvals(); len(list) != 1 || list[0].State != state.ApprovalWaiting {

@@ -327,8 +327,8 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 				_, err := b.Eval(b.ctx, id, api.EvalRequest{Code: "1", Fresh: true}, nil)
 				return err
 			},
-			"files":  func() error { _, err := b.Files(b.ctx, id, cell.FileAct{Path: "f"}, nil); return err },
-			"a port": func() error { _, err := b.Dial(b.ctx, id, 80); return err },
+			"files":  func() error { _, err := b.alive.Files(b.ctx, id, cell.FileAct{Path: "f"}, nil); return err },
+			"a port": func() error { _, err := b.alive.Dial(b.ctx, id, 80); return err },
 		} {
 			b.wantKind(what+" in a paused cell", do(), cell.Conflict, "cell w is paused")
 		}

@@ -11,7 +11,7 @@ import (
 
 // What a view does with files and ports of cells that it sees.
 
-// Files: see Engine.
+// Files: see live.Manager.
 func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
 	return entered(v, id, func() ([]cell.FileInfo, error) {
 		if a.Act == cell.FileWrite {
@@ -19,48 +19,48 @@ func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Read
 				return nil, err
 			}
 		}
-		return v.e.Files(ctx, id, a, in)
+		return v.e.alive.Files(ctx, id, a, in)
 	})
 }
 
-// Manage: see Engine.
+// Manage: see live.Manager.
 func (v *View) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	return v.e.Manage(ctx, id, a, in, out)
+	return v.e.alive.Manage(ctx, id, a, in, out)
 }
 
-// Watch: see Engine.
+// Watch: see live.Manager.
 func (v *View) Watch(ctx context.Context, id cell.ID, path string, below bool, tell func(cell.FileEvent) error) error {
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	return v.e.Watch(ctx, id, path, below, tell)
+	return v.e.alive.Watch(ctx, id, path, below, tell)
 }
 
-// ReadFiles: see Engine.
+// ReadFiles: see live.Manager.
 func (v *View) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	return v.e.ReadFiles(ctx, id, path, w)
+	return v.e.alive.ReadFiles(ctx, id, path, w)
 }
 
-// WriteFiles: see Engine.
+// WriteFiles: see live.Manager.
 func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
 	if err := cmp.Or(v.Enter(id), v.e.roomy()); err != nil {
 		return err
 	}
-	return v.e.WriteFiles(ctx, id, path, r)
+	return v.e.alive.WriteFiles(ctx, id, path, r)
 }
 
-// Dial: see Engine.
+// Dial: see live.Manager.
 func (v *View) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
-	return entered(v, id, func() (net.Conn, error) { return v.e.Dial(ctx, id, port) })
+	return entered(v, id, func() (net.Conn, error) { return v.e.alive.Dial(ctx, id, port) })
 }
 
-// Ports: see Engine.
+// Ports: see live.Manager.
 func (v *View) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
-	return entered(v, id, func() ([]cell.Listening, error) { return v.e.Ports(ctx, id) })
+	return entered(v, id, func() ([]cell.Listening, error) { return v.e.alive.Ports(ctx, id) })
 }

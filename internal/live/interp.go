@@ -132,7 +132,7 @@ func (m *Manager) restAfter(ctx context.Context, id cell.ID, it Interp, cause st
 	case it.Sealed:
 		m.Take(id)
 	case !NothingRuns(ctx, inst):
-		m.Watch(id, inst)
+		m.watch(id, inst)
 		return false
 	case !m.takeUnused(id):
 		return true

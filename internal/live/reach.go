@@ -191,7 +191,7 @@ func (m *Manager) reached(ctx context.Context, c *state.Cell, inst backend.Insta
 	if it != nil {
 		m.FollowDeaths(it.Keeper)
 	} else {
-		m.Watch(c.ID, inst)
+		m.watch(c.ID, inst)
 	}
 	return nil
 }

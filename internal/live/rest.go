@@ -17,7 +17,7 @@ import (
 func (m *Manager) Add(c *state.Cell, inst backend.Instance, i *state.Interp) {
 	if i == nil {
 		m.Put(c.ID, inst, nil)
-		m.Watch(c.ID, inst)
+		m.watch(c.ID, inst)
 	} else {
 		m.Put(c.ID, inst, &Interp{Template: i.Template, Keeper: c.Keeper(), Used: time.Now()})
 		m.FollowDeaths(c.Keeper())
@@ -30,9 +30,9 @@ func (m *Manager) Add(c *state.Cell, inst backend.Instance, i *state.Interp) {
 // watchTick is how often a living cell is looked at.
 const watchTick = 2 * time.Second
 
-// Watch puts a cell to rest when what goes on in it by itself has ended: what
+// watch puts a cell to rest when what goes on in it by itself has ended: what
 // a run or a command left behind, or what an earlier daemon started.
-func (m *Manager) Watch(id cell.ID, inst backend.Instance) {
+func (m *Manager) watch(id cell.ID, inst backend.Instance) {
 	m.cfg.Work(func(ctx context.Context) {
 		tick := time.NewTicker(watchTick)
 		defer tick.Stop()

@@ -1,4 +1,4 @@
-package engine
+package live
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 
 // ReadFiles sends a path of a cell as a tar archive. The cell is made live
 // for it, so that the path means what it means to its processes.
-func (e *Engine) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
-	inst, c, release, err := e.alive.EnsureLive(ctx, id)
+func (m *Manager) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
+	inst, c, release, err := m.EnsureLive(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -21,8 +21,8 @@ func (e *Engine) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Wr
 }
 
 // WriteFiles extracts a tar archive below a directory of a cell.
-func (e *Engine) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
-	inst, c, release, err := e.alive.EnsureLive(ctx, id)
+func (m *Manager) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
+	inst, c, release, err := m.EnsureLive(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package engine
+package live
 
 import (
 	"bufio"
@@ -11,18 +11,17 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/live"
 )
 
 // Manage does something with single files of a cell, which is made live for it:
 // see backend.Instance. Relative paths begin in the workspace.
-func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
-	inst, c, release, err := e.alive.EnsureLive(ctx, id)
+func (m *Manager) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
+	inst, c, release, err := m.EnsureLive(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := live.NotPaused("engine.Manage", &c); err != nil {
+	if err := NotPaused("live.Manage", &c); err != nil {
 		return err
 	}
 	a.Path, a.UID, a.GID = inCell(&c, a.Path), c.Setup.User.UID, c.Setup.User.GID
@@ -33,9 +32,9 @@ func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.R
 }
 
 // Files is Manage for the acts that answer with what files are.
-func (e *Engine) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
+func (m *Manager) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
 	var b bytes.Buffer
-	if err := e.Manage(ctx, id, a, in, &b); err != nil {
+	if err := m.Manage(ctx, id, a, in, &b); err != nil {
 		return nil, err
 	}
 	list := []cell.FileInfo{}
@@ -54,7 +53,7 @@ func (e *Engine) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Re
 
 // Watch tells what changes in a directory of a cell until ctx ends or tell fails.
 // The first event is empty: from there on nothing is missed. The cell stays live.
-func (e *Engine) Watch(ctx context.Context, id cell.ID, path string, below bool, tell func(cell.FileEvent) error) error {
+func (m *Manager) Watch(ctx context.Context, id cell.ID, path string, below bool, tell func(cell.FileEvent) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a := cell.FileAct{Act: cell.FileWatch, Path: path}
@@ -63,7 +62,7 @@ func (e *Engine) Watch(ctx context.Context, id cell.ID, path string, below bool,
 	}
 	r, w := io.Pipe()
 	defer r.Close()
-	go func() { w.CloseWithError(e.Manage(ctx, id, a, nil, w)) }()
+	go func() { w.CloseWithError(m.Manage(ctx, id, a, nil, w)) }()
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -86,22 +85,22 @@ func (e *Engine) Watch(ctx context.Context, id cell.ID, path string, below bool,
 // Dial connects to a port of a living cell's own loopback. Nothing is started
 // for it: Unavailable, when nothing listens there. The cell stays live as long as
 // the connection is open.
-func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
-	c, err := e.usable(id)
+func (m *Manager) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
+	c, err := m.cfg.Usable(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.alive.NotParked(&c); err != nil {
+	if err := m.NotParked(&c); err != nil {
 		return nil, err
 	}
-	inst, release, err := e.alive.RefOf(&c)
+	inst, release, err := m.RefOf(&c)
 	if err != nil {
 		return nil, err
 	}
 	if inst == nil {
-		return nil, cell.Errorf(cell.Unavailable, "engine.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
+		return nil, cell.Errorf(cell.Unavailable, "live.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
 	}
-	if err := live.NotPaused("engine.Dial", &c); err != nil {
+	if err := NotPaused("live.Dial", &c); err != nil {
 		release()
 		return nil, err
 	}
@@ -110,24 +109,39 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 		release()
 		return nil, err
 	}
-	return &heldConn{conn, sync.OnceFunc(release)}, nil
+	return &refConn{conn, sync.OnceFunc(release)}, nil
 }
 
-// heldConn keeps a cell live until it is closed.
-type heldConn struct {
+// Ports lists the TCP ports on which something listens in a cell; none when nothing
+// runs in it.
+func (m *Manager) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
+	c, err := m.cfg.Usable(id)
+	if err != nil {
+		return nil, err
+	}
+	inst, release, err := m.RefOf(&c)
+	if inst == nil {
+		return nil, err
+	}
+	defer release()
+	return inst.Ports(ctx)
+}
+
+// refConn keeps a cell live until it is closed.
+type refConn struct {
 	net.Conn
 	release func()
 }
 
-func (h *heldConn) Close() error {
-	h.release()
-	return h.Conn.Close()
+func (c *refConn) Close() error {
+	c.release()
+	return c.Conn.Close()
 }
 
 // CloseWrite says that no more is sent.
-func (h *heldConn) CloseWrite() error {
-	if c, ok := h.Conn.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
+func (c *refConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
 	}
 	return errors.ErrUnsupported
 }
