@@ -171,32 +171,14 @@ func (e *Engine) detached(r *state.Run) bool {
 
 // AttachExec attaches to an exec.
 func (e *Engine) AttachExec(id string, input bool) (*Attachment, error) {
-	e.mu.Lock()
-	x := e.execs[id]
-	e.mu.Unlock()
-	if x == nil {
-		return nil, noExec(id)
-	}
-	if input {
-		x.clients.Add(1)
-		x.came.Do(func() { close(x.joined) })
+	x, err := e.alive.Exec(id)
+	if err != nil {
+		return nil, err
 	}
 	started := make(chan struct{})
 	close(started)
 	return &Attachment{
-		Started: started, Done: x.done, result: func() (any, error) { return x.result, nil },
-		open: func(ctx context.Context, a backend.Attach) (net.Conn, error) {
-			return x.proc.Attach(ctx, a)
-		},
-		release: func(gone bool) {
-			if !input || x.clients.Add(-1) > 0 {
-				return
-			}
-			x.once.Do(func() { close(x.read) })
-			if gone {
-				x.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
-			}
-		},
+		Started: started, Done: x.Done(), result: func() (any, error) { return x.Result(), nil }, open: x.Open, release: x.Join(input),
 	}, nil
 }
 
@@ -217,25 +199,4 @@ func (e *Engine) WaitRun(ctx context.Context, id cell.RunID) (api.Run, error) {
 		return api.Run{}, err
 	}
 	return r.(api.Run), nil
-}
-
-// Exec returns what is known of an exec.
-func (e *Engine) Exec(id string) (api.Exec, error) {
-	e.mu.Lock()
-	x := e.execs[id]
-	e.mu.Unlock()
-	if x == nil {
-		return api.Exec{}, noExec(id)
-	}
-	v := x.view()
-	if v.Running {
-		if st, err := x.proc.Status(e.life); err == nil {
-			v.Output = state.Outputs{Stdout: outputOf(st.Stdout), Stderr: outputOf(st.Stderr)}.API()
-		}
-	}
-	return v, nil
-}
-
-func noExec(id string) error {
-	return cell.Errorf(cell.NotFound, "engine.Exec", "", "no exec %s", clip(id))
 }

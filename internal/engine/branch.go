@@ -120,21 +120,9 @@ func (e *Engine) still(ctx context.Context, id cell.ID) error {
 		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or end it: pando stop "+c.Title(),
 			"cannot branch %s: run %s is under way in it", c.Title(), l.id)
 	}
-	busy := ""
-	e.mu.Lock()
-	for _, x := range e.execs {
-		select {
-		case <-x.done:
-		default:
-			if x.cell == id && !whole {
-				busy = "the command " + clip(strings.Join(x.command, " "))
-			}
-		}
-	}
-	e.mu.Unlock()
-	if busy != "" {
+	if command, runs := e.alive.RunsCommand(id); runs && !whole {
 		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or "+e.forkFiles(&c),
-			"cannot branch %s: %s is under way in it", c.Title(), busy)
+			"cannot branch %s: the command %s is under way in it", c.Title(), clip(strings.Join(command, " ")))
 	}
 	return nil
 }

@@ -224,7 +224,7 @@ func (b *build) make(ctx context.Context) error {
 		return err
 	}
 	b.notes = append(append(b.notes, x.run.Notes...), x.p.notes...)
-	env := commandEnv(e.cellEnv(&x.c), x.p.policy.Env, x.c.Setup.User, false, "")
+	env := cell.CommandEnv(e.cellEnv(&x.c), x.p.policy.Env, x.c.Setup.User, false, "")
 	path, err := b.p.programs(func(name string) ([]string, error) { return x.plan.LookPath(name, x.resolvedWorkdir()) })
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -248,7 +249,7 @@ func (e *Engine) admit(ctx context.Context, q state.ClaimRequest) (*state.Claim,
 		case <-ctx.Done():
 			return nil, nil, context.Cause(ctx)
 		case <-e.life.Done():
-			return nil, nil, errClosing
+			return nil, nil, live.ErrClosing
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (t terms) first(base []string, own map[string]string, c *state.Cell) *cell.
 		}
 	}
 	return &cell.Start{
-		Process: cell.Process{Args: []string{"sh", "-c", t.atFork}, Env: commandEnv(base, asked, c.Setup.User, false, ""),
+		Process: cell.Process{Args: []string{"sh", "-c", t.atFork}, Env: cell.CommandEnv(base, asked, c.Setup.User, false, ""),
 			Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
 		Timeout: atForkTimeout, LogLimit: atForkLimit,
 	}

@@ -66,7 +66,7 @@ func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Che
 }
 
 func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *execution, c *state.Cell, out *os.File) (cell.Status, error) {
-	env := commandEnv(c.Setup.Env, x.p.policy.Env, c.Setup.User, false, "")
+	env := cell.CommandEnv(c.Setup.Env, x.p.policy.Env, c.Setup.User, false, "")
 	proc, err := inst.Start(ctx, "check", cell.Start{
 		Process: cell.Process{Args: []string{"sh", "-c", x.p.req.Check}, Env: env, Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
 		Timeout: x.run.In.Timeout, EndsCell: true, LogLimit: logLimit,
@@ -74,7 +74,7 @@ func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *executi
 	if err != nil {
 		return cell.Status{}, err
 	}
-	st, err := e.waitFor(ctx, inst, proc)
+	st, err := e.alive.WaitFor(ctx, inst, proc)
 	if err != nil || st.Exit == nil {
 		st.Exit = &cell.Exit{Code: 255, Cause: "keeper lost"}
 	}

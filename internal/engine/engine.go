@@ -108,8 +108,7 @@ type Engine struct {
 
 	mu        sync.Mutex // guards what follows
 	live      map[cell.RunID]*liveRun
-	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
-	execs     map[string]*liveExec
+	lost      map[cell.RunID]error           // runs whose end could not be recorded yet, and why
 	uploads   []upload                       // sources that were sent, oldest first
 	sources   map[string]*workspace.Imported // newest import of each source
 	hostParts []string                       // see there
@@ -143,9 +142,6 @@ type Engine struct {
 	dropping bool
 }
 
-// errClosing is the cause of work that ends because the daemon does.
-var errClosing = cell.Errorf(cell.Interrupted, "engine", "", "the daemon is ending")
-
 // Open reads the registry and brings what an earlier daemon left to an end or
 // on its way again (see recover.go).
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
@@ -163,7 +159,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.Objects = under
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
-		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
+		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{},
 		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},
 		moved: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, pools: map[string]*pool{},
@@ -183,7 +179,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
 		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.regovern,
 		Usable: e.usable, MayStart: e.mayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.followAsks, Woken: e.woken,
-		Secret: func(kv string) bool { return redactor.String(kv) != kv }, EndKept: e.endKept,
+		Redactor: &redactor, Env: e.cellEnv, Spend: e.spendExec, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
 		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})
@@ -202,13 +198,13 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 
 // closing reports whether something failed because the daemon ends.
 func (e *Engine) closing(err error) bool {
-	return e.life.Err() != nil && (errors.Is(err, errClosing) || errors.Is(err, context.Canceled))
+	return e.life.Err() != nil && (errors.Is(err, live.ErrClosing) || errors.Is(err, context.Canceled))
 }
 
 // Close lets go: cells and their commands live on in their keepers. What was
 // made ahead goes.
 func (e *Engine) Close() error {
-	e.end(errClosing)
+	e.end(live.ErrClosing)
 	e.watching.Wait()
 	e.work.Wait()
 	for _, t := range e.reg.Templates() {
@@ -224,7 +220,7 @@ func (e *Engine) Close() error {
 // with processes.
 func (e *Engine) Busy() bool {
 	e.mu.Lock()
-	begun := len(e.live) > 0 || len(e.execs) > 0
+	begun := len(e.live) > 0
 	e.mu.Unlock()
 	return begun || e.alive.Busy()
 }

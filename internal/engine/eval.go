@@ -248,11 +248,11 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 		e.alive.RecordEnd(id, live.KeeperLost)
 		return nil, nil, nil, e.gone(&c, false, req.Kind)
 	}
-	env := commandEnv(e.cellEnv(&c), e.alive.LeasedEnv(c.ID), c.Setup.User, false, "")
+	env := cell.CommandEnv(e.cellEnv(&c), e.alive.LeasedEnv(c.ID), c.Setup.User, false, "")
 	kind := e.kindOf(id, req.Kind)
 	var files []string
 	for _, name := range kind.Programs {
-		files = append(files, candidates(name, env, c.Source)...)
+		files = append(files, cell.Candidates(name, env, c.Source)...)
 	}
 	_, err = w.Warm(ctx, cell.Warm{Kind: kind.Name, Timeout: setupTimeout, Process: cell.Process{
 		Args: kind.Programs[:1], Env: env, Path: files, Workdir: c.Source,

@@ -2,15 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/live"
@@ -178,7 +175,7 @@ func (x *execution) awaitClient(ctx context.Context) error {
 
 func (x *execution) startCommand(ctx context.Context) error {
 	e, req := x.e, x.p.req
-	env := commandEnv(e.cellEnv(&x.c), append(e.alive.LeasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, termIn(req.CallerEnv))
+	env := cell.CommandEnv(e.cellEnv(&x.c), append(e.alive.LeasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, cell.TermIn(req.CallerEnv))
 	path, err := x.lookPath(env)
 	if err != nil {
 		return err
@@ -216,64 +213,7 @@ func (x *execution) lookPath(env []string) ([]string, error) {
 	if x.plan != nil {
 		return x.plan.LookPath(x.p.req.Command[0], x.resolvedWorkdir())
 	}
-	return candidates(x.p.req.Command[0], env, x.resolvedWorkdir()), nil
-}
-
-// candidates is what execvp would try.
-func candidates(name string, env []string, workdir string) []string {
-	if strings.Contains(name, "/") {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(workdir, name)
-		}
-		return []string{name}
-	}
-	var out []string
-	for _, kv := range env {
-		if p, ok := strings.CutPrefix(kv, "PATH="); ok {
-			for _, d := range strings.Split(p, ":") {
-				if filepath.IsAbs(d) {
-					out = append(out, filepath.Join(d, name))
-				}
-			}
-		}
-	}
-	return out
-}
-
-// commandEnv is the environment of a command: the image's, who it runs as,
-// and what was asked for, which wins.
-func commandEnv(base, asked []string, u cell.User, tty bool, term string) []string {
-	env := map[string]string{}
-	var order []string
-	put := func(kv string) {
-		k, v, _ := strings.Cut(kv, "=")
-		if _, ok := env[k]; !ok {
-			order = append(order, k)
-		}
-		env[k] = v
-	}
-	// Programs that ask on their own for a newer version of themselves are refused by
-	// most cells, which then say so although the command did not need it.
-	put("NPM_CONFIG_UPDATE_NOTIFIER=false")
-	put("NO_UPDATE_NOTIFIER=1")
-	for _, kv := range base {
-		put(kv)
-	}
-	put("HOME=" + u.Home)
-	put("USER=" + u.Name)
-	put("LOGNAME=" + u.Name)
-	put("PANDO=1")
-	if tty {
-		put("TERM=" + orElse(term, "xterm-256color"))
-	}
-	for _, kv := range asked {
-		put(kv)
-	}
-	out := make([]string, 0, len(order))
-	for _, k := range order {
-		out = append(out, k+"="+env[k])
-	}
-	return out
+	return cell.Candidates(x.p.req.Command[0], env, x.resolvedWorkdir()), nil
 }
 
 // cellEnv is what every command in a cell finds: the image's variables, and
@@ -309,30 +249,5 @@ func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 	if x.c.Talks() && !x.run.TTY {
 		defer x.tellDenials(ctx)()
 	}
-	return x.e.waitFor(ctx, x.inst, x.proc)
-}
-
-// waitFor waits for a process; ctx ends it with ctx's cause. errClosing means
-// that the daemon goes and the process stays.
-func (e *Engine) waitFor(ctx context.Context, inst backend.Instance, proc backend.Process) (cell.Status, error) {
-	st, err := live.Ask(ctx, inst, proc.Wait)
-	if err == nil || ctx.Err() == nil {
-		return st, err
-	}
-	cause := context.Cause(ctx)
-	if errors.Is(cause, errClosing) {
-		return st, errClosing
-	}
-	word := "interrupted"
-	if cell.KindOf(cause) == cell.Timeout {
-		word = "timeout"
-	}
-	if err := proc.End(e.life, word); err != nil {
-		return st, err
-	}
-	st, err = live.Ask(e.life, inst, proc.Wait)
-	if err != nil && e.life.Err() != nil {
-		return st, errClosing
-	}
-	return st, err
+	return x.e.alive.WaitFor(ctx, x.inst, x.proc)
 }

@@ -185,17 +185,10 @@ func (v *View) Working(operations int) int {
 		return 0
 	}
 	e := v.e
-	n := int(e.acts.Load())
+	n := int(e.acts.Load()) + e.alive.Running()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n += len(e.live)
-	for _, x := range e.execs {
-		select {
-		case <-x.done:
-		default:
-			n++
-		}
-	}
 	return max(n, operations)
 }
 

@@ -152,7 +152,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Ended, run.Interactive = status.Ended.UTC(), status.Typed
 	run.Timings.Run = ms(status.Ended.Sub(status.Started))
 	run.Usage = usageOf(status)
-	run.Output = state.Outputs{Stdout: outputOf(status.Stdout), Stderr: outputOf(status.Stderr)}
+	run.Output = state.OutputsOf(status)
 	var err error
 	if run.Network, run.MissingCalls, err = talk(run.Folder, run.RunID()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("what the run said to the outside could not be read: %v", err))
@@ -187,10 +187,6 @@ func usageOf(s cell.Status) state.Usage {
 		u.CPUAverage = float64(cpu) / float64(wall)
 	}
 	return u
-}
-
-func outputOf(s cell.StreamStatus) state.Output {
-	return state.Output{Bytes: s.Bytes, Kept: s.Kept, SHA256: s.Digest.String()}
 }
 
 // lookAgain takes the source's fingerprint while other things are done.

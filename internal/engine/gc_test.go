@@ -143,7 +143,7 @@ func TestF20CollectionLeavesWorkUnderWayAlone(t *testing.T) {
 
 func (b *bed) ended(exec string) bool {
 	b.Helper()
-	x, err := b.Exec(exec)
+	x, err := b.alive.ShowExec(exec)
 	b.must(err)
 	return !x.Running
 }

@@ -92,8 +92,8 @@ func recordTail(folder, name string) (text []byte, cut bool, err error) {
 }
 
 // execNotes is noteLeftOut for a command outside of runs that has ended.
-func (e *Engine) execNotes(ctx context.Context, inst backend.Instance, id cell.ID, workdir string, st cell.Status, read func() (stdout, stderr []byte)) []string {
-	if st.Exit == nil || st.Exit.Code == 0 {
+func (e *Engine) execNotes(ctx context.Context, id cell.ID, workdir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
+	if d.Status.Exit == nil || d.Status.Exit.Code == 0 {
 		return nil
 	}
 	c, err := e.reg.Cell(id)
@@ -103,7 +103,10 @@ func (e *Engine) execNotes(ctx context.Context, inst backend.Instance, id cell.I
 	f := newLeftOutFinder(&c, workdir, func(rel string) bool {
 		return inst.ReadFiles(ctx, path.Join(c.Source, rel), io.Discard) == nil
 	})
-	stdout, stderr := read()
+	stdout, stderr := d.Stdout, d.Stderr
+	if proc != nil {
+		stdout, stderr = outputTails(ctx, proc, d.Status)
+	}
 	named := f.find(nil, "command", tailOf(stderr), len(stderr) > namedTail)
 	named = f.find(named, "command", tailOf(stdout), len(stdout) > namedTail)
 	return leftOutNotes(&c, named)

@@ -68,7 +68,7 @@ func TestCheckpointUnderNothing(t *testing.T) {
 	w, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo 1 > f"}})
 	b.must(err)
 	b.until("the file is written", func() bool { return b.ended(w.ID) })
-	_, err = b.SignalExec(b.ctx, x.ID, "SIGKILL")
+	_, err = b.alive.SignalExec(b.ctx, x.ID, "SIGKILL")
 	b.must(err)
 	b.until("the exec ended", func() bool { return b.ended(x.ID) })
 	k, err := b.Checkpoint(b.ctx, id, api.CheckpointRequest{})

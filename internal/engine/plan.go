@@ -53,7 +53,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	for _, m := range img.Mounts {
 		out.Mounts = append(out.Mounts, api.Mount{Target: m.Target, Source: m.Source, Kind: string(m.Kind), ReadOnly: m.ReadOnly, Why: m.Why})
 	}
-	for _, kv := range commandEnv(img.Env, p.policy.Env, e.cfg.User, req.TTY, "") {
+	for _, kv := range cell.CommandEnv(img.Env, p.policy.Env, e.cfg.User, req.TTY, "") {
 		for i := range kv {
 			if kv[i] == '=' {
 				out.Env = append(out.Env, kv[:i])

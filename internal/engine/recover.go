@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -73,70 +72,17 @@ func (e *Engine) recoverApplies(ctx context.Context) {
 	}
 }
 
-// An earlierExec is a command that an earlier daemon started outside runs.
-type earlierExec struct {
-	name string
-	proc backend.Process
-	st   cell.Status
-}
-
-// earlierExecs are those of a living cell. It fails when the cell's keeper does not answer.
-func (e *Engine) earlierExecs(ctx context.Context, inst backend.Instance) (list []earlierExec, err error) {
-	names, err := live.Ask(ctx, inst, inst.Names)
-	if live.Silent(ctx, err) {
-		return nil, err
+// takeUp takes up what goes on in a living cell that an earlier daemon made.
+func (e *Engine) takeUp(ctx context.Context, c *state.Cell, inst backend.Instance) {
+	if it, _ := e.alive.Interp(c.ID); it.Sealed && e.warmParentOf(c) {
+		e.mu.Lock()
+		e.poolOf(c.Template, c.ID)
+		e.mu.Unlock()
 	}
-	if err != nil {
-		e.log.Warn("cannot find the commands of a cell", "cell", inst.ID(), "error", err)
+	if c.Talks() {
+		e.countRefused(ctx, inst, true)
+		e.followAsks(inst)
 	}
-	for _, name := range names {
-		if !strings.HasPrefix(name, execPrefix) {
-			continue
-		}
-		x := earlierExec{name: name}
-		x.proc, err = live.Ask(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, name) })
-		if err == nil {
-			x.st, err = live.Ask(ctx, inst, x.proc.Status)
-		}
-		switch {
-		case err == nil:
-			list = append(list, x)
-		case live.Silent(ctx, err):
-			return nil, err
-		case cell.KindOf(err) != cell.NotFound: // else its client has got its end in this moment
-			e.log.Warn("cannot follow a command", "cell", inst.ID(), "command", name, "error", err)
-		}
-	}
-	return list, nil
-}
-
-// followEarlier follows them: a client that waited for one can come back, and read on from
-// where it was.
-func (e *Engine) followEarlier(inst backend.Instance, list []earlierExec) {
-	for _, was := range list {
-		_, release := e.alive.Ref(inst.ID())
-		x := e.newExec(was.name, inst.ID(), was.st.Started)
-		x.inst, x.proc, x.command = inst, was.proc, redactor.Args(was.st.Args)
-		e.follow(x, was.st.Awaited, release)
-	}
-}
-
-// takeUp finds the commands of a living cell that an earlier daemon made. follow takes them up,
-// and what else goes on in it.
-func (e *Engine) takeUp(ctx context.Context, c *state.Cell, inst backend.Instance) (follow func(), err error) {
-	execs, err := e.earlierExecs(ctx, inst)
-	return func() {
-		if it, _ := e.alive.Interp(c.ID); it.Sealed && e.warmParentOf(c) {
-			e.mu.Lock()
-			e.poolOf(c.Template, c.ID)
-			e.mu.Unlock()
-		}
-		e.followEarlier(inst, execs)
-		if c.Talks() {
-			e.countRefused(ctx, inst, true)
-			e.followAsks(inst)
-		}
-	}, err
 }
 
 // endUnknown ends the cells that have no business to live: those that an earlier
@@ -252,8 +198,8 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 			x.l.proc = proc
 			x.l.mu.Unlock()
 			close(x.l.started)
-			status, werr := e.waitFor(x.l.ctx, inst, proc)
-			if errors.Is(werr, errClosing) {
+			status, werr := e.alive.WaitFor(x.l.ctx, inst, proc)
+			if errors.Is(werr, live.ErrClosing) {
 				return
 			}
 			if status.Exit != nil && status.Exit.Cause == "" && *status.Exit != (cell.Exit{}) {

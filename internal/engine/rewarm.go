@@ -164,8 +164,8 @@ func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Chec
 	if err := e.equip(ctx, c, inst, c.Agent); err != nil {
 		return err
 	}
-	env := commandEnv(e.cellEnv(c), b.p.req.Env, c.Setup.User, false, "")
-	paths, err := b.p.programs(func(name string) ([]string, error) { return candidates(name, env, c.Source), nil })
+	env := cell.CommandEnv(e.cellEnv(c), b.p.req.Env, c.Setup.User, false, "")
+	paths, err := b.p.programs(func(name string) ([]string, error) { return cell.Candidates(name, env, c.Source), nil })
 	if err != nil {
 		return err
 	}

@@ -515,7 +515,7 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 	in, waited := stage(l.ctx, "command")
 	status, err := x.wait(in)
 	waited(err)
-	if errors.Is(err, errClosing) {
+	if errors.Is(err, live.ErrClosing) {
 		return // the next daemon goes on with it
 	}
 	in, finished := stage(ctx, "finish")

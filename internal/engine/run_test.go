@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/testenv"
@@ -34,7 +35,7 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 		lost, err := b.StartExec(b.ctx, id, sleep)
 		b.must(err)
 		ended := func(x api.Exec) api.Exec {
-			x, err := b.Exec(x.ID)
+			x, err := b.alive.ShowExec(x.ID)
 			b.must(err)
 			return x
 		}
@@ -305,7 +306,7 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 		x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo 2 > f; exit 5"}})
 		b.must(err)
 		b.until("it ended", func() bool { return b.ended(x.ID) })
-		if x, _ = b.Exec(x.ID); *x.ExitCode != 5 {
+		if x, _ = b.alive.ShowExec(x.ID); *x.ExitCode != 5 {
 			t.Errorf("%+v", x)
 		}
 		b.until("the cell rested", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) && b.alive.Instance(id) == nil })
@@ -399,7 +400,7 @@ func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
 		b.starts(r)
 		ended := make(chan struct{})
 		objects.end = sync.OnceFunc(func() {
-			b.Engine.end(errClosing)
+			b.Engine.end(live.ErrClosing)
 			close(ended)
 		})
 		b.must(os.WriteFile(flag, nil, 0o644))

@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
@@ -148,13 +149,11 @@ func (v *View) enterExec(id string) error {
 	if err := v.mustExec(id); err != nil {
 		return err
 	}
-	v.e.mu.Lock()
-	x := v.e.execs[id]
-	v.e.mu.Unlock()
-	if x == nil {
+	x, err := v.e.alive.Exec(id)
+	if err != nil {
 		return nil
 	}
-	return v.Enter(x.cell)
+	return v.Enter(x.Cell())
 }
 
 // mustRun refuses a run that the caller does not see, as if it were not there.
@@ -173,11 +172,8 @@ func (v *View) mustExec(id string) error {
 	if !v.restricted() {
 		return nil
 	}
-	v.e.mu.Lock()
-	x := v.e.execs[id]
-	v.e.mu.Unlock()
-	if x == nil || !v.sees(x.cell) {
-		return noExec(id)
+	if x, err := v.e.alive.Exec(id); err != nil || !v.sees(x.Cell()) {
+		return live.NoExec(id)
 	}
 	return nil
 }
@@ -620,17 +616,17 @@ func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (a
 	})
 }
 
-// Execs: see Engine.
+// Execs: see live.Manager.
 func (v *View) Execs(id cell.ID) ([]api.Exec, error) {
-	return onCell(v, id, func() ([]api.Exec, error) { return v.e.Execs(id) })
+	return onCell(v, id, func() ([]api.Exec, error) { return v.e.alive.Execs(id) })
 }
 
-// SignalExec: see Engine.
+// SignalExec: see live.Manager.
 func (v *View) SignalExec(ctx context.Context, id, signal string) (api.Exec, error) {
 	if err := v.enterExec(id); err != nil {
 		return api.Exec{}, err
 	}
-	return v.e.SignalExec(ctx, id, signal)
+	return v.e.alive.SignalExec(ctx, id, signal)
 }
 
 // StartExec: see Engine.
@@ -638,12 +634,12 @@ func (v *View) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest) (
 	return entered(v, id, func() (api.Exec, error) { return v.e.StartExec(ctx, id, req) })
 }
 
-// Exec: see Engine.
+// Exec is what is known of a command outside runs.
 func (v *View) Exec(id string) (api.Exec, error) {
 	if err := v.mustExec(id); err != nil {
 		return api.Exec{}, err
 	}
-	return v.e.Exec(id)
+	return v.e.alive.ShowExec(id)
 }
 
 // AttachExec: see Engine.

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -62,4 +63,30 @@ func Ask[T any](ctx context.Context, inst backend.Instance, question func(contex
 			return answer, err
 		}
 	}
+}
+
+// WaitFor waits for a process; ctx ends it with ctx's cause. ErrClosing means
+// that the daemon goes and the process stays.
+func (m *Manager) WaitFor(ctx context.Context, inst backend.Instance, proc backend.Process) (cell.Status, error) {
+	life := m.cfg.Life
+	st, err := Ask(ctx, inst, proc.Wait)
+	if err == nil || ctx.Err() == nil {
+		return st, err
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrClosing) {
+		return st, ErrClosing
+	}
+	word := "interrupted"
+	if cell.KindOf(cause) == cell.Timeout {
+		word = "timeout"
+	}
+	if err := proc.End(life, word); err != nil {
+		return st, err
+	}
+	st, err = Ask(life, inst, proc.Wait)
+	if err != nil && life.Err() != nil {
+		return st, ErrClosing
+	}
+	return st, err
 }

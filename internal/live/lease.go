@@ -45,7 +45,7 @@ func (m *Manager) SetLeaseEnv(l *state.Lease, env []string) {
 	l.Env, l.Unkept = nil, nil
 	var secret []string
 	for _, kv := range env {
-		if m.cfg.Secret(kv) {
+		if m.cfg.Redactor.String(kv) != kv {
 			name, _ := policy.CheckEnv(kv)
 			l.Unkept, secret = append(l.Unkept, name), append(secret, kv)
 			continue

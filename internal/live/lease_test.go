@@ -113,8 +113,12 @@ func TestLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		b.atRest("c-1", nil)
 		b.atRest("c-2", nil)
+		const secret = "B=correct-horse-battery-staple"
+		if err := b.cfg.Redactor.Add("correct-horse-battery-staple"); err != nil {
+			t.Fatal(err)
+		}
 		by := &state.Maker{TTL: time.Hour, Labels: map[string]string{"team": "a"}}
-		if err := b.Lease("c-1", by, api.LeaseRequest{For: "2h", Env: []string{"A=1", "B=secret"}}, func() error { return nil }); err != nil {
+		if err := b.Lease("c-1", by, api.LeaseRequest{For: "2h", Env: []string{"A=1", secret}}, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.LeaseLike("c-1", by, "3h", "c-2"); err != nil {
@@ -125,7 +129,7 @@ func TestLease(t *testing.T) {
 			if d := time.Until(l.Until); d != time.Hour || len(l.Env) != 1 || len(l.Unkept) != 1 || l.Unkept[0] != "B" {
 				t.Errorf("%s has %+v", id, l)
 			}
-			if env := b.LeasedEnv(id); len(env) != 2 || env[0] != "A=1" || env[1] != "B=secret" {
+			if env := b.LeasedEnv(id); len(env) != 2 || env[0] != "A=1" || env[1] != secret {
 				t.Errorf("commands in %s find %q", id, env)
 			}
 		}

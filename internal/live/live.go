@@ -28,22 +28,25 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
 
 // Config is what a Manager is made of.
 type Config struct {
-	Registry *state.Registry
-	Locks    *state.CellLocks
-	Log      *slog.Logger
-	Cells    string                                            // the folder of the folders of cells
-	Backend  func(name string) (backend.Backend, error)        // by its name in records
-	Reach    time.Duration                                     // how long a keeper may take to answer a daemon that has no connection to it
-	Life     context.Context                                   // ends with the daemon
-	Work     func(work func(ctx context.Context))              // starts work that outlives its request, with Life
-	Follow   func(follow func(ctx context.Context))            // starts what goes on as long as the daemon, with Life
-	Working  func(id cell.ID) bool                             // reports whether a run is under way in a cell
-	Drain    func(ctx context.Context, template, cause string) // takes away the forks of a template that were made ahead
+	Registry    *state.Registry
+	Locks       *state.CellLocks
+	Log         *slog.Logger
+	Redactor    *receipt.Redactor
+	AttachGrace time.Duration                                     // how long a command waits for the client that said it would attach
+	Cells       string                                            // the folder of the folders of cells
+	Backend     func(name string) (backend.Backend, error)        // by its name in records
+	Reach       time.Duration                                     // how long a keeper may take to answer a daemon that has no connection to it
+	Life        context.Context                                   // ends with the daemon
+	Work        func(work func(ctx context.Context))              // starts work that outlives its request, with Life
+	Follow      func(follow func(ctx context.Context))            // starts what goes on as long as the daemon, with Life
+	Working     func(id cell.ID) bool                             // reports whether a run is under way in a cell
+	Drain       func(ctx context.Context, template, cause string) // takes away the forks of a template that were made ahead
 
 	// Usable returns a cell that can be worked with.
 	Usable func(id cell.ID) (state.Cell, error)
@@ -65,8 +68,16 @@ type Config struct {
 	// Woken gives a cell that was at rest what it had when it ran last.
 	Woken func(ctx context.Context, c *state.Cell, inst backend.Instance)
 
-	// Secret reports whether the value of a variable looks like a secret.
-	Secret func(kv string) bool
+	// Env are the variables that every command in a cell finds, but for those of its lease.
+	Env func(c *state.Cell) []string
+
+	// Spend counts a command outside runs, and refuses it when the cell may have no more.
+	Spend func(c *state.Cell) error
+
+	// StartNotes is what is told, once, of the latest start of a cell. EndNotes is what is told
+	// of a command that has ended, with its output, or as the process that has it.
+	StartNotes func(id cell.ID) []string
+	EndNotes   func(ctx context.Context, id cell.ID, workdir string, inst backend.Instance, proc backend.Process, d backend.Done) []string
 
 	// Stop and RemoveCell are what may become of a cell when its lease is over, and EndKept of a
 	// paused one that was kept for as long as it may. The cell's lock of pauses is held.
@@ -76,14 +87,17 @@ type Config struct {
 	// Leaving is called with an instance that is about to be taken down.
 	Leaving func(ctx context.Context, inst backend.Instance)
 
-	// TakeUp finds what else goes on in a cell that an earlier daemon made. It fails when the
-	// keeper does not answer. follow is called when the instance is in the table.
-	TakeUp func(ctx context.Context, c *state.Cell, inst backend.Instance) (follow func(), err error)
+	// TakeUp takes up what goes on in a cell that an earlier daemon made, beside its interpreter
+	// and its commands.
+	TakeUp func(ctx context.Context, c *state.Cell, inst backend.Instance)
 
 	// Govern puts into force what a cell is allowed now: it may have been changed while the
 	// cell was unreached.
 	Govern func(ctx context.Context, id cell.ID) error
 }
+
+// ErrClosing is the cause of work that ends because the daemon does.
+var ErrClosing = cell.Errorf(cell.Interrupted, "live", "", "the daemon is ending")
 
 // Manager is the manager of what is alive. It is safe for concurrent use.
 type Manager struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable/durabletest"
 	"github.com/pando-dev/pando/internal/paths"
+	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -28,6 +28,7 @@ type fake struct {
 	silent  error // in place of every answer
 	removed string
 	frozen  bool
+	started []*process
 	deaths  chan cell.Death
 	// freezing is closed when it is to be frozen, which it is when mayFreeze is closed.
 	freezing, mayFreeze chan struct{}
@@ -114,7 +115,8 @@ type bed struct {
 	reg     *state.Registry
 	host    *host
 	drained []string
-	pass    func(d time.Duration) // returns when nothing more happens in the time
+	end     context.CancelCauseFunc // of the daemon
+	pass    func(d time.Duration)   // returns when nothing more happens in the time
 }
 
 // inBubble calls test with a bed in a bubble of synctest.
@@ -135,16 +137,21 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	life, end := context.WithCancel(context.Background())
+	life, end := context.WithCancelCause(context.Background())
 	var work sync.WaitGroup
 	start := func(f func(context.Context)) { work.Go(func() { f(life) }) }
-	b := &bed{T: t, reg: reg, host: &host{}}
+	b := &bed{T: t, reg: reg, host: &host{}, end: end}
 	b.Manager = New(Config{
 		Registry: reg, Locks: new(state.CellLocks), Log: slog.New(slog.DiscardHandler), Cells: t.TempDir(), Life: life, Work: start, Follow: start,
 		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Usable: reg.Cell, MayStart: func(*state.Cell) error { return nil },
-		Prepare: func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
-		Specify: func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
-		Secret:  func(kv string) bool { return strings.Contains(kv, "secret") },
+		Prepare:  func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
+		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
+		Redactor: new(receipt.Redactor), AttachGrace: 10 * time.Second,
+		Env: func(*state.Cell) []string { return []string{"PATH=/bin"} }, Spend: func(*state.Cell) error { return nil },
+		StartNotes: func(cell.ID) []string { return nil },
+		EndNotes: func(context.Context, cell.ID, string, backend.Instance, backend.Process, backend.Done) []string {
+			return nil
+		},
 		RemoveCell: func(_ context.Context, id cell.ID) error {
 			c, err := reg.Cell(id)
 			if err == nil {
@@ -160,7 +167,7 @@ func newBed(t *testing.T) *bed {
 		Drain: func(_ context.Context, template, _ string) { b.drained = append(b.drained, template) },
 	})
 	t.Cleanup(func() {
-		end()
+		end(ErrClosing)
 		work.Wait()
 		reg.Close()
 	})

@@ -182,12 +182,13 @@ func (m *Manager) reached(ctx context.Context, c *state.Cell, inst backend.Insta
 	if err != nil {
 		return err
 	}
-	follow, err := m.cfg.TakeUp(ctx, c, inst)
+	execs, err := m.earlierExecs(ctx, inst)
 	if err != nil {
 		return err
 	}
 	m.Put(c.ID, inst, it)
-	follow()
+	m.followEarlier(inst, execs)
+	m.cfg.TakeUp(ctx, c, inst)
 	if it != nil {
 		m.FollowDeaths(it.Keeper)
 	} else {

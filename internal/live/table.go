@@ -30,6 +30,7 @@ type Table struct {
 	idle      map[cell.ID]bool          // cells that unused was called for, until claimIdle
 	unreached map[cell.ID]error         // why they are
 	ending    map[cell.ID]chan struct{} // instances that are being taken down; closed when they are gone
+	execs     map[string]*Exec          // that run, or have ended a moment ago
 	interps   map[cell.ID]Interp
 	followed  map[cell.ID]bool // families of which the ends of interpreters are followed
 }
@@ -37,7 +38,7 @@ type Table struct {
 func newTable(unused func(id cell.ID)) Table {
 	return Table{
 		unused: unused, instances: map[cell.ID]backend.Instance{}, refs: map[cell.ID]int{}, idle: map[cell.ID]bool{}, unreached: map[cell.ID]error{},
-		ending: map[cell.ID]chan struct{}{}, interps: map[cell.ID]Interp{}, followed: map[cell.ID]bool{},
+		ending: map[cell.ID]chan struct{}{}, execs: map[string]*Exec{}, interps: map[cell.ID]Interp{}, followed: map[cell.ID]bool{},
 	}
 }
 
@@ -62,11 +63,11 @@ func (t *Table) Count() int {
 	return len(t.instances)
 }
 
-// Busy reports whether a cell is alive, unreached or ending.
+// Busy reports whether a cell is alive, unreached or ending, or a command can be asked for.
 func (t *Table) Busy() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.instances) > 0 || len(t.unreached) > 0 || len(t.ending) > 0
+	return len(t.instances) > 0 || len(t.unreached) > 0 || len(t.ending) > 0 || len(t.execs) > 0
 }
 
 // Put has an instance be that of a cell, with the interpreter that lives in it, if one does.

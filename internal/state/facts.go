@@ -79,6 +79,14 @@ type Outputs struct {
 	Stderr Output `json:"stderr"` // standard error
 }
 
+// OutputsOf is what a process has written.
+func OutputsOf(st cell.Status) Outputs {
+	of := func(s cell.StreamStatus) Output {
+		return Output{Bytes: s.Bytes, Kept: s.Kept, SHA256: s.Digest.String()}
+	}
+	return Outputs{Stdout: of(st.Stdout), Stderr: of(st.Stderr)}
+}
+
 // Output is one stream: kept is less than bytes when the log's limit was
 // reached.
 type Output struct {
