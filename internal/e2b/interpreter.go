@@ -16,7 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/live"
 )
 
 // A cell has one interpreter, of one language. A context of E2B is a set of its variables, which
@@ -332,7 +332,7 @@ func (f *Front) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch err := f.cfg.Engine.MayEval(id, kind); {
-	case errors.Is(err, engine.ErrOtherKind):
+	case errors.Is(err, live.ErrOtherKind):
 		refuse(w, noLanguage, err.Error()+": another sandbox can have one of "+req.Language)
 		return
 	case err != nil:
@@ -369,7 +369,7 @@ func (b *box) evaluates(v evaluation) {
 // request a new one would fail for ever.
 func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext, kind string, req *executeRequest, out *lines) error {
 	err := f.attempt(ctx, id, b, c, kind, req, out, false)
-	if !errors.Is(err, engine.ErrInterpreterGone) {
+	if !errors.Is(err, live.ErrInterpreterGone) {
 		return err
 	}
 	b.mu.Lock()

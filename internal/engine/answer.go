@@ -66,7 +66,7 @@ func (f *forking) evalIn(ctx context.Context, ch *child) error {
 	}
 	var mu sync.Mutex
 	var streams [2]strings.Builder
-	done, err := f.e.evaluate(ctx, ch.c.ID, ch.w, f.ev, func(l api.StreamLine) {
+	done, err := f.e.alive.Evaluate(ctx, ch.c.ID, ch.w, f.ev, func(l api.StreamLine) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i, b := range [][]byte{l.Stdout, l.Stderr} {

@@ -133,20 +133,6 @@ func (b *build) report(step, note string) {
 	}
 }
 
-// outputTo passes on what an interpreter writes.
-func outputTo(out func(api.StreamLine)) func(cell.Output) {
-	if out == nil {
-		return nil
-	}
-	return func(o cell.Output) {
-		if o.Stream == 2 {
-			out(api.StreamLine{Stderr: o.Data})
-		} else {
-			out(api.StreamLine{Stdout: o.Data})
-		}
-	}
-}
-
 // execution is what a run would be that works in the template's cell.
 func (b *build) execution(ctx context.Context) *execution {
 	p := b.p.run
@@ -247,7 +233,7 @@ func (b *build) warm(ctx context.Context, inst backend.Instance, proc cell.Proce
 	if spec.Kind == cell.WarmCommand {
 		spec.Name = strings.TrimSpace(b.p.req.Warm)
 	}
-	if b.warmth, err = w.Warm(ctx, spec, outputTo(b.out)); err != nil {
+	if b.warmth, err = w.Warm(ctx, spec, live.OutputTo(b.out)); err != nil {
 		return b.unforkable(err)
 	}
 	if b.prog, err = programAt(b.x.c.Setup.Mounts, proc.Path); err != nil {

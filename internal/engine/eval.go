@@ -2,29 +2,9 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/live"
-	"github.com/pando-dev/pando/internal/policy"
-	interpreters "github.com/pando-dev/pando/internal/repl"
-	"github.com/pando-dev/pando/internal/state"
-)
-
-// evalTimeout is how long an evaluation may take, unless it is said.
-const evalTimeout = time.Minute
-
-const (
-	// evalLimit is how much is kept of the repr of an evaluation's value, in bytes.
-	evalLimit = 1 << 20
-	// evalOutput is how much an evaluation may write to each stream, in bytes. It
-	// is kept nowhere, but code that writes without end should not fill what its
-	// output goes to.
-	evalOutput = 64 << 20
 )
 
 // Eval evaluates code in a cell's interpreter, which is started if the cell
@@ -34,252 +14,18 @@ const (
 func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (res api.EvalResult, err error) {
 	ctx, a := e.act(ctx, "eval", id)
 	defer a.over(&err)
-	began := time.Now()
-	res = api.EvalResult{Cell: string(id)}
-	ev, err := evalOf(req.Code, req.Timeout)
-	if err == nil {
-		err = knownKind(req.Kind)
-	}
-	if err != nil {
-		return res, err
-	}
-	c, err := e.usable(id)
-	if err == nil {
-		err = e.mayStart(&c)
-	}
-	if err != nil {
-		return res, err
-	}
-	inst, release := e.alive.Ref(id)
-	if inst == nil || req.Fresh || !e.alive.HasInterp(id) {
-		release()
-		in, ready := stage(ctx, "ready")
-		inst, release, res.Notes, err = e.interpreterOf(in, id, req, out)
-		ready(err)
-		if err != nil {
-			return res, err
-		}
-	}
-	defer release()
-	if c, err = e.usable(id); err != nil {
-		return res, err
-	}
-	res.Name, res.Isolation = c.Title(), api.IsolationOf(c.Backend)
-	if err := e.takesCode(&c, req.Kind); err != nil {
-		return res, err
-	}
-	if err := e.spendExec(&c); err != nil {
-		return res, err
-	}
-	w, err := live.Warmer(inst)
-	if err != nil {
-		return res, err
-	}
-	done, err := e.evaluate(ctx, id, w, ev, out)
-	if cell.KindOf(err) == cell.Unavailable {
-		if gone := e.gone(&c, false, req.Kind); gone != nil {
-			err = cell.Errorf(cell.Unavailable, "engine.Eval", cell.HintOf(gone), "%w", gone)
-		}
-	}
-	if err != nil {
-		return res, err
-	}
-	res.Result, err = json.Marshal(done)
-	res.Notes = append(res.Notes, e.takeMoved(id)...)
-	res.WallMS = ms(time.Since(began))
-	return res, err
+	return e.alive.Eval(ctx, id, req, out)
 }
 
-// MayEval refuses what Eval would refuse in the state that the cell is in now, for doors
-// that begin to answer before the evaluation is over. An interpreter that is gone is no
-// reason: see ErrInterpreterGone.
-func (e *Engine) MayEval(id cell.ID, kind string) error {
-	if err := knownKind(kind); err != nil {
-		return err
-	}
-	c, err := e.usable(id)
-	if err == nil {
-		err = e.mayStart(&c)
-	}
-	if err != nil || e.alive.AtRest(id) {
-		return err
-	}
-	if !e.alive.HasInterp(id) {
-		return live.NotPaused("engine.MayEval", &c)
-	}
-	return e.takesCode(&c, kind)
-}
-
-// MayEval: see Engine.
+// MayEval: see live.Manager.
 func (v *View) MayEval(id cell.ID, kind string) error {
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	return v.e.MayEval(id, kind)
+	return v.e.alive.MayEval(id, kind)
 }
 
 // Eval: see Engine.
 func (v *View) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (api.EvalResult, error) {
 	return entered(v, id, func() (api.EvalResult, error) { return v.e.Eval(ctx, id, req, out) })
-}
-
-// takesCode refuses code that the interpreter of a cell is of the wrong kind for, or
-// stands still for.
-func (e *Engine) takesCode(c *state.Cell, kind string) error {
-	if err := e.sameKind(c, kind); err != nil {
-		return err
-	}
-	return live.NotPaused("engine.Eval", c)
-}
-
-// evalOf checks what is asked of an evaluation.
-func evalOf(code, timeout string) (cell.Eval, error) {
-	ev := cell.Eval{Code: code, Timeout: evalTimeout, Limit: evalLimit, Output: evalOutput}
-	if code == "" {
-		return ev, cell.Errorf(cell.Invalid, "engine.Eval", "say what to evaluate: pando eval CELL CODE", "cannot evaluate: no code given")
-	}
-	var err error
-	if timeout != "" {
-		ev.Timeout, err = policy.ParseTimeout(timeout)
-	}
-	return ev, err
-}
-
-// evaluate evaluates in a living interpreter, and notes when that ends it.
-func (e *Engine) evaluate(ctx context.Context, id cell.ID, w backend.Warmer, ev cell.Eval, out func(api.StreamLine)) (cell.Evaluated, error) {
-	done, err := w.Eval(ctx, ev, outputTo(out))
-	switch {
-	case err == nil && done.Cause == "ended":
-		e.alive.InterpEnded(id, endedCause(done))
-	case cell.KindOf(err) == cell.Unavailable:
-		e.alive.InterpEnded(id, live.KeeperLost)
-	}
-	return done, err
-}
-
-// endedCause is what an interpreter that ended in an evaluation says of it.
-func endedCause(done cell.Evaluated) string {
-	if done.Error != nil && done.Error.Message != "" {
-		return done.Error.Message
-	}
-	return "it ended in an evaluation"
-}
-
-// knownKind refuses a kind of interpreter that there is not.
-func knownKind(kind string) error {
-	if _, ok := interpreters.KindOf(kind); kind == "" || ok {
-		return nil
-	}
-	return cell.Errorf(cell.Invalid, "engine.Eval", "choose one of "+join(interpreters.KindNames()), "cannot evaluate: no kind %s of interpreter", clip(kind))
-}
-
-// ErrOtherKind is in the error of an evaluation in another language than that of the
-// cell's interpreter.
-var ErrOtherKind = errors.New("it has an interpreter already")
-
-// sameKind refuses code of one language for the interpreter of another.
-func (e *Engine) sameKind(c *state.Cell, kind string) error {
-	i := e.reg.Interp(c.ID)
-	if kind == "" || i == nil || i.Kind == kind {
-		return nil
-	}
-	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind), "cannot evaluate %s in %s: %w, of kind %s (%s)", kind, c.Title(), ErrOtherKind, i.Kind, i.Version)
-}
-
-// freshCommand is how a person begins with a new interpreter.
-func freshCommand(c *state.Cell, kind string) string {
-	if kind != "" {
-		kind = " --kind " + kind
-	}
-	return "pando eval --fresh" + kind + " " + c.Title()
-}
-
-// kindOf is the kind of interpreter that a cell gets: the one that is asked for,
-// else that which it had, if that is built in, else Python.
-func (e *Engine) kindOf(id cell.ID, asked string) interpreters.Kind {
-	if i := e.reg.Interp(id); asked == "" && i != nil {
-		asked = i.Kind
-	}
-	k, ok := interpreters.KindOf(asked)
-	if !ok {
-		k, _ = interpreters.KindOf(cell.WarmPython)
-	}
-	return k
-}
-
-// interpreterOf brings a cell to life and gives it an interpreter, if it never
-// had one or a fresh one is wanted.
-func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (inst backend.Instance, release func(), notes []string, err error) {
-	fresh := req.Fresh
-	c, err := e.usable(id)
-	if err != nil { // before anything is started for it
-		return nil, nil, nil, err
-	}
-	if err := e.gone(&c, fresh, req.Kind); err != nil {
-		return nil, nil, nil, err
-	}
-	had := e.reg.Interp(id) != nil
-	if fresh {
-		if notes, err = e.alive.Dismiss(ctx, &c); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	inst, c, let, err := e.alive.EnsureLive(ctx, id)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			let()
-		}
-	}()
-	if err := live.NotPaused("engine.Eval", &c); err != nil {
-		return nil, nil, nil, err
-	}
-	w, err := live.Warmer(inst)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	st, err := w.Warmth(ctx)
-	if err == nil { // somebody else was first, or an earlier daemon
-		return inst, let, notes, e.alive.RecordInterp(&c, st)
-	}
-	if had && !fresh && cell.KindOf(err) == cell.NotFound { // it went with its keeper in this moment, and nobody had noted it
-		e.alive.RecordEnd(id, live.KeeperLost)
-		return nil, nil, nil, e.gone(&c, false, req.Kind)
-	}
-	env := cell.CommandEnv(e.cellEnv(&c), e.alive.LeasedEnv(c.ID), c.Setup.User, false, "")
-	kind := e.kindOf(id, req.Kind)
-	var files []string
-	for _, name := range kind.Programs {
-		files = append(files, cell.Candidates(name, env, c.Source)...)
-	}
-	_, err = w.Warm(ctx, cell.Warm{Kind: kind.Name, Timeout: setupTimeout, Process: cell.Process{
-		Args: kind.Programs[:1], Env: env, Path: files, Workdir: c.Source,
-	}}, outputTo(out))
-	if err != nil && cell.KindOf(err) != cell.Exists {
-		return nil, nil, nil, err
-	}
-	if st, err = w.Warmth(ctx); err != nil {
-		return nil, nil, nil, err
-	}
-	if i := e.reg.Interp(id); fresh && i != nil && i.Template != "" {
-		notes = append(notes, "a new interpreter: the set-up of template "+i.Template+" was not evaluated in it")
-	}
-	return inst, let, notes, e.alive.RecordInterp(&c, st)
-}
-
-// ErrInterpreterGone is in the error of an evaluation in a cell with an interpreter that
-// has ended. With Fresh a new one is started, without the variables.
-var ErrInterpreterGone = errors.New("its interpreter is gone")
-
-// gone refuses to evaluate where an interpreter was and is no more: its
-// variables would be missing, and nobody would know why.
-func (e *Engine) gone(c *state.Cell, fresh bool, kind string) error {
-	i := e.reg.Interp(c.ID)
-	if fresh || i == nil || i.Ended == "" && !e.alive.AtRest(c.ID) {
-		return nil
-	}
-	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind),
-		"cannot evaluate in %s: %w, and its variables with it (%s)", c.Title(), ErrInterpreterGone, orElse(i.Ended, orElse(c.Cause, live.PutToRest)))
 }

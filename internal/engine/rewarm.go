@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -74,7 +75,7 @@ func (e *Engine) rewarm(ctx context.Context, t state.Template, out func(api.Stre
 	if err != nil {
 		return t, err
 	}
-	p := &templatePlan{req: t.Spec, run: &runPlan{source: was.Source, backend: backend}, warm: cell.Warm{Kind: warmKind(t.Spec.Warm), Setup: t.Spec.Setup, Ready: t.Spec.Ready, Timeout: setupTimeout, ToFork: true}}
+	p := &templatePlan{req: t.Spec, run: &runPlan{source: was.Source, backend: backend}, warm: cell.Warm{Kind: warmKind(t.Spec.Warm), Setup: t.Spec.Setup, Ready: t.Spec.Ready, Timeout: live.WarmTimeout, ToFork: true}}
 	if t.Spec.Timeout != "" {
 		if p.warm.Timeout, err = policy.ParseTimeout(t.Spec.Timeout); err != nil {
 			return t, err

@@ -319,7 +319,7 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 		if c, err := b.Pause(b.ctx, id); err != nil || c.State != string(cell.Paused) {
 			t.Errorf("%+v, %v", c, err)
 		}
-		b.wantKind("whether code may come to a paused cell", b.MayEval(id, ""), cell.Conflict, "cell w is paused")
+		b.wantKind("whether code may come to a paused cell", b.alive.MayEval(id, ""), cell.Conflict, "cell w is paused")
 		for what, do := range map[string]func() error{
 			"exec": func() error { _, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}}); return err },
 			"run":  func() error { _, err := b.StartRun(b.ctx, b.request("w", "true")); return err },

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	interpreters "github.com/pando-dev/pando/internal/repl"
 	"github.com/pando-dev/pando/internal/state"
@@ -28,9 +28,6 @@ const (
 
 // emptyWorkspace is where the cells of a template without a source work.
 const emptyWorkspace = "/workspace"
-
-// setupTimeout is how long set-up and probe may take, unless it is said.
-const setupTimeout = 2 * time.Minute
 
 // templatePlan is a checked request for a template.
 type templatePlan struct {
@@ -53,7 +50,7 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot build template %s: its code contains a NUL", req.Name)
 		}
 	}
-	p := &templatePlan{req: req, warm: cell.Warm{Kind: warmKind(req.Warm), Setup: req.Setup, Ready: req.Ready, Timeout: setupTimeout, ToFork: true}}
+	p := &templatePlan{req: req, warm: cell.Warm{Kind: warmKind(req.Warm), Setup: req.Setup, Ready: req.Ready, Timeout: live.WarmTimeout, ToFork: true}}
 	if req.Timeout != "" {
 		var err error
 		if p.warm.Timeout, err = policy.ParseTimeout(req.Timeout); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 )
 
 // nothingLeft asserts that no layer or folder is there that no record names.
@@ -332,7 +333,7 @@ func TestC31BudgetsOfEvaluations(t *testing.T) {
 		_, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "1", Timeout: bad}, nil)
 		b.wantKind("a time-out of "+bad, err, cell.Invalid)
 	}
-	if ev, err := evalOf("1", ""); err != nil || ev.Timeout != evalTimeout || ev.Limit <= 0 {
+	if ev, err := live.EvalOf("1", ""); err != nil || ev.Timeout != time.Minute || ev.Limit <= 0 {
 		t.Errorf("%+v, %v", ev, err)
 	}
 	r, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "sleep", Timeout: "20ms"}, nil)

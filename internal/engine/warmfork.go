@@ -416,7 +416,7 @@ func (f *forking) check(name string) (err error) {
 		}
 	}
 	if f.req.Eval != "" {
-		if f.ev, err = evalOf(f.req.Eval, f.req.Timeout); err != nil {
+		if f.ev, err = live.EvalOf(f.req.Eval, f.req.Timeout); err != nil {
 			return err
 		}
 		f.ev.Limit, f.ev.Output = forkOutput, forkOutput

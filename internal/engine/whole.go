@@ -59,7 +59,7 @@ func (b *build) warmWhole(ctx context.Context, inst backend.Instance, proc cell.
 		if spec.Kind == cell.WarmCommand {
 			spec.Name = b.p.req.Warm
 		}
-		b.warmth, err = w.Warm(ctx, spec, outputTo(b.out))
+		b.warmth, err = w.Warm(ctx, spec, live.OutputTo(b.out))
 	}
 	if err != nil {
 		return err

@@ -53,9 +53,9 @@ func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance
 	return inst, nil
 }
 
-// EnsureLive returns the instance of a cell, making one if it is at rest. The
+// ensureLive returns the instance of a cell, making one if it is at rest. The
 // cell stays live until release is called.
-func (m *Manager) EnsureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
+func (m *Manager) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
 	if c, err = m.cfg.Usable(id); err == nil {
 		err = m.cfg.MayStart(&c)
 	}
@@ -65,7 +65,7 @@ func (m *Manager) EnsureLive(ctx context.Context, id cell.ID) (inst backend.Inst
 	inst, release = m.Ref(id)
 	if inst != nil && Dead(ctx, inst) {
 		release()
-		if err := m.TakeAway(ctx, id); err != nil {
+		if err := m.takeAway(ctx, id); err != nil {
 			return nil, c, nil, err
 		}
 		inst, release = m.Ref(id)
@@ -76,7 +76,7 @@ func (m *Manager) EnsureLive(ctx context.Context, id cell.ID) (inst backend.Inst
 		}
 	}
 	if c, err = m.cfg.Usable(id); err == nil {
-		err = m.NotParked(&c)
+		err = m.notParked(&c)
 	}
 	if err != nil {
 		release()
@@ -97,7 +97,7 @@ func (m *Manager) wake(ctx context.Context, id cell.ID) (backend.Instance, func(
 		return nil, nil, err
 	}
 	if m.Unreached(id) {
-		if inst, err = m.Reach(ctx, &c); err != nil {
+		if inst, err = m.reach(ctx, &c); err != nil {
 			return nil, nil, err
 		}
 		if inst != nil {
@@ -105,7 +105,7 @@ func (m *Manager) wake(ctx context.Context, id cell.ID) (backend.Instance, func(
 			return inst, release, nil
 		}
 	}
-	if err := m.NotParked(&c); err != nil { // before anything is started for it
+	if err := m.notParked(&c); err != nil { // before anything is started for it
 		return nil, nil, err
 	}
 	changed, done, err := m.cfg.Prepare(ctx, &c)

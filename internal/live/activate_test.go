@@ -71,7 +71,7 @@ func TestEnsureLive(t *testing.T) {
 		b.host.takes = 100 * time.Millisecond
 		b.atRest("c-1", nil)
 		ensure := func() {
-			inst, c, release, err := b.EnsureLive(ctx, "c-1")
+			inst, c, release, err := b.ensureLive(ctx, "c-1")
 			if err != nil || inst == nil || c.State != cell.Running {
 				t.Errorf("%v, the cell is %s, %v", inst, c.State, err)
 				return
@@ -98,7 +98,7 @@ func TestEnsureLive(t *testing.T) {
 func TestEnsureLiveOfAPausedCell(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		b.atRest("c-1", &state.Lease{Parked: true})
-		if _, _, _, err := b.EnsureLive(context.Background(), "c-1"); cell.KindOf(err) != cell.Conflict {
+		if _, _, _, err := b.ensureLive(context.Background(), "c-1"); cell.KindOf(err) != cell.Conflict {
 			t.Errorf("got %v", err)
 		}
 		if n := b.host.instances(); n != 0 || !b.AtRest("c-1") || b.state("c-1").State != cell.Idle {

@@ -18,7 +18,7 @@ type earlierExec struct {
 // earlierExecs are those of a living cell. It fails when the cell's keeper does not answer.
 func (m *Manager) earlierExecs(ctx context.Context, inst backend.Instance) (list []earlierExec, err error) {
 	names, err := Ask(ctx, inst, inst.Names)
-	if Silent(ctx, err) {
+	if silent(ctx, err) {
 		return nil, err
 	}
 	if err != nil {
@@ -36,7 +36,7 @@ func (m *Manager) earlierExecs(ctx context.Context, inst backend.Instance) (list
 		switch {
 		case err == nil:
 			list = append(list, x)
-		case Silent(ctx, err):
+		case silent(ctx, err):
 			return nil, err
 		case cell.KindOf(err) != cell.NotFound: // else its client has got its end in this moment
 			m.cfg.Log.Warn("cannot follow a command", "cell", inst.ID(), "command", name, "error", err)

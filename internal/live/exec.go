@@ -101,7 +101,7 @@ func (m *Manager) ReadyExec(ctx context.Context, id cell.ID, req *api.ExecReques
 			return nil, err
 		}
 	}
-	inst, c, release, err := m.EnsureLive(ctx, id)
+	inst, c, release, err := m.ensureLive(ctx, id)
 	if err != nil {
 		return nil, err
 	}

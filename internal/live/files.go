@@ -12,7 +12,7 @@ import (
 // ReadFiles sends a path of a cell as a tar archive. The cell is made live
 // for it, so that the path means what it means to its processes.
 func (m *Manager) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
-	inst, c, release, err := m.EnsureLive(ctx, id)
+	inst, c, release, err := m.ensureLive(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (m *Manager) ReadFiles(ctx context.Context, id cell.ID, path string, w io.W
 
 // WriteFiles extracts a tar archive below a directory of a cell.
 func (m *Manager) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
-	inst, c, release, err := m.EnsureLive(ctx, id)
+	inst, c, release, err := m.ensureLive(ctx, id)
 	if err != nil {
 		return err
 	}

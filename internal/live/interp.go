@@ -168,8 +168,8 @@ func (m *Manager) RecordEnd(id cell.ID, cause string) {
 	}
 }
 
-// RecordInterp records an interpreter that was found living.
-func (m *Manager) RecordInterp(c *state.Cell, st cell.Warmth) error {
+// recordInterp records an interpreter that was found living.
+func (m *Manager) recordInterp(c *state.Cell, st cell.Warmth) error {
 	defer m.recording.lock(c.ID)()
 	i := m.cfg.Registry.Interp(c.ID)
 	if i == nil || i.Ended != "" || !i.Started.Equal(st.Started) {
@@ -187,11 +187,11 @@ func (m *Manager) RecordInterp(c *state.Cell, st cell.Warmth) error {
 	return nil
 }
 
-// Dismiss ends the interpreter of a cell, if one lives, for a new one. What runs
+// dismiss ends the interpreter of a cell, if one lives, for a new one. What runs
 // beside it goes on, but in a cell that was forked or branched: there the
 // interpreter is the first process, and all others end with it. The cell rests
 // then; its files stay.
-func (m *Manager) Dismiss(ctx context.Context, c *state.Cell) (notes []string, err error) {
+func (m *Manager) dismiss(ctx context.Context, c *state.Cell) (notes []string, err error) {
 	const cause = "a new one was asked for"
 	refuse := func(hint string, why error) error {
 		return cell.Errorf(cell.Conflict, "live.Dismiss", hint, "cannot begin with a new interpreter in %s: %w", c.Title(), why)

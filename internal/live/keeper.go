@@ -28,8 +28,8 @@ func NothingRuns(ctx context.Context, inst backend.Instance) bool {
 	return cell.KindOf(err) == cell.NotFound || Dead(ctx, inst)
 }
 
-// Silent reports whether err is of a question that was not answered, or not in time.
-func Silent(ctx context.Context, err error) bool {
+// silent reports whether err is of a question that was not answered, or not in time.
+func silent(ctx context.Context, err error) bool {
 	return err != nil && (cell.Unanswered(err) || ctx.Err() != nil)
 }
 

@@ -166,7 +166,7 @@ func (m *Manager) KeepLeases() {
 		}
 		over, next := m.cfg.Registry.LeasesOver(time.Now())
 		for _, l := range over {
-			m.EndLease(l)
+			m.endLease(l)
 		}
 		if len(over) > 0 { // what became of them is not known here
 			next = time.Now()
@@ -177,9 +177,9 @@ func (m *Manager) KeepLeases() {
 	}
 }
 
-// EndLease does what is to become of a cell when its time is over. What fails is
+// endLease does what is to become of a cell when its time is over. What fails is
 // tried again when its time, a little longer now, is over once more.
-func (m *Manager) EndLease(l state.Lease) {
+func (m *Manager) endLease(l state.Lease) {
 	life := m.cfg.Life
 	release, err := m.pauses.Acquire(life, l.Cell, "end of its lease", nil)
 	if err != nil {

@@ -102,7 +102,7 @@ func TestResumedWhileItIsPaused(t *testing.T) {
 		b.lease("c-1", api.LeaseRequest{For: "1s"})
 		over := *b.reg.Lease("c-1")
 		over.Until = time.Now()
-		b.EndLease(over)
+		b.endLease(over)
 		runs("after an end of its lease that was decided before it was extended")
 	})
 }

@@ -87,6 +87,9 @@ type Config struct {
 	// Leaving is called with an instance that is about to be taken down.
 	Leaving func(ctx context.Context, inst backend.Instance)
 
+	// Stage begins a part of an act, which is measured by itself.
+	Stage func(ctx context.Context, what string) (context.Context, func(error))
+
 	// TakeUp takes up what goes on in a cell that an earlier daemon made, beside its interpreter
 	// and its commands.
 	TakeUp func(ctx context.Context, c *state.Cell, inst backend.Instance)

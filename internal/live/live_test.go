@@ -29,6 +29,7 @@ type fake struct {
 	removed string
 	frozen  bool
 	started []*process
+	answer  cell.Evaluated
 	deaths  chan cell.Death
 	// freezing is closed when it is to be frozen, which it is when mayFreeze is closed.
 	freezing, mayFreeze chan struct{}
@@ -148,6 +149,7 @@ func newBed(t *testing.T) *bed {
 		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
 		Redactor: new(receipt.Redactor), AttachGrace: 10 * time.Second,
 		Env: func(*state.Cell) []string { return []string{"PATH=/bin"} }, Spend: func(*state.Cell) error { return nil },
+		Stage:      func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} },
 		StartNotes: func(cell.ID) []string { return nil },
 		EndNotes: func(context.Context, cell.ID, string, backend.Instance, backend.Process, backend.Done) []string {
 			return nil

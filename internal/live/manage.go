@@ -16,7 +16,7 @@ import (
 // Manage does something with single files of a cell, which is made live for it:
 // see backend.Instance. Relative paths begin in the workspace.
 func (m *Manager) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
-	inst, c, release, err := m.EnsureLive(ctx, id)
+	inst, c, release, err := m.ensureLive(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (m *Manager) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	if err := m.NotParked(&c); err != nil {
+	if err := m.notParked(&c); err != nil {
 		return nil, err
 	}
 	inst, release, err := m.RefOf(&c)

@@ -170,8 +170,8 @@ func (m *Manager) unpark(id cell.ID) error {
 	return m.ChangeLease(id, goOn)
 }
 
-// NotParked refuses work in a cell that is paused while nothing runs in it.
-func (m *Manager) NotParked(c *state.Cell) error {
+// notParked refuses work in a cell that is paused while nothing runs in it.
+func (m *Manager) notParked(c *state.Cell) error {
 	if l := m.cfg.Registry.Lease(c.ID); l != nil && l.Parked {
 		return errPaused("live", c)
 	}

@@ -14,8 +14,8 @@ import (
 // running, its processes may go on, and no instance of it is known. It is looked for again
 // with each use, and each second, until its keeper answers or is gone.
 
-// Reachable refuses work in a cell that is unreached.
-func (m *Manager) Reachable(c *state.Cell) error {
+// reachable refuses work in a cell that is unreached.
+func (m *Manager) reachable(c *state.Cell) error {
 	if why := m.whyUnreached(c.ID); why != nil {
 		return unreachable(c, why)
 	}
@@ -25,7 +25,7 @@ func (m *Manager) Reachable(c *state.Cell) error {
 // SameProtocol refuses work in a cell with a keeper that speaks another protocol: no later
 // try reaches it.
 func (m *Manager) SameProtocol(c *state.Cell) error {
-	if err := m.Reachable(c); cell.KindOf(err) == cell.Unsupported {
+	if err := m.reachable(c); cell.KindOf(err) == cell.Unsupported {
 		return err
 	}
 	return nil
@@ -40,7 +40,7 @@ func (m *Manager) MayWait(id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	return m.Reachable(&c)
+	return m.reachable(&c)
 }
 
 // Lock waits for a cell's lock, for a request. It fails at once in an unreached cell while
@@ -57,7 +57,7 @@ func (m *Manager) InstanceOf(c *state.Cell) (backend.Instance, error) {
 	if inst := m.Instance(c.ID); inst != nil {
 		return inst, nil
 	}
-	return nil, m.Reachable(c)
+	return nil, m.reachable(c)
 }
 
 // RefOf is InstanceOf, and keeps the cell from being put to rest until release is called.
@@ -74,7 +74,7 @@ func (m *Manager) RefOf(c *state.Cell) (inst backend.Instance, release func(), e
 func (m *Manager) Living(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	inst := m.Instance(c.ID)
 	if inst == nil && m.Unreached(c.ID) {
-		return m.Reach(ctx, c)
+		return m.reach(ctx, c)
 	}
 	if inst == nil || !Dead(ctx, inst) {
 		return inst, nil
@@ -93,9 +93,9 @@ func (m *Manager) Living(ctx context.Context, c *state.Cell) (backend.Instance, 
 	return nil, m.cfg.Registry.Commit(c)
 }
 
-// TakeAway is Living for callers that do not hold the cell's lock: the instance is taken away
+// takeAway is Living for callers that do not hold the cell's lock: the instance is taken away
 // if its keeper died.
-func (m *Manager) TakeAway(ctx context.Context, id cell.ID) error {
+func (m *Manager) takeAway(ctx context.Context, id cell.ID) error {
 	release, err := m.cfg.Locks.Acquire(ctx, id, "clean up", nil)
 	if err != nil {
 		return err
@@ -109,10 +109,10 @@ func (m *Manager) TakeAway(ctx context.Context, id cell.ID) error {
 	return err
 }
 
-// Reach looks for the keeper of a cell that had processes, of which the daemon has no
+// reach looks for the keeper of a cell that had processes, of which the daemon has no
 // instance. It returns nil when there is none: c, which is changed and committed unless a
 // run is under way, is at rest then. The caller holds the cell's lock.
-func (m *Manager) Reach(ctx context.Context, c *state.Cell) (backend.Instance, error) {
+func (m *Manager) reach(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	b, err := m.cfg.Backend(c.Backend)
 	var inst backend.Instance
 	if err == nil {
@@ -213,7 +213,7 @@ func (m *Manager) earlierInterp(ctx context.Context, c *state.Cell, inst backend
 		m.RecordEnd(c.ID, "it ended while no daemon was there")
 		return nil, nil
 	}
-	if Silent(ctx, err) {
+	if silent(ctx, err) {
 		return nil, err
 	}
 	if err != nil { // it lives, as far as is known: the next evaluation tells
@@ -232,7 +232,7 @@ func (m *Manager) ReachAll(ctx context.Context) {
 		}
 		began := time.Now()
 		in, cancel := context.WithTimeout(ctx, max(left, m.cfg.Reach/20))
-		_, err := m.Reach(in, &c)
+		_, err := m.reach(in, &c)
 		cancel()
 		if err == nil {
 			continue
