@@ -51,7 +51,7 @@ func ParseDigest(s string) (Digest, error) {
 	}
 	raw, err := hex.DecodeString(strings.TrimPrefix(s, "sha256:"))
 	if err != nil || len(raw) != len(d) || !strings.HasPrefix(s, "sha256:") {
-		return d, &Error{Op: "cell.ParseDigest", Kind: Invalid, Err: fmt.Errorf("%q is not a SHA-256 digest", clip(s))}
+		return d, &Error{Op: "cell.ParseDigest", Kind: Invalid, Err: fmt.Errorf("%q is not a SHA-256 digest", Clip(s))}
 	}
 	copy(d[:], raw)
 	return d, nil

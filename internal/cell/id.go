@@ -43,7 +43,7 @@ func CheckName(name string) error {
 		return &Error{
 			Op: "cell.CheckName", Kind: Invalid,
 			Hint: "use letters, digits, '.', '_' and '-', at most 64, starting with a letter, a digit or '_'",
-			Err:  fmt.Errorf("%q is not a name", clip(name)),
+			Err:  fmt.Errorf("%q is not a name", Clip(name)),
 		}
 	}
 	if IsID(name) {
@@ -79,7 +79,8 @@ func IsID(s string) bool {
 	return strings.Trim(s[2:], "0123456789abcdef") == ""
 }
 
-func clip(s string) string {
+// Clip cuts what a caller wrote to what an error can show of it.
+func Clip(s string) string {
 	if len(s) > 80 {
 		s = s[:80] + "…"
 	}

@@ -87,7 +87,7 @@ func ParsePlace(s string) (Place, error) {
 }
 
 func badPlace(s, why string, args ...any) error {
-	return Errorf(Invalid, "cell.ParsePlace", "write it like https://api.github.com/repos/me/**", "%q is no place for a credential: "+why, append([]any{clip(s)}, args...)...)
+	return Errorf(Invalid, "cell.ParsePlace", "write it like https://api.github.com/repos/me/**", "%q is no place for a credential: "+why, append([]any{Clip(s)}, args...)...)
 }
 
 // hostShaped accepts names of at least two labels (or localhost), addresses,

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/evidence"
 )
 
 // getEvents streams a run's events as JSON lines. An error after the first line is the last
@@ -44,7 +44,7 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	defer context.AfterFunc(life, func() { // a follower does not keep the daemon from ending
 		cancel(cell.Errorf(cell.Unavailable, "daemon", "follow it again: pando events -f "+string(id), "the daemon has ended; run %s continues", id))
 	})()
-	events, err := d.cfg.Engine.Events(ctx, id, engine.EventQuery{
+	events, err := d.cfg.Engine.Events(ctx, id, evidence.EventQuery{
 		Kinds: kinds, Denied: queryBool(r, "denied"), Follow: queryBool(r, "follow"), Format: q.Get("format"),
 	})
 	if err != nil {

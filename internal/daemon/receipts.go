@@ -32,7 +32,7 @@ func (d *Daemon) exportReceipts(w http.ResponseWriter, r *http.Request) (any, er
 }
 
 func (d *Daemon) verifyReceipts(w http.ResponseWriter, r *http.Request) (any, error) {
-	return d.cfg.Engine.Verify(r.Context(), selector(r, "receipt"), r.URL.Query().Get("dir"))
+	return d.cfg.Engine.Verify(selector(r, "receipt"), r.URL.Query().Get("dir"))
 }
 
 func (d *Daemon) getKey(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -145,7 +145,7 @@ func (a *acceptArgs) key() string { return "accept/" + a.ID }
 // resumeAccept finishes an accept that an earlier daemon began: the source may have all
 // of the changes already, or none.
 func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
-	if _, err := e.cfg.Ledger.Lookup(args.key()); err == nil {
+	if e.evidence.Sealed(args.key()) {
 		return nil // its seal is an operation of its own
 	}
 	c, err := e.reg.Cell(args.Cell)
@@ -235,14 +235,13 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	if c.Anonymous() {
 		c.Expires = time.Now().Add(keepAnonymous).UTC()
 	}
-	p := endPredicate{
-		Act: "accept", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Accepted, req.Reason, "user"}, Digest: o.digest.String(),
-		Forced: req.Force, To: point(&o.at), Applied: out.Applied, Held: out.Held, Source: c.Source, Head: out.Head, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
-	}
+	act := evidence.ActOn(c, "accept", cell.Accepted, req.Reason)
+	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, point(&o.at), c.Setup.Downgrades
+	act.Applied, act.Held, act.Source, act.Head = out.Applied, out.Held, c.Source, out.Head
 	if o.run != nil {
-		p.From = o.run.Before
+		act.From = o.run.Before
 	}
-	d, err := e.seal(ctx, args.key(), p, objects...)
+	d, err := e.evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil && (done != nil || args.Written) {
 		args.Written = true
 		e.acceptLater(args)
@@ -403,7 +402,7 @@ func (e *Engine) checkRecord(run *state.Run) error {
 	if len(run.Receipts) == 0 {
 		return cell.Errorf(cell.Corrupt, opName, "", "run %s has no receipt", run.ID)
 	}
-	if _, problems := e.verifyRun(run); len(problems) > 0 {
+	if _, problems := e.evidence.VerifyRun(run); len(problems) > 0 {
 		p := problems[0]
 		return cell.Errorf(cell.Corrupt, opName, "see pando receipt verify "+run.ID+"; what was changed there is nobody's result",
 			"the records of run %s are not what its receipt says: %s: %s", run.ID, p.File, p.What)
@@ -536,19 +535,4 @@ func numberOf(p *state.Point) int {
 		return 0
 	}
 	return p.Number
-}
-
-func readRunPredicate(entry receipt.Entry) (p runPredicate, err error) {
-	s, err := entry.Statement()
-	if err != nil {
-		return p, err
-	}
-	return p, unmarshal(s.Predicate, &p)
-}
-
-func first(s []string) string {
-	if len(s) == 0 {
-		return ""
-	}
-	return s[0]
 }

@@ -132,8 +132,8 @@ func listOf(v *View) []api.Cell {
 	return list
 }
 
-func (b *bed) Verify(ctx context.Context, sel, dir string) (api.Verification, error) {
-	return b.All().Verify(ctx, sel, dir)
+func (b *bed) Verify(sel, dir string) (api.Verification, error) {
+	return b.All().Verify(sel, dir)
 }
 
 // open starts a daemon's engine on the bed.
@@ -267,7 +267,7 @@ func (b *bed) holds(what string, k *state.Checkpoint, files ...string) {
 // verified asserts that every receipt there is can be verified.
 func (b *bed) verified() {
 	b.Helper()
-	v, err := b.Verify(b.ctx, "all", b.src)
+	v, err := b.Verify("all", b.src)
 	if err != nil || !v.OK {
 		b.Errorf("verify: %+v, %v", v, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
@@ -529,8 +530,8 @@ func (b *branching) adopt(ctx context.Context, names []string) error {
 func (b *branching) record(ctx context.Context, more ...any) error {
 	e, src := b.e, &b.src
 	key := fmt.Sprintf("%s/%s/%d", src.ID, orElse(b.act, "branch"), b.began.UnixNano())
-	pred := forkPredicate{Act: orElse(b.act, actBranch), Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend, Isolation: isolationOf(src, src.Backend),
-		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: orElse(b.took, tookLive), PauseMS: ms(b.pause.Gap), MemoryTaken: b.at.MemoryTaken}
+	pred := evidence.BatchOf(src, orElse(b.act, evidence.Branch), point(&b.at))
+	pred.CellName, pred.Template, pred.Interpreter, pred.Took, pred.PauseMS, pred.MemoryTaken = src.Name, b.interp.Template, b.interp.Version, orElse(b.took, tookLive), ms(b.pause.Gap), b.at.MemoryTaken
 	pred.From.TreeDigest, pred.From.ContentDigest = "", "" // nobody waits for it
 	objects := append(more, src, &b.at, b.shared)
 	for _, ch := range b.all {
@@ -548,10 +549,10 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 			objects = append(objects, i)
 		}
 		ch.interp = i
-		pred.Cells = append(pred.Cells, forkedFacts{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
+		pred.Cells = append(pred.Cells, evidence.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
 	}
 	failpoint.Step("record branches")
-	seal, err := e.commitBatch(ctx, key, pred, objects...)
+	seal, err := e.evidence.CommitBatch(ctx, key, pred, objects...)
 	if err != nil {
 		return err
 	}

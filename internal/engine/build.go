@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -347,18 +348,17 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 			return t, err
 		}
 	}
-	act := actBuild
+	act := evidence.Build
 	if b.again != nil {
-		act, t.Built, t.Unkept = actWarm, b.again.Built, b.again.Unkept
+		act, t.Built, t.Unkept = evidence.Warm, b.again.Built, b.again.Unkept
 	}
-	pred := forkPredicate{Act: act, Template: t.Name, Digest: t.Digest.String(), Cell: string(c.ID), From: point(&b.x.before), Backend: c.Backend, Isolation: isolationOf(c, c.Backend),
-		Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), Policy: policyOf(c), Downgrades: c.Setup.Downgrades}
-	pred.Assurance = b.assurance
+	pred := evidence.BatchOf(c, act, point(&b.x.before))
+	pred.Template, pred.Digest, pred.Interpreter, pred.Program, pred.Assurance = t.Name, t.Digest.String(), b.warmth.Version, b.prog.Sum.String(), b.assurance
 	if inst := e.alive.Instance(c.ID); inst != nil {
 		a := assuranceOf(inst.Assurance())
 		pred.Assurance = &a
 	}
-	receipt, err := e.commitBatch(ctx, fmt.Sprintf("%s/%s/%d", c.ID, act, b.began.UnixNano()), pred, c, &b.x.before, &t,
+	receipt, err := e.evidence.CommitBatch(ctx, fmt.Sprintf("%s/%s/%d", c.ID, act, b.began.UnixNano()), pred, c, &b.x.before, &t,
 		&state.Interp{Cell: c.ID, Kind: b.warmth.Kind, Version: b.warmth.Version, Started: b.warmth.Started, Depth: b.warmth.Depth})
 	if err != nil {
 		return t, err

@@ -337,3 +337,10 @@ func (v *View) Ceilings() (out []api.Ceiling, waiting int) {
 func limitsOf(l ceiling.Limits) api.CeilingLimits {
 	return api.CeilingLimits{CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Disk: l.Disk, Egress: l.Egress}
 }
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -52,7 +53,7 @@ func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Che
 		return err
 	}
 	failpoint.Step("make the output of a check")
-	out, err := createRecord(x.run.Folder, "check")
+	out, err := evidence.CreateRecord(x.run.Folder, "check")
 	if err != nil {
 		return err
 	}

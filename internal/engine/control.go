@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -95,15 +95,7 @@ func writeFirst(w io.Writer, list []state.Look) {
 	}
 	fmt.Fprintln(w, " look at these first:")
 	for _, l := range list {
-		fmt.Fprintf(w, "  %s\n", lookLine(l))
+		fmt.Fprintf(w, "  %s\n", evidence.LookLine(l))
 	}
 	fmt.Fprintln(w)
-}
-
-func lookLine(l state.Look) string {
-	name := diff.Quote(l.Path)
-	if l.Files > 1 {
-		name += fmt.Sprintf(" (%d files)", l.Files)
-	}
-	return name + ": " + strings.ToValidUTF8(l.Why, "?")
 }

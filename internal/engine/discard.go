@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -83,10 +84,9 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 		}
 		objects = append(objects, r)
 	}
-	d, err := e.seal(ctx, "discard/"+newKey(), endPredicate{
-		Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, orElse(req.Reason, "discarded"), "user"},
-		From: point(&at), To: point(&to), Proof: proofLayers, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
-	}, objects...)
+	act := evidence.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "discarded"))
+	act.From, act.To, act.Proof, act.Downgrades = point(&at), point(&to), proofLayers, c.Setup.Downgrades
+	d, err := e.evidence.Seal(ctx, "discard/"+newKey(), act, objects...)
 	if err != nil {
 		return out, err
 	}
@@ -126,10 +126,9 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 	}
 	key := "discard/" + newKey()
 	seal := func() error {
-		d, err := e.seal(ctx, key, endPredicate{
-			Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, orElse(req.Reason, "given up"), "user"},
-			From: point(&k), Backend: c.Backend, Downgrades: c.Setup.Downgrades,
-		}, &k, run)
+		act := evidence.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "given up"))
+		act.From, act.Downgrades = point(&k), c.Setup.Downgrades
+		d, err := e.evidence.Seal(ctx, key, act, &k, run)
 		out.Receipt = d.String()
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/oci"
@@ -87,6 +88,7 @@ type Engine struct {
 	space    sync.Mutex     // guards the file that keeps space free, and spenders
 	spenders int            // how many use the space of that file
 	images   *oci.Store
+	evidence *evidence.Manager
 	// measuring guards layerSizes. It stands before mu and registry.mu.
 	measuring  sync.Mutex
 	layerSizes map[string]int64 // of layers that nothing writes to
@@ -166,6 +168,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	e.hostHas = e.hostHasNow
+	e.evidence = evidence.New(evidence.Config{Ledger: cfg.Ledger, Records: reg, Home: cfg.Home, Log: cfg.Log, Version: cfg.Version, User: cfg.User, Host: cfg.Host, Ending: e.runEnds, Background: e.background})
 	reg.KeepPaused(func(l *state.Lease) time.Duration { d, _ := e.keep(l); return d })
 	e.SetCeilings(cfg.Ceilings)
 	e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
@@ -223,6 +226,16 @@ func (e *Engine) Busy() bool {
 	begun := len(e.live) > 0
 	e.mu.Unlock()
 	return begun || e.alive.Busy()
+}
+
+// runEnds returns the channel that closes when a run ends, nil for a run that is not under way.
+func (e *Engine) runEnds(id cell.RunID) <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.live[id]; l != nil {
+		return l.done
+	}
+	return nil
 }
 
 func (e *Engine) backend(name string) (backend.Backend, error) {

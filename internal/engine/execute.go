@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
@@ -226,7 +227,7 @@ func (e *Engine) cellEnv(c *state.Cell) []string {
 func openLogs(folder string) (logs [3]*os.File, err error) {
 	for i, name := range []string{"stdout", "stderr", "events.jsonl"} {
 		failpoint.Step("make " + name)
-		if logs[i], err = createRecord(folder, name); err != nil {
+		if logs[i], err = evidence.CreateRecord(folder, name); err != nil {
 			closeLogs(logs)
 			return logs, err
 		}
@@ -250,4 +251,29 @@ func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 		defer x.tellDenials(ctx)()
 	}
 	return x.e.alive.WaitFor(ctx, x.inst, x.proc)
+}
+
+// toldAtOnce is how many denials a run tells while it goes on.
+const toldAtOnce = 20
+
+// tellDenials reports to the clients of a run what it is refused on the network,
+// each thing once, while its command may still try for minutes. The end tells
+// all. stop ends it.
+func (x *execution) tellDenials(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		told := 0
+		for d := range evidence.Denials(ctx, x.run) {
+			x.l.report(api.Progress{Step: api.StepDenied, Note: d.String()})
+			if told++; told == toldAtOnce {
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-over
+	}
 }

@@ -62,16 +62,13 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 		run.Cause = "interrupted"
 	}
 	run.Ended = time.Now().UTC()
-	entry, err := e.runReceipt(ctx, run, p.cell)
+	err = e.evidence.SealRun(ctx, run, p.cell)
 	if e.closing(err) {
 		return false // the next daemon finds it preparing
 	}
 	if err != nil {
 		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
 		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
-	} else {
-		run.Receipt = entry.String()
-		run.Receipts = append(run.Receipts, run.Receipt)
 	}
 	if err := e.reg.Commit(append(cells, run)...); err != nil {
 		e.log.Error("cannot record a run", "run", run.ID, "error", err)
@@ -106,7 +103,8 @@ func (e *Engine) failRun(run *state.Run, c *state.Cell, cause error) error {
 	if err := run.To(cell.Ended); err != nil {
 		return err
 	}
-	if err := e.sealFailed(run, c); e.closing(err) {
+	// A receipt that it got on its way stands, with its verdict.
+	if err := e.evidence.SealRun(e.life, run, c); e.closing(err) {
 		return err // nothing is recorded without it: the next daemon tries again
 	} else if err != nil {
 		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
@@ -117,23 +115,4 @@ func (e *Engine) failRun(run *state.Run, c *state.Cell, cause error) error {
 		e.log.Error("cannot record a failed run", "run", run.ID, "error", err)
 	}
 	return err
-}
-
-// sealFailed gives a run that could not be finished its receipt. One that it
-// got on its way stands, with its verdict.
-func (e *Engine) sealFailed(run *state.Run, c *state.Cell) error {
-	id, err := e.runReceipt(e.life, run, c)
-	if err != nil {
-		return err
-	}
-	if p, ok := e.receiptOf(run); ok {
-		if err := adopt(run, &p); err != nil {
-			return err
-		}
-	}
-	run.Receipt = id.String()
-	if len(run.Receipts) == 0 {
-		run.Receipts = []string{run.Receipt}
-	}
-	return nil
 }

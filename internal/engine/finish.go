@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
@@ -84,14 +85,14 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		return err
 	}
 	x.run.Timings.Digest = ms(time.Since(t))
-	sealed, was := x.e.receiptOf(x.run)
+	was, err := x.e.evidence.Adopt(x.run)
+	if err != nil {
+		return err
+	}
 	switch {
 	case was: // a daemon before this one judged it, and what it signed stands
-		if err := adopt(x.run, &sealed); err != nil {
-			return err
-		}
-		if sealed.After != nil {
-			x.run.In.After = cell.CheckpointID(sealed.After.Checkpoint)
+		if x.run.After != nil {
+			x.run.In.After = cell.CheckpointID(x.run.After.Checkpoint)
 		}
 	case x.succeeded() && x.run.In.Check != "":
 		if err := x.check(ctx, &after); err != nil {
@@ -154,7 +155,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Usage = usageOf(status)
 	run.Output = state.OutputsOf(status)
 	var err error
-	if run.Network, run.MissingCalls, err = talk(run.Folder, run.RunID()); err != nil {
+	if run.Network, run.MissingCalls, err = evidence.Network(run.Folder, run.RunID()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("what the run said to the outside could not be read: %v", err))
 	}
 	if status.Unsealed != "" {
@@ -325,7 +326,7 @@ const (
 // writePatch puts what the run changed, and accept would apply, into its folder.
 func (x *execution) writePatch(ctx context.Context, after *state.Checkpoint, changes *diff.Diff) error {
 	failpoint.Step("write a patch")
-	f, err := createRecord(x.run.Folder, "patch")
+	f, err := evidence.CreateRecord(x.run.Folder, "patch")
 	if err != nil {
 		return err
 	}
@@ -403,12 +404,9 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 			return err
 		}
 	}
-	entry, err := e.runReceipt(ctx, run, &x.c)
-	if err != nil {
+	if err := e.evidence.SealRun(ctx, run, &x.c); err != nil {
 		return err
 	}
-	run.Receipt = entry.String()
-	run.Receipts = append(run.Receipts, run.Receipt)
 	run.Timings.Receipt = ms(time.Since(t))
 	if err := run.To(cell.Ended); err != nil {
 		return err

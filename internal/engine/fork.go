@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -124,10 +125,9 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		}
 	}
 	in, sealed := stage(ctx, "record")
-	d, err := e.seal(in, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), endPredicate{
-		Act: "fork", Run: string(k.Run), Cell: string(src.ID), CellName: src.Name, From: point(&k), Children: ids, Backend: src.Backend,
-		Verdict: &verdictFacts{cell.Forked, "", "user"},
-	}, objects...)
+	act := evidence.ActOn(&src, "fork", cell.Forked, "")
+	act.Run, act.From, act.Children = string(k.Run), point(&k), ids
+	d, err := e.evidence.Seal(in, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), act, objects...)
 	e.mu.Unlock()
 	if sealed(err); err != nil {
 		return api.ForkResult{}, err
@@ -143,7 +143,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 // forkWhole makes cells that go on at a checkpoint with memory.
 func (e *Engine) forkWhole(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
 	took := fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
-	b := &branching{e: e, began: began, count: count, src: *src, terms: want, whole: true, act: actFork, took: took, at: *k}
+	b := &branching{e: e, began: began, count: count, src: *src, terms: want, whole: true, act: evidence.Fork, took: took, at: *k}
 	res := api.ForkResult{Took: took}
 	names, done, err := e.claimNumbered(src.Title(), src.Title()+"-fork-", name, count)
 	if err != nil {

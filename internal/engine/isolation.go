@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 
@@ -101,46 +100,4 @@ func (e *Engine) isolation(id cell.ID) string {
 		return api.Isolated
 	}
 	return api.IsolationOf(c.Backend)
-}
-
-// isolationFacts is what a receipt says of the isolation that was demanded.
-type isolationFacts struct {
-	Isolation string `json:"isolation"`       // "isolated", "not isolated"
-	Least     string `json:"least,omitempty"` // of the policy: the weakest backend it allows
-	Rule      string `json:"rule,omitempty"`  // that says so, and where it stands
-}
-
-func (p *runPredicate) isolation() string {
-	if p.Isolation == nil {
-		return ""
-	}
-	return p.Isolation.Isolation
-}
-
-func isolationOf(c *state.Cell, backend string) *isolationFacts {
-	f := &isolationFacts{Isolation: api.IsolationOf(backend)}
-	if c == nil || c.Setup.PolicyText == "" {
-		return f
-	}
-	var own policy.Effective
-	if json.Unmarshal([]byte(c.Setup.PolicyText), &own) == nil {
-		f.Least, f.Rule = own.Isolation.Least, policy.RuleIsolation+" ("+orElse(c.Setup.Origins.Lines[policy.RuleIsolation], "default")+")"
-	}
-	return f
-}
-
-// inBackend is a backend for people, with what it is not.
-func inBackend(name string) string {
-	if !policy.Isolates(name) {
-		return name + ", " + api.NotIsolated
-	}
-	return name
-}
-
-// ofBackend marks a line about what was done without isolation.
-func ofBackend(line, name string) string {
-	if !policy.Isolates(name) {
-		return api.NotIsolated + ": " + line
-	}
-	return line
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -77,7 +78,7 @@ func (x *execution) noteLeftOut(ctx context.Context, after *state.Checkpoint) er
 
 // recordTail is the end of a run's file, and whether something comes before it.
 func recordTail(folder, name string) (text []byte, cut bool, err error) {
-	f, err := openRecord(folder, name)
+	f, err := evidence.OpenRecord(folder, name)
 	if err != nil {
 		return nil, false, err
 	}

@@ -334,16 +334,8 @@ func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, er
 		if err := r.Decide(cell.Discarded, "its cell was removed", "user"); err != nil {
 			return nil, err
 		}
-		d, err := e.endReceipt(ctx, r.ID+"/removed", endPredicate{
-			Act: "discard", Run: r.ID, Runs: []decidedRun{{r.ID, first(r.Receipts), r.Verdict}}, Cell: r.Cell, CellName: c.Name, Verdict: &verdictFacts{r.Verdict, r.Reason, r.By},
-			From: r.After, Backend: r.Backend, Downgrades: r.Downgrades, Pando: e.cfg.Version, At: time.Now().UTC(),
-		})
-		if err != nil {
+		if err := e.evidence.SealRemoved(ctx, &r, c.Name); err != nil {
 			return nil, err
-		}
-		r.Receipt = d.String()
-		if !slices.Contains(r.Receipts, r.Receipt) {
-			r.Receipts = append(slices.Clone(r.Receipts), r.Receipt)
 		}
 		runs = append(runs, &r)
 	}

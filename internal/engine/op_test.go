@@ -9,7 +9,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
-	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -23,38 +22,6 @@ func (b *bed) interrupted(kind string, args any) {
 	b.reopen()
 	if open := b.reg.OpenOps(); len(open) > 0 {
 		b.Errorf("operations are open still: %+v", open)
-	}
-}
-
-// A receipt and what it makes true are one: whether the daemon died before the
-// receipt, or between it and the records, both are there afterwards, once.
-func TestF04InterruptedSealIsCompleted(t *testing.T) {
-	t.Parallel()
-	for _, receipted := range []bool{false, true} {
-		b := newBed(t, "f: 0")
-		r := b.run("w", "echo 1 > f")
-		run, err := b.reg.Run(cell.RunID(r.ID))
-		b.must(err)
-		run.Verdict, run.By = cell.Accepted, "user"
-		args := sealArgs{Key: r.ID + "/accepted/1", Predicate: endPredicate{Act: "accept", Run: r.ID, Cell: r.Cell, Runs: []decidedRun{{r.ID, r.Receipt, run.Verdict}}, Verdict: &verdictFacts{run.Verdict, "", run.By}}, Records: []state.Record{{Run: &run}}}
-		if receipted {
-			_, err := b.endReceipt(b.ctx, args.Key, args.Predicate)
-			b.must(err)
-		}
-		before, err := b.All().Receipts(0)
-		b.must(err)
-		b.interrupted(opSeal, args)
-		after, err := b.All().Receipts(0)
-		b.must(err)
-		want := len(before) + 1
-		if receipted {
-			want = len(before)
-		}
-		now, err := b.Engine.Run(cell.RunID(r.ID))
-		if err != nil || now.Verdict != string(cell.Accepted) || len(after) != want || now.Receipt == r.Receipt {
-			t.Errorf("receipted %v: %d receipts, there were %d; run %+v, %v", receipted, len(after), len(before), now, err)
-		}
-		b.verified()
 	}
 }
 

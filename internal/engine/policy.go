@@ -19,9 +19,9 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/policy"
-	"github.com/pando-dev/pando/internal/state"
 )
 
 // ProjectPolicy is the name of a project's policy file, at the top of its
@@ -365,7 +365,7 @@ func (v *View) policyOf(req api.PolicyRequest) (what string, r *policy.Result, m
 		if err != nil {
 			return "", nil, nil, err
 		}
-		r, err := manifestPolicy(&run)
+		r, err := evidence.ManifestPolicy(&run)
 		return "run " + run.ID, r, nil, err
 	}
 	id, err := v.SelectCell(req.Of, req.Dir)
@@ -381,38 +381,6 @@ func (v *View) policyOf(req api.PolicyRequest) (what string, r *policy.Result, m
 	}
 	eff, err := policy.Parse([]byte(c.Setup.PolicyText))
 	return "cell " + c.Title(), &policy.Result{Effective: eff, Origins: c.Setup.Origins}, nil, err
-}
-
-// manifestPolicy is the policy of a run, as it was written down before the run
-// began. It must be the one that the run's record names.
-func manifestPolicy(run *state.Run) (*policy.Result, error) {
-	fail := func(err error) (*policy.Result, error) {
-		return nil, cell.Errorf(cell.Corrupt, "engine.manifestPolicy", "see what its receipt says: pando receipt show "+run.ID, "cannot read the policy of run %s: %w", run.ID, err)
-	}
-	f, err := openRecord(run.Folder, "manifest.json")
-	if err != nil {
-		return fail(err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return fail(err)
-	}
-	var m struct {
-		Policy  json.RawMessage `json:"policy"`
-		Origins policy.Origins  `json:"policy_origins"`
-	}
-	if err := json.Unmarshal(b, &m); err != nil {
-		return fail(err)
-	}
-	var eff policy.Effective
-	if err := json.Unmarshal(m.Policy, &eff); err != nil {
-		return fail(err)
-	}
-	if d := eff.Digest().String(); d != run.Policy {
-		return fail(fmt.Errorf("it has the digest %s, and the record says %s", d, run.Policy))
-	}
-	return &policy.Result{Effective: eff, Origins: m.Origins}, nil
 }
 
 // lackingFor says why this host or backend can't enforce a line of a policy; ""
@@ -578,68 +546,5 @@ func (v *View) DiffPolicies(req api.PolicyDiffRequest) (api.PolicyDiff, error) {
 	only("-", la, lb)
 	only("+", lb, la)
 	slices.SortStableFunc(out.Changes, func(x, y api.PolicyChange) int { return strings.Compare(x.Section, y.Section) })
-	return out, nil
-}
-
-// ReplayPolicy makes the decisions of a run again, with another policy.
-func (e *Engine) ReplayPolicy(ctx context.Context, id cell.RunID, req api.PolicyReplayRequest) (api.PolicyReplay, error) {
-	run, err := e.reg.Run(id)
-	if err != nil {
-		return api.PolicyReplay{}, err
-	}
-	out := api.PolicyReplay{Run: run.ID, Was: run.Policy, Flips: []api.PolicyFlip{}}
-	f, err := policy.ParseFile(orElse(req.Name, "policy"), []byte(req.Text))
-	if err != nil {
-		return out, err
-	}
-	r, err := policy.Merge(policy.Defaults(e.cfg.Host), f, policy.Flags{})
-	if err != nil {
-		return out, err
-	}
-	rules, err := r.Rules()
-	if err != nil {
-		return out, err
-	}
-	out.Now = rules.Digest().String()
-	events, err := e.Events(ctx, id, EventQuery{Kinds: []string{"decision"}})
-	if err != nil {
-		return out, err
-	}
-	at := map[string]int{}
-	for line, err := range events {
-		if err != nil {
-			return out, err
-		}
-		var ev struct {
-			Fields cell.Decided `json:"fields"`
-		}
-		if err := json.Unmarshal(line, &ev); err != nil {
-			return out, err
-		}
-		d := ev.Fields
-		times := max(d.Count, 1)
-		was := d.Decision.Effect
-		switch d.Decision.By {
-		case "person": // whatever they said, the policy had asked
-			was = cell.Ask
-		case "policy", "":
-		default:
-			out.Skipped += int(times)
-			continue
-		}
-		out.Decisions += int(times)
-		now := rules.Decide(d.Access)
-		if now.Effect == was {
-			continue
-		}
-		key := d.Access.Want() + "\x00" + string(was) + "\x00" + string(now.Effect)
-		i, ok := at[key]
-		if !ok {
-			i = len(out.Flips)
-			at[key] = i
-			out.Flips = append(out.Flips, api.PolicyFlip{Want: d.Access.Want(), Was: string(was), Now: string(now.Effect), Rule: now.Rule, Origin: now.Origin, Reason: now.Reason})
-		}
-		out.Flips[i].Times += times
-	}
 	return out, nil
 }

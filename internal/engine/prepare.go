@@ -63,7 +63,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(x.run.Folder, 0o700); err != nil {
 		return err
 	}
-	if err := e.writeManifest(x.run, x.p); err != nil {
+	if err := e.evidence.WriteManifest(x.run, &x.p.policy); err != nil {
 		return err
 	}
 	var g errgroup.Group

@@ -1,17 +1,15 @@
 package engine
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -214,42 +212,8 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 	if ctx.Err() != nil {
 		return // the next daemon asks again
 	}
-	status, err := exitFromEvents(run)
+	status, err := evidence.ExitOf(run)
 	x.finish(ctx, status, err)
-}
-
-// exitFromEvents reads how a command ended from what its keeper wrote before
-// it was gone.
-func exitFromEvents(run *state.Run) (cell.Status, error) {
-	lost := cell.Errorf(cell.Unavailable, "engine.recover", "", "the keeper is gone, and did not write how the command ended")
-	f, err := openRecord(run.Folder, "events.jsonl")
-	if err != nil {
-		return cell.Status{}, lost
-	}
-	defer f.Close()
-	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		var ev struct {
-			Kind   string    `json:"kind"`
-			Time   time.Time `json:"time"`
-			Fields struct {
-				Code   int               `json:"code"`
-				Signal string            `json:"signal"`
-				Cause  string            `json:"cause"`
-				Stdout cell.StreamStatus `json:"stdout"`
-				Stderr cell.StreamStatus `json:"stderr"`
-				Usage  cell.Usage        `json:"usage"`
-				Stats  cell.Stats        `json:"stats"`
-			} `json:"fields"`
-		}
-		if json.Unmarshal(sc.Bytes(), &ev) == nil && ev.Kind == "process.exit" {
-			x := ev.Fields
-			return cell.Status{Exit: &cell.Exit{Code: x.Code, Signal: x.Signal, Cause: orElse(x.Cause, "daemon lost")}, Started: run.Started,
-				Ended: ev.Time, Stdout: x.Stdout, Stderr: x.Stderr, Usage: x.Usage, Stats: x.Stats}, nil
-		}
-	}
-	return cell.Status{}, lost
 }
 
 // removeUnmade takes away a cell whose making never came to an end.

@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -163,10 +164,9 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		k.Expires = time.Time{}
 		objects = append(objects, &k)
 	}
-	d, err := e.seal(ctx, fmt.Sprintf("%s/restore/%d", c.ID, time.Now().UnixNano()), endPredicate{
-		Act: act, Cell: string(c.ID), CellName: c.Name, From: point(&from), To: point(&k), Proof: res.Proof, Lost: res.Lost,
-		Verdict: &verdictFacts{cell.Restored, "", "user"}, Backend: c.Backend,
-	}, objects...)
+	sealed := evidence.ActOn(&c, act, cell.Restored, "")
+	sealed.From, sealed.To, sealed.Proof, sealed.Lost = point(&from), point(&k), res.Proof, res.Lost
+	d, err := e.evidence.Seal(ctx, fmt.Sprintf("%s/restore/%d", c.ID, time.Now().UnixNano()), sealed, objects...)
 	if err != nil {
 		return res, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -77,7 +78,7 @@ func (e *Engine) revertHeld(ctx context.Context, c *state.Cell, list []state.App
 func (a *revertArgs) key() string { return "revert/" + a.ID }
 
 func (e *Engine) resumeRevert(ctx context.Context, args revertArgs) error {
-	if _, err := e.cfg.Ledger.Lookup(args.key()); err == nil {
+	if e.evidence.Sealed(args.key()) {
 		return nil // its seal is an operation of its own
 	}
 	c, err := e.reg.Cell(args.Cell)
@@ -161,9 +162,9 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 	for i := range runs {
 		objects = append(objects, &runs[i])
 	}
-	p := endPredicate{Act: "revert", Cell: string(c.ID), CellName: c.Name, Reverted: out.Reverted, Already: out.Already, Source: c.Source, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
-		Verdict: &verdictFacts{cell.Pending, why, "user"}}
-	d, err := e.seal(ctx, args.key(), p, objects...)
+	act := evidence.ActOn(c, "revert", cell.Pending, why)
+	act.Reverted, act.Already, act.Source, act.Downgrades = out.Reverted, out.Already, c.Source, c.Setup.Downgrades
+	d, err := e.evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil {
 		return out, err
 	}

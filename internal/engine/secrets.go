@@ -11,13 +11,13 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
@@ -166,23 +166,13 @@ func (s *search) notes(run string) (list []string) {
 		case len(list) == 5:
 			more++
 		default:
-			list = append(list, "SECRET FOUND: the value of "+f.Credential+" is in "+placeOf(f)+" ("+f.Encoding+"); change it, whoever reads that has it")
+			list = append(list, "SECRET FOUND: the value of "+f.Credential+" is in "+f.Place()+" ("+f.Encoding+"); change it, whoever reads that has it")
 		}
 	}
 	if more > 0 {
 		list = append(list, fmt.Sprintf("SECRET FOUND in %d more places: pando receipt show %s", more, run))
 	}
 	return list
-}
-
-func placeOf(f state.SecretFound) string {
-	switch f.In {
-	case "workspace":
-		return f.Path
-	case inHome, inTmp:
-		return f.Path + " in " + f.In
-	}
-	return "the run's " + f.In
 }
 
 // changes searches the files that differ from one tree to another state, their
@@ -238,12 +228,6 @@ func (s *search) file(ctx context.Context, side workspace.Side, c workspace.Chan
 	return s.read(ctx, "workspace", c.Path, text)
 }
 
-// The cell's own folders, as they are named where something is found in them.
-const (
-	inHome = "the cell's home"
-	inTmp  = "the cell's /tmp"
-)
-
 // searchOwn searches what changed during the run in the cell's home and /tmp,
 // where agents keep their transcripts.
 func (x *execution) searchOwn(ctx context.Context, s *search) error {
@@ -259,7 +243,7 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 		}
 	}
 	for _, m := range x.c.Setup.Mounts {
-		in := map[string]string{whyHome: inHome, whyTmp: inTmp}[m.Why]
+		in := map[string]string{whyHome: state.InHome, whyTmp: state.InTmp}[m.Why]
 		if in == "" {
 			continue
 		}
@@ -340,8 +324,8 @@ func (s *search) own(ctx context.Context, root *linux.Dir, in string, f *workspa
 // searchRecords searches what is kept of a run, and counts on the way how often
 // each credential was used.
 func (x *execution) searchRecords(ctx context.Context, s *search) error {
-	for _, name := range []string{"manifest.json", "stdout", "stderr", "events.jsonl", "patch", "check"} {
-		f, err := openRecord(x.run.Folder, name)
+	for _, name := range evidence.SealedFiles() {
+		f, err := evidence.OpenRecord(x.run.Folder, name)
 		if os.IsNotExist(err) {
 			continue
 		}
@@ -465,29 +449,4 @@ func (e *Engine) refuseSecrets(ctx context.Context, o *offer, ignored bool) erro
 			"cannot apply %s: the value of the credential %s is in %s (%s)", o.title(), f.Credential, f.Path, f.Encoding)
 	}
 	return nil
-}
-
-func secretsMarkdown(b *strings.Builder, s *state.Secrets) {
-	if s == nil {
-		return
-	}
-	b.WriteString("\n## Credentials\n\n| | |\n|---|---|\n")
-	for _, l := range s.Lent {
-		text := fmt.Sprintf("used %d times, for %s", l.Uses, strings.Join(l.For, ", "))
-		if l.Revoked {
-			text += "; taken back"
-		}
-		row(b, "lent "+l.Credential, text)
-	}
-	row(b, "searched", strings.Join(s.Scanned, "; "))
-	for _, f := range s.Found {
-		row(b, "**found**", "the value of "+f.Credential+" in "+placeOf(f)+", "+f.Encoding)
-	}
-	if s.More > 0 {
-		row(b, "**found**", fmt.Sprintf("in %d more places", s.More))
-	}
-	if len(s.Found) == 0 {
-		row(b, "found", "nowhere")
-	}
-	row(b, "not searched", strings.Join(s.NotScanned, "; "))
 }

@@ -39,7 +39,7 @@ func TestF9SearchAfterARun(t *testing.T) {
 		{"ln -s /" + leak + " link", "workspace", "link", "plain"},
 		{"echo > name-" + leak, "workspace", "name-[secret]", "plain"},
 		{"echo " + leak + " | gzip > f.gz", "workspace", "f.gz", "plain, compressed"},
-		{"mkdir ~/log && echo " + leak + " > ~/log/transcript", inHome, "log/transcript", "plain"},
+		{"mkdir ~/log && echo " + leak + " > ~/log/transcript", state.InHome, "log/transcript", "plain"},
 		{"echo out " + leak[:9] + "'\x1b[1m'" + leak[9:], "stdout", "", "plain, with terminal escapes"},
 		{"echo " + coded + " >&2", "stderr", "", "base64"},
 	} {

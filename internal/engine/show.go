@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -26,7 +23,7 @@ func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
 		return api.Cell{}, err
 	}
 	v := e.cellView(&c)
-	if cert := e.certificate(&c); cert != nil {
+	if cert := e.evidence.Certificate(&c); cert != nil {
 		v.Certificate, _ = json.Marshal(cert)
 	}
 	if v.Interpreter != nil {
@@ -206,53 +203,6 @@ func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
 	return out, nil
 }
 
-// Export writes everything kept of a run into w, as a tar archive.
-func (e *Engine) Export(id cell.RunID, w io.Writer) error {
-	r, err := e.reg.Run(id)
-	if err != nil {
-		return err
-	}
-	bundle, err := e.runBundle(&r)
-	if err != nil {
-		return err
-	}
-	return exportRun(&r, bundle, w)
-}
-
-// runBundle is the run's receipts with what is needed to verify them.
-func (e *Engine) runBundle(r *state.Run) ([]byte, error) {
-	if len(r.Receipts) == 0 {
-		return nil, nil
-	}
-	entry, err := e.cfg.Ledger.Find(r.Receipts[0])
-	if err != nil {
-		return nil, err
-	}
-	b, err := e.cfg.Ledger.Export(entry.Index, entry.Index+1, nil)
-	if err != nil {
-		return nil, err
-	}
-	return b.Encode()
-}
-
-// Log opens one of a run's output files.
-func (e *Engine) Log(id cell.RunID, name string) (*os.File, error) {
-	r, err := e.reg.Run(id)
-	if err != nil {
-		return nil, err
-	}
-	switch name {
-	case "stdout", "stderr", "events.jsonl", "patch", "applied.patch", "manifest.json", "check":
-	default:
-		return nil, cell.Errorf(cell.NotFound, "engine.Log", "", "a run keeps no %q", name)
-	}
-	f, err := openRecord(r.Folder, name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, cell.Errorf(cell.NotFound, "engine.Log", "", "run %s has no %s", id, name)
-	}
-	return f, err
-}
-
 // redactor hides what looks like a live token in what we write about a run.
 var redactor receipt.Redactor
 
@@ -313,4 +263,11 @@ func (e *Engine) parentView(c *state.Cell) *api.Parent {
 		v.Number = k.Number
 	}
 	return v
+}
+
+func orEmpty(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
 }

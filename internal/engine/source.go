@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
@@ -190,4 +191,10 @@ func (e *Engine) writeSource(name, ext string, data []byte) error {
 	}
 	failpoint.Step("rename a source's " + ext)
 	return os.Rename(tmp, e.sourcePath(name, ext))
+}
+
+// readState reads a file of the state. It is a regular file, and nothing that its name leads
+// to.
+func readState(path string) ([]byte, error) {
+	return durable.ReadFile(durable.Disk(filepath.Dir(path)), filepath.Base(path))
 }

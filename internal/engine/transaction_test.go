@@ -769,7 +769,7 @@ func (h *history) check() {
 	for _, r := range h.runs {
 		now, err := h.reg.Run(cell.RunID(r.ID))
 		h.must(err)
-		if _, problems := h.verifyRun(&now); len(problems) > 0 {
+		if _, problems := h.evidence.VerifyRun(&now); len(problems) > 0 {
 			h.Errorf("run %s (%s): %+v", r.ID, now.Verdict, problems)
 		}
 		switch now.Verdict {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -57,8 +60,14 @@ func TestX08UnreadableResult(t *testing.T) {
 			}
 			entry, err := b.ledger.Find(r.Receipt)
 			b.must(err)
-			p, err := readRunPredicate(entry)
+			s, err := entry.Statement()
 			b.must(err)
+			var p struct {
+				Error   *state.Error     `json:"error"`
+				After   *state.Point     `json:"after"`
+				Verdict evidence.Verdict `json:"verdict"`
+			}
+			b.must(json.Unmarshal(s.Predicate, &p))
 			if p.Error == nil || p.After != nil || p.Verdict.Verdict != cell.Pending {
 				t.Errorf("the receipt says %+v", p)
 			}
@@ -155,7 +164,7 @@ func TestX08SearchOfADeepHome(t *testing.T) {
 		if r.Error != nil || r.Secrets == nil {
 			t.Fatalf("%+v", r)
 		}
-		found := len(r.Secrets.Found) == 1 && r.Secrets.Found[0].In == inHome && strings.HasSuffix(r.Secrets.Found[0].Path, "transcript")
+		found := len(r.Secrets.Found) == 1 && r.Secrets.Found[0].In == state.InHome && strings.HasSuffix(r.Secrets.Found[0].Path, "transcript")
 		said := strings.Contains(strings.Join(r.Secrets.NotScanned, "\n"), "in home and /tmp: they can't be read")
 		if found != x.found || said == x.found {
 			t.Errorf("below %d folders: found %v, said not to be searched %v", x.depth, found, said)

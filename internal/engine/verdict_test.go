@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -110,13 +112,13 @@ func TestF03AcceptingAFailure(t *testing.T) {
 }
 
 // predicate reads what a receipt of an act says.
-func (b *bed) predicate(id string) (p endPredicate) {
+func (b *bed) predicate(id string) (p evidence.Act) {
 	b.Helper()
 	entry, err := b.cfg.Ledger.Find(id)
 	b.must(err)
 	s, err := entry.Statement()
 	b.must(err)
-	b.must(unmarshal(s.Predicate, &p))
+	b.must(json.Unmarshal(s.Predicate, &p))
 	return p
 }
 

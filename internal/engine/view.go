@@ -15,9 +15,9 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
-	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -211,28 +211,6 @@ func (v *View) seesTemplate(t *state.Template) bool {
 	return true
 }
 
-// seesReceipt reports whether all cells that a receipt is about are the caller's.
-func (v *View) seesReceipt(entry receipt.Entry) bool {
-	if !v.restricted() {
-		return true
-	}
-	s, err := entry.Statement()
-	if err != nil {
-		return false
-	}
-	var p struct {
-		Cell  string        `json:"cell"`
-		Cells []forkedFacts `json:"cells"`
-	}
-	if json.Unmarshal(s.Predicate, &p) != nil || p.Cell == "" {
-		return false
-	}
-	if s.PredicateType != receipt.PredicateFork || len(p.Cells) == 0 {
-		return v.sees(cell.ID(p.Cell))
-	}
-	return !slices.ContainsFunc(p.Cells, func(f forkedFacts) bool { return !v.sees(cell.ID(f.Cell)) })
-}
-
 // whole refuses what is about the whole installation.
 func (v *View) whole(what string) error {
 	if !v.restricted() {
@@ -346,8 +324,8 @@ func (v *View) User() cell.User { return v.e.User() }
 // HomePlace: see Engine.
 func (v *View) HomePlace(asked string) string { return v.e.HomePlace(asked) }
 
-// PublicKey: see Engine.
-func (v *View) PublicKey() ([]byte, error) { return v.e.PublicKey() }
+// PublicKey: see evidence.Manager.
+func (v *View) PublicKey() ([]byte, error) { return v.e.evidence.PublicKey() }
 
 // Cell: see Engine.
 func (v *View) Cell(id cell.ID) (api.Cell, error) {
@@ -694,22 +672,22 @@ func (v *View) Interrupt(id cell.RunID, why string) error {
 	return v.e.Interrupt(id, why)
 }
 
-// Log: see Engine.
+// Log: see evidence.Manager.
 func (v *View) Log(id cell.RunID, name string) (*os.File, error) {
-	return onRun(v, id, func() (*os.File, error) { return v.e.Log(id, name) })
+	return onRun(v, id, func() (*os.File, error) { return v.e.evidence.Log(id, name) })
 }
 
-// Events: see Engine.
-func (v *View) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.Seq2[json.RawMessage, error], error) {
-	return onRun(v, id, func() (iter.Seq2[json.RawMessage, error], error) { return v.e.Events(ctx, id, q) })
+// Events: see evidence.Manager.
+func (v *View) Events(ctx context.Context, id cell.RunID, q evidence.EventQuery) (iter.Seq2[json.RawMessage, error], error) {
+	return onRun(v, id, func() (iter.Seq2[json.RawMessage, error], error) { return v.e.evidence.Events(ctx, id, q) })
 }
 
-// Export: see Engine.
+// Export: see evidence.Manager.
 func (v *View) Export(id cell.RunID, w io.Writer) error {
 	if err := v.mustRun(id); err != nil {
 		return err
 	}
-	return v.e.Export(id, w)
+	return v.e.evidence.Export(id, w)
 }
 
 // Accept: see Engine.
@@ -737,9 +715,9 @@ func (v *View) Revert(ctx context.Context, t Target, req api.RevertRequest, seen
 	return onSource(v, t, func() (api.RevertResult, error) { return v.e.Revert(ctx, t, req, seen...) })
 }
 
-// ReplayPolicy: see Engine.
+// ReplayPolicy: see evidence.Manager.
 func (v *View) ReplayPolicy(ctx context.Context, id cell.RunID, req api.PolicyReplayRequest) (api.PolicyReplay, error) {
-	return onRun(v, id, func() (api.PolicyReplay, error) { return v.e.ReplayPolicy(ctx, id, req) })
+	return onRun(v, id, func() (api.PolicyReplay, error) { return v.e.evidence.ReplayPolicy(ctx, id, req) })
 }
 
 // CheckPolicy: see Engine.

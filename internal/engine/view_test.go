@@ -111,7 +111,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 		for what, do := range map[string]func() error{
 			"receipt": func() error { _, err := a.Receipt(receipt, b.src); return err },
 			"bundle":  func() error { _, err := a.Bundle(receipt, b.src); return err },
-			"verify":  func() error { _, err := a.Verify(b.ctx, receipt, b.src); return err },
+			"verify":  func() error { _, err := a.Verify(receipt, b.src); return err },
 		} {
 			if err := do(); err == nil || cell.KindOf(err) != cell.KindOf(none) || strings.ReplaceAll(err.Error(), receipt, "X") != strings.ReplaceAll(none.Error(), "sha256:"+strings.Repeat("0", 64), "X") {
 				t.Errorf("%s %s: %v; of what there is not: %v", what, receipt, err, none)
@@ -152,7 +152,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 		"gc":   func() error { _, err := a.GC(b.ctx, true); return err },
 		"disk": func() error { _, err := a.Disk(b.ctx, true); return err },
 		"all receipts": func() error {
-			_, err := a.Verify(b.ctx, "all", "")
+			_, err := a.Verify("all", "")
 			return err
 		},
 		"credentials": func() error { _, err := a.AddCredential(b.ctx, api.CredentialRequest{}); return err },

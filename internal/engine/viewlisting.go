@@ -73,3 +73,18 @@ func (v *View) required() map[string]string {
 	}
 	return v.bounds.Labels
 }
+
+// Count returns how many cells there are, and how many have processes.
+func (v *View) Count() (cells, alive int) {
+	if !v.restricted() {
+		return v.e.reg.Size(), v.e.alive.Count()
+	}
+	list, _, _ := v.e.reg.Find(state.Query{}, v.bounds.Labels)
+	for _, c := range list {
+		cells++
+		if v.e.alive.Instance(c.ID) != nil {
+			alive++
+		}
+	}
+	return cells, alive
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 )
 
 // The View of what is not a cell's: templates, images, credentials, approvals, and
@@ -198,4 +199,47 @@ func (v *View) GC(ctx context.Context, dry bool) (api.GCResult, error) {
 		return api.GCResult{}, err
 	}
 	return v.e.GC(ctx, dry)
+}
+
+// reader is the caller as one that receipts are shown to.
+func (v *View) reader() evidence.Reader {
+	r := evidence.Reader{SelectRun: v.SelectRun, SelectCell: v.SelectCell}
+	if v.restricted() {
+		r.Sees = v.sees
+	}
+	return r
+}
+
+// mayRead refuses all receipts, "all", to a caller that does not see all cells.
+func (v *View) mayRead(sel string) error {
+	if sel != "all" {
+		return nil
+	}
+	return v.whole("all receipts")
+}
+
+// Receipts: see evidence.Manager.
+func (v *View) Receipts(limit int) ([]api.Receipt, error) {
+	return v.e.evidence.Receipts(v.reader(), limit)
+}
+
+// Receipt: see evidence.Manager.
+func (v *View) Receipt(sel, dir string) (api.Receipt, error) {
+	return v.e.evidence.Receipt(v.reader(), sel, dir)
+}
+
+// Bundle: see evidence.Manager.
+func (v *View) Bundle(sel, dir string) ([]byte, error) {
+	if err := v.mayRead(sel); err != nil {
+		return nil, err
+	}
+	return v.e.evidence.Bundle(v.reader(), sel, dir)
+}
+
+// Verify: see evidence.Manager.
+func (v *View) Verify(sel, dir string) (api.Verification, error) {
+	if err := v.mayRead(sel); err != nil {
+		return api.Verification{}, err
+	}
+	return v.e.evidence.Verify(v.reader(), sel, dir)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -197,7 +198,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 			if now.Verdict != "pending" || now.ExitCode == nil || *now.ExitCode != 0 {
 				t.Errorf("%+v, %+v", now, now.Error)
 			}
-			if p, err := manifestPolicy(&state.Run{Folder: now.Folder, Policy: now.Policy}); err != nil || p.Limits.Execs != 9 {
+			if p, err := evidence.ManifestPolicy(&state.Run{Folder: now.Folder, Policy: now.Policy}); err != nil || p.Limits.Execs != 9 {
 				t.Errorf("it does not go by what the cell keeps: %+v, %v", p, err)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
@@ -636,8 +637,8 @@ func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child
 func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Digest, error), error) {
 	e, par := f.e, f.par
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
-	pred := forkPredicate{Act: actFork, Template: par.t.Name, Digest: par.t.Digest.String(), Cell: string(par.c.ID), From: point(&par.at), Backend: par.c.Backend, Isolation: isolationOf(&par.c, par.c.Backend),
-		Interpreter: par.t.Version, Program: par.t.Program.Sum.String(), Policy: policyOf(&par.c), Downgrades: par.c.Setup.Downgrades, Took: tookMemory, Dropped: f.res.Dropped}
+	pred := evidence.BatchOf(&par.c, evidence.Fork, point(&par.at))
+	pred.Template, pred.Digest, pred.Interpreter, pred.Program, pred.Took, pred.Dropped = par.t.Name, par.t.Digest.String(), par.t.Version, par.t.Program.Sum.String(), tookMemory, f.res.Dropped
 	a := assuranceOf(made[0].w.Assurance())
 	pred.Assurance = &a
 	var objects []any
@@ -654,7 +655,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 			ch.interp = &state.Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key}
 			objects = append(objects, ch.interp)
 		}
-		pred.Cells = append(pred.Cells, forkedFacts{string(ch.c.ID), ch.c.Name, ch.hit, &ch.cert})
+		pred.Cells = append(pred.Cells, evidence.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Ahead: ch.hit, Certificate: &ch.cert})
 	}
 	for _, ch := range f.all {
 		if ch.err != nil {
@@ -667,7 +668,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 	}
 	t.Forks += int64(len(made))
 	failpoint.Step("record forks")
-	seal, err := e.commitBatch(ctx, key, pred, append(objects, &t)...)
+	seal, err := e.evidence.CommitBatch(ctx, key, pred, append(objects, &t)...)
 	if err != nil {
 		return nil, err
 	}

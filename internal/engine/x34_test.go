@@ -12,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -151,7 +152,7 @@ func TestX34CopiedState(t *testing.T) {
 	b.must(os.WriteFile(stdout(original), []byte("edited"), 0o600))
 	b.home.State = copied
 	b.open()
-	v, err := b.Verify(b.ctx, r.ID, b.src)
+	v, err := b.Verify(r.ID, b.src)
 	b.must(err)
 	if !v.OK || v.Files == 0 {
 		t.Errorf("the original was edited: %+v", v)
@@ -162,7 +163,7 @@ func TestX34CopiedState(t *testing.T) {
 		t.Errorf("its folder is %s, want %s", now.Folder, want)
 	}
 	b.must(os.WriteFile(stdout(copied), []byte("edited"), 0o600))
-	if v, err = b.Verify(b.ctx, r.ID, b.src); err != nil || v.OK {
+	if v, err = b.Verify(r.ID, b.src); err != nil || v.OK {
 		t.Errorf("the copy was edited: %+v, %v", v, err)
 	}
 	b.must(b.reg.Rewrite())
@@ -201,14 +202,14 @@ func TestX34NothingButFiles(t *testing.T) {
 		manifest := filepath.Join(r.Folder, "manifest.json")
 		b.must(os.Rename(manifest, manifest+".moved"))
 		b.must(make(manifest))
-		if _, err := manifestPolicy(&run); err == nil || !strings.Contains(err.Error(), "manifest.json is no regular file") {
+		if _, err := evidence.ManifestPolicy(&run); err == nil || !strings.Contains(err.Error(), "manifest.json is no regular file") {
 			t.Errorf("%s as a manifest: %v", what, err)
 		}
 		var out bytes.Buffer
-		if err := b.Export(run.RunID(), &out); err == nil || !strings.Contains(err.Error(), "manifest.json is no regular file") || out.Len() > 0 {
+		if err := b.evidence.Export(run.RunID(), &out); err == nil || !strings.Contains(err.Error(), "manifest.json is no regular file") || out.Len() > 0 {
 			t.Errorf("%s is exported: %v, %d bytes", what, err, out.Len())
 		}
-		if _, err := createRecord(r.Folder, "manifest.json"); err == nil || !strings.Contains(err.Error(), "manifest.json is no regular file") {
+		if _, err := evidence.CreateRecord(r.Folder, "manifest.json"); err == nil || !strings.Contains(err.Error(), "manifest.json is no regular file") {
 			t.Errorf("%s is written to: %v", what, err)
 		}
 		if _, err := readState(manifest); err == nil || !strings.Contains(err.Error(), "no regular file") {
@@ -222,7 +223,7 @@ func TestX34NothingButFiles(t *testing.T) {
 	}
 	b.must(os.Rename(r.Folder, r.Folder+".moved"))
 	b.must(os.Symlink(r.Folder+".moved", r.Folder))
-	if v, err := b.Verify(b.ctx, r.ID, b.src); err != nil || v.OK {
+	if v, err := b.Verify(r.ID, b.src); err != nil || v.OK {
 		t.Errorf("a symlink is a run's folder: %+v, %v", v, err)
 	}
 	b.must(os.Remove(r.Folder))

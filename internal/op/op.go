@@ -9,6 +9,8 @@ package op
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +45,13 @@ type Record struct {
 	Phase Phase           `json:"phase"`
 	Next  int             `json:"next"` // Doing: the step under way; Undoing: the step to undo
 	Error string          `json:"error,omitempty"`
+}
+
+// NewID makes the ID of an operation.
+func NewID() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return "o-" + hex.EncodeToString(b[:])
 }
 
 // Over reports whether nothing is left to do.
@@ -83,6 +92,20 @@ func Resume(ctx context.Context, j Journal, r Record, steps ...Step) error {
 	}
 	r.Phase = Done
 	return j.Write(r)
+}
+
+// RunOne is Run for work of one step without undo, which its kind is the name of.
+func RunOne(ctx context.Context, j Journal, id, kind string, args any, do func(context.Context) error) error {
+	return Run(ctx, j, id, kind, args, Step{Name: kind, Do: do})
+}
+
+// ResumeOne goes on with work that RunOne began, of the arguments in the journal.
+func ResumeOne[T any](ctx context.Context, j Journal, r Record, do func(context.Context, T) error) error {
+	var args T
+	if err := json.Unmarshal(r.Args, &args); err != nil {
+		return err
+	}
+	return Resume(ctx, j, r, Step{Name: r.Kind, Do: func(ctx context.Context) error { return do(ctx, args) }})
 }
 
 // undo takes back the step under way and all before it.

@@ -255,6 +255,23 @@ type SecretFound struct {
 	Encoding   string `json:"encoding"`       // "plain", "base64", …
 }
 
+// In of a SecretFound in folders of the cell that are not its workspace.
+const (
+	InHome = "the cell's home"
+	InTmp  = "the cell's /tmp"
+)
+
+// Place is where the value is, in words.
+func (f SecretFound) Place() string {
+	switch f.In {
+	case "workspace":
+		return f.Path
+	case InHome, InTmp:
+		return f.Path + " in " + f.In
+	}
+	return "the run's " + f.In
+}
+
 // Error is why something failed.
 type Error struct {
 	Kind    cell.Kind `json:"kind"`           // one word that a program decides on

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -130,6 +131,14 @@ func (r *Run) Sealed(v cell.Verdict, reason, by string) error {
 	}
 	r.Verdict, r.Reason, r.By = v, reason, by
 	return nil
+}
+
+// AddReceipt has the run name one more receipt, which is its newest.
+func (r *Run) AddReceipt(d cell.Digest) {
+	r.Receipt = d.String()
+	if !slices.Contains(r.Receipts, r.Receipt) {
+		r.Receipts = append(slices.Clone(r.Receipts), r.Receipt)
+	}
 }
 
 // RunID is the run's identifier.

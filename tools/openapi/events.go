@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/evidence"
 )
 
 const eventsIntro = `# Events
@@ -26,7 +26,7 @@ The list grows; a program must take kinds and fields that it does not know.
 `
 
 // events is the reference of the kinds of events.
-func events(kinds []engine.EventKind) []byte {
+func events(kinds []evidence.EventKind) []byte {
 	var b strings.Builder
 	b.WriteString(eventsIntro)
 	for _, k := range kinds {

@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/daemon"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/evidence"
 )
 
 func main() {
@@ -48,6 +48,6 @@ func render(root string) (map[string][]byte, error) {
 	return map[string][]byte{
 		"api/openapi.json":         spec,
 		"docs/reference/json.md":   tables(types, daemon.Routes),
-		"docs/reference/events.md": events(engine.EventKinds()),
+		"docs/reference/events.md": events(evidence.EventKinds()),
 	}, nil
 }

@@ -1,4 +1,4 @@
-package engine
+package evidence
 
 import (
 	"bytes"
@@ -35,35 +35,32 @@ type EventQuery struct {
 // compared with what its receipt says of them: the last that is yielded is a
 // Corrupt error where that does not hold. What can be said before the first
 // event is returned as an error.
-func (e *Engine) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.Seq2[json.RawMessage, error], error) {
-	r, err := e.reg.Run(id)
+func (m *Manager) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.Seq2[json.RawMessage, error], error) {
+	r, err := m.cfg.Records.Run(id)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkKinds(q.Kinds); err != nil {
 		return nil, err
 	}
-	show, err := e.shower(&r, q)
+	show, err := m.shower(&r, q)
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	l := e.live[id]
-	e.mu.Unlock()
-	ended := make(chan struct{})
-	if l != nil {
-		ended = l.done
-	} else {
-		close(ended)
+	ended := m.cfg.Ending(id)
+	live := ended != nil
+	if !live {
+		over := make(chan struct{})
+		close(over)
+		ended = over
 	}
-	path := filepath.Join(r.Folder, eventsFile)
-	if l == nil || !q.Follow {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil, noEvents(&r, l != nil)
+	if !live || !q.Follow {
+		if _, err := os.Stat(filepath.Join(r.Folder, eventsFile)); errors.Is(err, os.ErrNotExist) {
+			return nil, noEvents(&r, live)
 		}
 	}
 	return func(yield func(json.RawMessage, error) bool) {
-		t := newEventTail(ctx, path, ended, q.Follow)
+		t := newEventTail(ctx, r.Folder, ended, q.Follow)
 		defer t.close()
 		for ev, err := range receipt.ReadEvents(t, id) {
 			if err != nil {
@@ -84,57 +81,64 @@ func (e *Engine) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.
 				}
 			}
 		}
-		if err := e.sealedEvents(id, t); err != nil {
+		if err := m.sealedEvents(id, t); err != nil {
 			yield(nil, err)
 			return
 		}
-		if t.whole && q.Format == api.EventsOCSF && len(q.Kinds) == 0 {
-			for line, err := range e.findings(id) {
-				if !yield(line, err) {
-					return
-				}
+		if !t.whole || q.Format != api.EventsOCSF || len(q.Kinds) > 0 {
+			return
+		}
+		lines, err := m.findings(id)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, line := range lines {
+			if !yield(line, nil) {
+				return
 			}
 		}
 	}, nil
 }
 
-// eventsFile is the name of a run's event stream in its folder.
-const eventsFile = "events.jsonl"
-
 func noEvents(r *state.Run, underWay bool) error {
 	if underWay {
-		return cell.Errorf(cell.NotFound, "engine.Events", "wait until it starts, or follow it: pando events -f "+r.ID, "run %s has no events yet", r.ID)
+		return cell.Errorf(cell.NotFound, "evidence.Events", "wait until it starts, or follow it: pando events -f "+r.ID, "run %s has no events yet", r.ID)
 	}
 	if r.NeverStarted() {
-		return cell.Errorf(cell.NotFound, "engine.Events", "see why: pando show "+r.ID, "run %s has no events: its command never started", r.ID)
+		return cell.Errorf(cell.NotFound, "evidence.Events", "see why: pando show "+r.ID, "run %s has no events: its command never started", r.ID)
 	}
-	return cell.Errorf(cell.NotFound, "engine.Events", "see what else is missing: pando receipt verify "+r.ID, "the events of run %s are gone", r.ID)
+	return cell.Errorf(cell.NotFound, "evidence.Events", "see what else is missing: pando receipt verify "+r.ID, "the events of run %s are gone", r.ID)
 }
 
 func brokenEvents(id cell.RunID, err error) error {
 	if cell.KindOf(err) != cell.Corrupt {
 		return err
 	}
-	return cell.Errorf(cell.Corrupt, "engine.Events", "see what its receipt still proves: pando receipt verify "+string(id), "cannot trust the events of run %s from here on: %w", id, err)
+	return cell.Errorf(cell.Corrupt, "evidence.Events", "see what its receipt still proves: pando receipt verify "+string(id), "cannot trust the events of run %s from here on: %w", id, err)
 }
 
 // sealedEvents compares what was read to its end with the receipt. That the
 // end of a stream is missing, no chain can show.
-func (e *Engine) sealedEvents(id cell.RunID, t *eventTail) error {
+func (m *Manager) sealedEvents(id cell.RunID, t *eventTail) error {
 	if !t.whole {
 		return nil // it was not read to its end
 	}
-	r, err := e.reg.Run(id)
+	r, err := m.cfg.Records.Run(id)
 	if err != nil || r.Phase != cell.Ended {
 		return nil
 	}
-	p, ok := e.receiptOf(&r)
-	if !ok {
+	entry, err := m.cfg.Ledger.Lookup(runKey(&r))
+	if err != nil {
 		return nil // that it has none is said elsewhere
+	}
+	p, err := predicate[runPredicate](entry)
+	if err != nil {
+		return nil
 	}
 	want, has := p.Files[eventsFile]
 	if has && want != cell.Digest(t.sum.Sum(nil)) {
-		return cell.Errorf(cell.Corrupt, "engine.Events", "see what its receipt still proves: pando receipt verify "+string(id),
+		return cell.Errorf(cell.Corrupt, "evidence.Events", "see what its receipt still proves: pando receipt verify "+string(id),
 			"cannot trust the events of run %s: they are not those that its receipt names; the last may be missing", id)
 	}
 	return nil
@@ -164,7 +168,7 @@ func checkKinds(kinds []string) error {
 			for _, d := range EventKinds() {
 				known = append(known, d.Kind)
 			}
-			return cell.Errorf(cell.Invalid, "engine.Events", "choose among "+strings.Join(known, ", "), "there is no kind of event %q", clip(k))
+			return cell.Errorf(cell.Invalid, "evidence.Events", "choose among "+strings.Join(known, ", "), "there is no kind of event %q", cell.Clip(k))
 		}
 	}
 	return nil
@@ -172,7 +176,7 @@ func checkKinds(kinds []string) error {
 
 // shower returns what makes documents of an event, in the format asked for. It
 // is given every event, in order.
-func (e *Engine) shower(r *state.Run, q EventQuery) (func(receipt.Event) ([]json.RawMessage, error), error) {
+func (m *Manager) shower(r *state.Run, q EventQuery) (func(receipt.Event) ([]json.RawMessage, error), error) {
 	switch q.Format {
 	case "", api.EventsJSON:
 		return func(ev receipt.Event) ([]json.RawMessage, error) {
@@ -180,19 +184,19 @@ func (e *Engine) shower(r *state.Run, q EventQuery) (func(receipt.Event) ([]json
 			return []json.RawMessage{b}, err
 		}, nil
 	case api.EventsOCSF:
-		m := ocsf.NewMapper(e.facts(r))
+		m := ocsf.NewMapper(m.facts(r))
 		return func(ev receipt.Event) ([]json.RawMessage, error) {
 			return documents(m.Map(ocsf.Source{Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Text: eventText(ev), Fields: ev.Fields}))
 		}, nil
 	}
-	return nil, cell.Errorf(cell.Invalid, "engine.Events", "choose json or ocsf", "there is no format %q of events", clip(q.Format))
+	return nil, cell.Errorf(cell.Invalid, "evidence.Events", "choose json or ocsf", "there is no format %q of events", cell.Clip(q.Format))
 }
 
 // facts are what events of a run are told with, in OCSF.
-func (e *Engine) facts(r *state.Run) ocsf.Facts {
+func (m *Manager) facts(r *state.Run) ocsf.Facts {
 	host, _ := os.Hostname() // without it the device has no name
 	f := ocsf.Facts{Run: r.ID, Cell: r.Cell, CellName: r.CellName, Backend: r.Backend, Command: r.Command, Policy: r.Policy, Receipt: r.Receipt,
-		Version: e.cfg.Version, Hostname: host, User: e.cfg.User}
+		Version: m.cfg.Version, Hostname: host, User: m.cfg.User}
 	if r.Error != nil && r.Error.Kind == "denied" && strings.Contains(r.Error.Message, `: the canary "`) {
 		f.Surprises = append(f.Surprises, r.Error.Message)
 	}
@@ -208,25 +212,13 @@ func (e *Engine) facts(r *state.Run) ocsf.Facts {
 	return f
 }
 
-// findings yields what a run that has ended is found to have suffered, besides
-// its events.
-func (e *Engine) findings(id cell.RunID) iter.Seq2[json.RawMessage, error] {
-	return func(yield func(json.RawMessage, error) bool) {
-		r, err := e.reg.Run(id)
-		if err != nil || r.Phase != cell.Ended {
-			return
-		}
-		lines, err := documents(ocsf.NewMapper(e.facts(&r)).Findings(r.Ended))
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for _, line := range lines {
-			if !yield(line, nil) {
-				return
-			}
-		}
+// findings are what a run that has ended is found to have suffered, besides its events.
+func (m *Manager) findings(id cell.RunID) ([]json.RawMessage, error) {
+	r, err := m.cfg.Records.Run(id)
+	if err != nil || r.Phase != cell.Ended {
+		return nil, nil
 	}
+	return documents(ocsf.NewMapper(m.facts(&r)).Findings(r.Ended))
 }
 
 func documents[T any](list []T) (lines []json.RawMessage, err error) {
@@ -244,7 +236,7 @@ func documents[T any](list []T) (lines []json.RawMessage, err error) {
 // where the file does: with follow, once the run has ended; else at once.
 type eventTail struct {
 	ctx    context.Context
-	path   string
+	folder string          // of the run
 	ended  <-chan struct{} // closed when nothing more will be written
 	follow bool
 	sum    hash.Hash // of all that was read
@@ -255,8 +247,8 @@ type eventTail struct {
 	read []byte
 }
 
-func newEventTail(ctx context.Context, path string, ended <-chan struct{}, follow bool) *eventTail {
-	return &eventTail{ctx: ctx, path: path, ended: ended, follow: follow, sum: sha256.New()}
+func newEventTail(ctx context.Context, folder string, ended <-chan struct{}, follow bool) *eventTail {
+	return &eventTail{ctx: ctx, folder: folder, ended: ended, follow: follow, sum: sha256.New()}
 }
 
 // lineBreathes is how often a stream that is followed is looked at.
@@ -319,7 +311,7 @@ func (t *eventTail) ready() int {
 // fill reads more of the file. One that is not there yet is empty.
 func (t *eventTail) fill() (int, error) {
 	if t.f == nil {
-		f, err := openRecord(filepath.Dir(t.path), t.path)
+		f, err := OpenRecord(t.folder, eventsFile)
 		if errors.Is(err, os.ErrNotExist) {
 			return 0, nil
 		}

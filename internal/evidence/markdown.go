@@ -1,6 +1,7 @@
-package engine
+package evidence
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -12,37 +13,20 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// receiptMarkdown tells a receipt to people, and what was signed about its run
-// later.
-func receiptMarkdown(entry receipt.Entry, s receipt.Statement, later []api.Receipt) (string, error) {
+// markdown tells a receipt to people, and what was signed about its run later.
+func markdown(entry receipt.Entry, s receipt.Statement, p said, later []api.Receipt) string {
 	var b strings.Builder
-	switch s.PredicateType {
-	case receipt.PredicateRun:
-		var p runPredicate
-		if err := unmarshal(s.Predicate, &p); err != nil {
-			return "", err
-		}
-		runMarkdown(&b, &p, later)
-	case receipt.PredicateVerdict:
-		var p endPredicate
-		if err := unmarshal(s.Predicate, &p); err != nil {
-			return "", err
-		}
-		endMarkdown(&b, &p)
-	case receipt.PredicateFork:
-		var p forkPredicate
-		if err := unmarshal(s.Predicate, &p); err != nil {
-			return "", err
-		}
-		batchMarkdown(&b, &p)
+	if p != nil {
+		p.markdown(&b, later)
 	}
 	fmt.Fprintf(&b, "\n## Evidence\n\n| | |\n|---|---|\n")
 	row(&b, "receipt", entry.ID.String())
 	row(&b, "ledger", fmt.Sprintf("number %d, after head %s", entry.Index, s.Binding.Ledger.Root.Short()))
 	row(&b, "about", s.Binding.Key)
-	return b.String(), nil
+	return b.String()
 }
 
 func row(b *strings.Builder, name string, value any) {
@@ -53,7 +37,7 @@ func row(b *strings.Builder, name string, value any) {
 	}
 }
 
-func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
+func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	fmt.Fprintf(b, "# Run %s: %s\n\n", p.Run, exitWords(p.ExitCode, p.Signal, p.Cause))
 	if !policy.Isolates(p.Backend) {
 		b.WriteString("**Not isolated:** the command ran on the host, and could read and change whatever its user can.\n\n")
@@ -71,11 +55,11 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	if p.Error != nil {
 		row(b, "did not start", p.Error.Message)
 	}
-	row(b, "cell", orElse(p.CellName, p.Cell))
+	row(b, "cell", cmp.Or(p.CellName, p.Cell))
 	row(b, "source", p.Source.Path+", "+untouchedWords(p.Source))
 	row(b, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored by git)", counted(p.Changes.Files, "file"), p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
 	for _, l := range p.Changes.First {
-		row(b, "look first", lookLine(l))
+		row(b, "look first", LookLine(l))
 	}
 	if p.Changes.FirstMore > 0 {
 		row(b, "look first", fmt.Sprintf("and %d more: pando diff --stat", p.Changes.FirstMore))
@@ -89,7 +73,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 
 	b.WriteString("\n## Workspace\n\n| | before | after |\n|---|---|---|\n")
 	three := func(name, x, y string) {
-		fmt.Fprintf(b, "| %s | %s | %s |\n", name, orElse(x, "–"), orElse(y, "–"))
+		fmt.Fprintf(b, "| %s | %s | %s |\n", name, cmp.Or(x, "–"), cmp.Or(y, "–"))
 	}
 	x, y := orPoint(p.Before), orPoint(p.After)
 	three("checkpoint", numberWords(p.Before), numberWords(p.After))
@@ -100,7 +84,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	if p.Workspace.Why != "" {
 		provider += " (" + p.Workspace.Why + ")"
 	}
-	fmt.Fprintf(b, "\nKept by %s.", orElse(provider, "nothing"))
+	fmt.Fprintf(b, "\nKept by %s.", cmp.Or(provider, "nothing"))
 	if p.Restore != nil {
 		fmt.Fprintf(b, " Restored; proven by %s.", p.Restore.Proof)
 	}
@@ -183,8 +167,8 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	}
 }
 
-func endMarkdown(b *strings.Builder, p *endPredicate) {
-	fmt.Fprintf(b, "# %s%s in cell %s\n\n| | |\n|---|---|\n", strings.ToUpper(p.Act[:1]), p.Act[1:], orElse(p.CellName, p.Cell))
+func (p *Act) markdown(b *strings.Builder, _ []api.Receipt) {
+	fmt.Fprintf(b, "# %s%s in cell %s\n\n| | |\n|---|---|\n", strings.ToUpper(p.Act[:1]), p.Act[1:], cmp.Or(p.CellName, p.Cell))
 	if !policy.Isolates(p.Backend) {
 		row(b, "isolation", "**not isolated**, backend "+p.Backend)
 	}
@@ -241,7 +225,7 @@ func untouchedWords(s sourceFacts) string {
 }
 
 func limitWords(l state.AppliedLimit) string {
-	v := orElse(amountWords(l.Name, l.Applied), "not in force")
+	v := cmp.Or(amountWords(l.Name, l.Applied), "not in force")
 	if l.How != "" {
 		v += ", by " + l.How
 	}
@@ -289,4 +273,151 @@ func written(p *runPredicate) string {
 		text += ", " + policy.FormatSize(p.Usage.Written) + " to disks so far"
 	}
 	return text
+}
+
+func (p *Batch) markdown(b *strings.Builder, _ []api.Receipt) {
+	s := p.summary()
+	fmt.Fprintf(b, "# %s%s\n\n| | |\n|---|---|\n", strings.ToUpper(s[:1]), s[1:])
+	row(b, "at", p.At.Format(time.RFC3339))
+	row(b, "from", numberWords(p.From))
+	row(b, "files", orPoint(p.From).TreeDigest)
+	row(b, "template", strings.TrimSpace(p.Template+" "+p.Digest))
+	row(b, "interpreter", strings.TrimSpace(p.Interpreter+" "+p.Program))
+	row(b, "policy", p.Policy.Digest)
+	row(b, "backend", inBackend(p.Backend))
+	if a := p.Assurance; a != nil {
+		row(b, "measured", strings.Join(a.Isolation, ", "))
+	}
+	row(b, "took along", p.Took)
+	row(b, "left behind", p.Dropped)
+	if p.Act == Branch {
+		row(b, "the source stood still", fmt.Sprintf("%.1f ms", p.PauseMS))
+		row(b, "its memory was taken", p.MemoryTaken)
+	}
+	if len(p.Downgrades) > 0 {
+		row(b, "weaker than it could be", strings.Join(p.Downgrades, "; "))
+	}
+	if len(p.Failed) > 0 {
+		b.WriteString("\nNot made:\n\n")
+		for _, f := range p.Failed {
+			fmt.Fprintf(b, "- %s\n", f)
+		}
+	}
+	if len(p.Cells) == 0 {
+		return
+	}
+	b.WriteString("\n## Cells\n\n| cell | id | canaries | hazards that were measured |\n|---|---|---|---|\n")
+	for _, c := range p.Cells {
+		canaries, hazards := "", ""
+		if k := c.Certificate; k != nil {
+			canaries = fmt.Sprintf("%d of %d", k.Battery.Passed, k.Battery.Total)
+			var names []string
+			for _, h := range k.Hazards {
+				names = append(names, h.Name)
+			}
+			hazards = strings.Join(names, ", ")
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Name, c.Cell, canaries, hazards)
+	}
+}
+
+// networkMarkdown tells what a run said to the outside.
+func networkMarkdown(b *strings.Builder, n *state.Network) {
+	if n == nil {
+		return
+	}
+	if n.Tried > 0 {
+		fmt.Fprintf(b, "\n## Network\n\nThe cell had none. %d packets of the command had nowhere to go.\n", n.Tried)
+		return
+	}
+	fmt.Fprintf(b, "\n## Network\n\n%d decisions: %d denied, %d allowed by a person. %s out of the cell, %s into it.\n",
+		n.Decisions, n.Denied, n.Approved, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
+	if n.Unchecked > 0 {
+		fmt.Fprintf(b, "\n%d connections or requests went through the proxy of the host to names that the host itself does not find: which addresses they led to was not checked.\n", n.Unchecked)
+	}
+	for _, u := range n.Unresolved {
+		fmt.Fprintf(b, "\n`%s` is allowed, and could not be looked up: %s.\n", tableText(u.Host), tableText(u.Error))
+	}
+	if len(n.Peers) > 0 {
+		b.WriteString("\n| talked to | times | out | in | looked into | credentials put in |\n|---|---|---|---|---|---|\n")
+		for _, p := range n.Peers {
+			opened := "no"
+			if p.Opened {
+				opened = "yes"
+			}
+			fmt.Fprintf(b, "| `%s` | %d | %s | %s | %s | %s |\n", tableText(fmt.Sprintf("%s:%d", p.Host, p.Port)), p.Flows, policy.FormatSize(p.Sent), policy.FormatSize(p.Received),
+				opened, cmp.Or(strings.Join(p.Credential, ", "), "–"))
+		}
+	}
+	if len(n.Denials) > 0 {
+		b.WriteString("\n| denied | times | by | because |\n|---|---|---|---|\n")
+		for _, d := range n.Denials {
+			fmt.Fprintf(b, "| `%s` | %d | %s | %s |\n", tableText(d.Want), d.Times, tableText(d.Rule+" ("+d.Origin+")"), tableText(d.Reason))
+		}
+	}
+	if n.More > 0 {
+		fmt.Fprintf(b, "\n%d more are not listed; the event stream has all.\n", n.More)
+	}
+}
+
+// tableText makes text fit into one cell of a table.
+func tableText(s string) string {
+	return strings.NewReplacer("|", "\\|", "`", "'", "\n", " ").Replace(s)
+}
+
+func secretsMarkdown(b *strings.Builder, s *state.Secrets) {
+	if s == nil {
+		return
+	}
+	b.WriteString("\n## Credentials\n\n| | |\n|---|---|\n")
+	for _, l := range s.Lent {
+		text := fmt.Sprintf("used %d times, for %s", l.Uses, strings.Join(l.For, ", "))
+		if l.Revoked {
+			text += "; taken back"
+		}
+		row(b, "lent "+l.Credential, text)
+	}
+	row(b, "searched", strings.Join(s.Scanned, "; "))
+	for _, f := range s.Found {
+		row(b, "**found**", "the value of "+f.Credential+" in "+f.Place()+", "+f.Encoding)
+	}
+	if s.More > 0 {
+		row(b, "**found**", fmt.Sprintf("in %d more places", s.More))
+	}
+	if len(s.Found) == 0 {
+		row(b, "found", "nowhere")
+	}
+	row(b, "not searched", strings.Join(s.NotScanned, "; "))
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// inBackend is a backend for people, with what it is not.
+func inBackend(name string) string {
+	if !policy.Isolates(name) {
+		return name + ", " + api.NotIsolated
+	}
+	return name
+}
+
+// ofBackend marks a line about what was done without isolation.
+func ofBackend(line, name string) string {
+	if !policy.Isolates(name) {
+		return api.NotIsolated + ": " + line
+	}
+	return line
+}
+
+// LookLine is a change to look at first, in a line.
+func LookLine(l state.Look) string {
+	name := diff.Quote(l.Path)
+	if l.Files > 1 {
+		name += fmt.Sprintf(" (%d files)", l.Files)
+	}
+	return name + ": " + strings.ToValidUTF8(l.Why, "?")
 }

@@ -1,4 +1,4 @@
-package engine
+package evidence
 
 import (
 	"encoding/json"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -20,16 +19,13 @@ import (
 // the next try to record the run says what its receipt says.
 func TestF12RecordTriedAgain(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	r := b.run("w", "echo 1 > f")
-	run, err := b.reg.Run(cell.RunID(r.ID))
-	b.must(err)
-	ended := run.Ended
+	b := newBed(t)
+	run := b.run()
+	ended, was := run.Ended, run.Receipt
 	run.Ended, run.Error, run.Cause = time.Now().Add(time.Hour).UTC(), &state.Error{Kind: "internal", Message: "cannot do it"}, "interrupted"
-	id, err := b.runReceipt(b.ctx, &run, nil)
-	b.must(err)
-	if id.String() != r.Receipt || !run.Ended.Equal(ended) || run.Error != nil || run.Cause != "" {
-		t.Errorf("receipt %s, ended %v, error %v, cause %q; recorded was %s, %v", id, run.Ended, run.Error, run.Cause, r.Receipt, ended)
+	b.must(b.SealRun(b.ctx, &run, nil))
+	if run.Receipt != was || len(run.Receipts) != 1 || !run.Ended.Equal(ended) || run.Error != nil || run.Cause != "" {
+		t.Errorf("receipts %v, ended %v, error %v, cause %q; recorded was %s, %v", run.Receipts, run.Ended, run.Error, run.Cause, was, ended)
 	}
 	b.must(b.reg.Commit(&run))
 	b.verified()
@@ -66,7 +62,7 @@ func TestF12NamesThatAreNoUTF8(t *testing.T) {
 // unsealedFields are those of a run's record that its own receipt does not say.
 var unsealedFields = map[string]string{
 	"phase": "of work, not of its result", "created": "started is sealed", "timings_ms": "go on while the receipt is written", "-": "where records are now, and in none", "internal": "for the next daemon; what of it a receipt says is compared",
-	"receipt": "leads to the receipt", "receipts": "lead to receipts", "verdict": "compared with the newest receipt, see verifyRun", "applied": "is later",
+	"receipt": "leads to the receipt", "receipts": "lead to receipts", "verdict": "compared with the newest receipt, see VerifyRun", "applied": "is later",
 	"notes": "text for a person", "conflicts": "of source and result, as they were", "tty": "in the manifest", "detached": "of its clients now", "interactive": "only decides what happens to a failure",
 }
 
@@ -74,21 +70,19 @@ var unsealedFields = map[string]string{
 // receipt's is named. A new field is sealed, or has a reason here.
 func TestF12EveryFieldOfARecordIsSealed(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	r := b.run("w", "echo 1 > f")
-	entry, err := b.reg.Run(cell.RunID(r.ID))
+	b := newBed(t)
+	run := b.run()
+	entry, err := b.ledger.Find(run.Receipt)
 	b.must(err)
-	sealed, ok := b.receiptOf(&entry)
-	if !ok {
-		t.Fatal("no receipt")
-	}
-	if names := unsealed(&entry, &sealed); len(names) > 0 {
+	sealed, err := predicate[runPredicate](entry)
+	b.must(err)
+	if names := unsealed(&run, &sealed); len(names) > 0 {
 		t.Fatalf("of a record that is as it was: %v", names)
 	}
 	typ := reflect.TypeFor[state.Run]()
 	for i := range typ.NumField() {
 		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
-		edited := entry
+		edited := run
 		f := reflect.ValueOf(&edited).Elem().Field(i)
 		if f.Kind() == reflect.Pointer {
 			if f.IsNil() {
@@ -141,7 +135,7 @@ func disturb(v reflect.Value) bool {
 }
 
 // TestX34RecordsAreRegularFiles: what took the place of a run's file is named; a FIFO
-// does not hold whoever verifies, and a symlink to the same bytes is no record.
+// does not hold its reader, and a symlink to the same bytes is no record.
 func TestX34RecordsAreRegularFiles(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(path string) error{
@@ -150,17 +144,17 @@ func TestX34RecordsAreRegularFiles(t *testing.T) {
 		"a folder":  func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
 		for _, file := range []string{"stdout", "events.jsonl"} {
-			b := newBed(t, "f: 0")
-			r := b.run("w", "echo 1 > f")
+			b := newBed(t)
+			r := b.run()
 			path := filepath.Join(r.Folder, file)
 			b.must(os.Rename(path, path+".moved"))
 			b.must(replace(path))
-			v, err := b.Verify(b.ctx, r.ID, b.src)
+			v, err := b.Verify(b.all(), r.ID, "")
 			b.must(err)
 			if v.OK || !slices.ContainsFunc(v.Problems, func(p api.Problem) bool { return p.File == r.ID+"/"+file }) {
 				t.Errorf("%s in the place of %s: %+v", name, file, v.Problems)
 			}
-			if _, err := b.Engine.Log(cell.RunID(r.ID), file); err == nil {
+			if _, err := b.Manager.Log(r.RunID(), file); err == nil {
 				t.Errorf("%s in the place of %s is opened as a log", name, file)
 			}
 		}

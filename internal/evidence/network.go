@@ -1,20 +1,18 @@
-package engine
+package evidence
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"iter"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -22,44 +20,37 @@ import (
 // listed is how many peers, and how many denials, a run lists.
 const listed = 100
 
-// toldAtOnce is how many denials a run tells while it goes on.
-const toldAtOnce = 20
-
-// tellDenials tells whoever watches the run what it is refused on the network,
-// each thing once, while its command may still try for minutes. The end tells
-// all. stop ends it.
-func (x *execution) tellDenials(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		t := newEventTail(ctx, filepath.Join(x.run.Folder, eventsFile), nil, true)
+// Denials yields what a run is refused on the network, each thing once, while its command goes
+// on, until ctx ends.
+func Denials(ctx context.Context, run *state.Run) iter.Seq[api.Denial] {
+	return func(yield func(api.Denial) bool) {
+		t := newEventTail(ctx, run.Folder, nil, true)
 		defer t.close()
 		told := map[string]bool{}
-		for ev, err := range receipt.ReadEvents(t, x.run.RunID()) {
-			if err != nil || len(told) == toldAtOnce {
+		for ev, err := range receipt.ReadEvents(t, run.RunID()) {
+			if err != nil {
 				return
 			}
 			d, ok := fieldsOf[cell.Decided](ev)
 			if ev.Kind != "decision" || !ok || d.Decision.Effect != cell.Deny || d.Access.Act == cell.Execute {
 				continue
 			}
-			if w := d.Access.Want(); !told[w] {
-				told[w] = true
-				x.l.report(api.Progress{Step: api.StepDenied, Note: api.Denial{Want: w, Reason: d.Decision.Reason, Permit: d.Decision.Permit}.String()})
+			w := d.Access.Want()
+			if told[w] {
+				continue
+			}
+			told[w] = true
+			if !yield(api.Denial{Want: w, Reason: d.Decision.Reason, Permit: d.Decision.Permit}) {
+				return
 			}
 		}
-	}()
-	return func() {
-		cancel()
-		<-over
 	}
 }
 
-// talk reads a run's event stream for what was said to the outside; nil: there is
+// Network reads a run's event stream for what was said to the outside; nil: there is
 // nothing of that kind in it. And for the system calls that were missing.
-func talk(folder string, run cell.RunID) (_ *state.Network, missing []string, _ error) {
-	f, err := openRecord(folder, "events.jsonl")
+func Network(folder string, run cell.RunID) (_ *state.Network, missing []string, _ error) {
+	f, err := OpenRecord(folder, eventsFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -77,8 +68,8 @@ func talk(folder string, run cell.RunID) (_ *state.Network, missing []string, _ 
 		}
 		switch ev.Kind {
 		case "decision":
-			var d cell.Decided
-			if json.Unmarshal(ev.Fields, &d) != nil {
+			d, ok := fieldsOf[cell.Decided](ev)
+			if !ok {
 				continue
 			}
 			seen = true
@@ -117,8 +108,8 @@ func talk(folder string, run cell.RunID) (_ *state.Network, missing []string, _ 
 				n.Unresolved = append(n.Unresolved, state.Unresolved{Host: f.Host, Error: f.Error})
 			}
 		case "flow":
-			var fl cell.Flow
-			if json.Unmarshal(ev.Fields, &fl) != nil {
+			fl, ok := fieldsOf[cell.Flow](ev)
+			if !ok {
 				continue
 			}
 			seen = true
@@ -179,46 +170,25 @@ func missingCalls(f missingFields) []string {
 	return f.Calls
 }
 
-// networkMarkdown tells what a run said to the outside.
-func networkMarkdown(b *strings.Builder, n *state.Network) {
-	if n == nil {
-		return
+// ExitOf reads how the command of a run ended from what its keeper wrote before it was gone.
+func ExitOf(run *state.Run) (cell.Status, error) {
+	lost := cell.Errorf(cell.Unavailable, "evidence.ExitOf", "", "the keeper is gone, and did not write how the command ended")
+	f, err := OpenRecord(run.Folder, eventsFile)
+	if err != nil {
+		return cell.Status{}, lost
 	}
-	if n.Tried > 0 {
-		fmt.Fprintf(b, "\n## Network\n\nThe cell had none. %d packets of the command found nobody to go to.\n", n.Tried)
-		return
-	}
-	fmt.Fprintf(b, "\n## Network\n\n%d decisions: %d denied, %d allowed by a person. %s out of the cell, %s into it.\n",
-		n.Decisions, n.Denied, n.Approved, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
-	if n.Unchecked > 0 {
-		fmt.Fprintf(b, "\n%d connections or requests went through the proxy of the host to names that the host itself does not find: which addresses they led to was not checked.\n", n.Unchecked)
-	}
-	for _, u := range n.Unresolved {
-		fmt.Fprintf(b, "\n`%s` is allowed, and could not be looked up: %s.\n", cell1(u.Host), cell1(u.Error))
-	}
-	if len(n.Peers) > 0 {
-		b.WriteString("\n| talked to | times | out | in | looked into | credentials put in |\n|---|---|---|---|---|---|\n")
-		for _, p := range n.Peers {
-			opened := "no"
-			if p.Opened {
-				opened = "yes"
-			}
-			fmt.Fprintf(b, "| `%s` | %d | %s | %s | %s | %s |\n", cell1(fmt.Sprintf("%s:%d", p.Host, p.Port)), p.Flows, policy.FormatSize(p.Sent), policy.FormatSize(p.Received),
-				opened, orElse(strings.Join(p.Credential, ", "), "–"))
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, receipt.MaxEvent)
+	for sc.Scan() {
+		var ev receipt.Event
+		if json.Unmarshal(sc.Bytes(), &ev) != nil || ev.Kind != "process.exit" {
+			continue
+		}
+		if x, ok := fieldsOf[exitFields](ev); ok {
+			return cell.Status{Exit: &cell.Exit{Code: x.Code, Signal: x.Signal, Cause: cmp.Or(x.Cause, "daemon lost")}, Started: run.Started,
+				Ended: ev.Time, Stdout: x.Stdout, Stderr: x.Stderr, Usage: x.Usage, Stats: x.Stats}, nil
 		}
 	}
-	if len(n.Denials) > 0 {
-		b.WriteString("\n| denied | times | by | because |\n|---|---|---|---|\n")
-		for _, d := range n.Denials {
-			fmt.Fprintf(b, "| `%s` | %d | %s | %s |\n", cell1(d.Want), d.Times, cell1(d.Rule+" ("+d.Origin+")"), cell1(d.Reason))
-		}
-	}
-	if n.More > 0 {
-		fmt.Fprintf(b, "\n%d more are not listed; the event stream has all.\n", n.More)
-	}
-}
-
-// cell1 makes text fit into one cell of a table.
-func cell1(s string) string {
-	return strings.NewReplacer("|", "\\|", "`", "'", "\n", " ").Replace(s)
+	return cell.Status{}, lost
 }

@@ -1,4 +1,4 @@
-package engine
+package evidence
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
@@ -45,18 +46,14 @@ type (
 		Used  int64 `json:"used"`
 	}
 	exitFields struct {
-		Code     int        `json:"code"`
-		Signal   string     `json:"signal"`
-		Cause    string     `json:"cause"`
-		LeftOver int        `json:"left_over"`
-		Stdout   outFields  `json:"stdout"`
-		Stderr   outFields  `json:"stderr"`
-		Usage    cell.Usage `json:"usage"`
-		Stats    cell.Stats `json:"stats"`
-	}
-	outFields struct {
-		Bytes int64 `json:"bytes"`
-		Kept  int64 `json:"kept"`
+		Code     int               `json:"code"`
+		Signal   string            `json:"signal"`
+		Cause    string            `json:"cause"`
+		LeftOver int               `json:"left_over"`
+		Stdout   cell.StreamStatus `json:"stdout"`
+		Stderr   cell.StreamStatus `json:"stderr"`
+		Usage    cell.Usage        `json:"usage"`
+		Stats    cell.Stats        `json:"stats"`
 	}
 	missingFields struct {
 		Calls  []string `json:"calls"`
@@ -83,7 +80,7 @@ func EventKinds() []EventKind {
 			{"pid", "its number, as the keeper sees it"}}},
 		{"process.failed", "It could not be started.", []EventField{
 			{"error", "why"}}},
-		{"process.signal", "Somebody sent it a signal.", []EventField{
+		{"process.signal", "It was sent a signal.", []EventField{
 			{"signal", "which: SIGINT"}}},
 		{"process.exit", "It has ended. Always the last event of a command that ran.", []EventField{
 			{"code", "exit code; 128+n after signal n"}, {"signal", "the signal that ended it, empty for none"},
@@ -113,7 +110,7 @@ func EventKinds() []EventKind {
 			{"calls", "which, by name; what was asked for stands behind the name where the kernel has the call, but not for that"},
 			{"others", "how many calls there were besides, when there were too many different ones to tell apart"}}},
 		{"network.none", "The command looked for the network of a cell that has none.", []EventField{
-			{"tries", "how many packets found nobody to go to, as the kernel counted"}}},
+			{"tries", "how many packets had nowhere to go, as the kernel counted"}}},
 		{"network.unresolved", "A name that is allowed could not be looked up: the host's resolver did not answer, or failed.", []EventField{
 			{"host", "the name"}, {"error", "what went wrong"}}},
 	}
@@ -140,66 +137,62 @@ func refused(ev receipt.Event) bool {
 func eventText(ev receipt.Event) string {
 	switch ev.Kind {
 	case "process.start":
-		if f, ok := fieldsOf[startFields](ev); ok {
+		return told(ev, func(f startFields) string {
 			if f.TTY {
 				return fmt.Sprintf("starting, %d words, on a terminal", f.Args)
 			}
 			return fmt.Sprintf("starting, %d words", f.Args)
-		}
+		})
 	case "process.running":
-		if f, ok := fieldsOf[runningFields](ev); ok {
-			return fmt.Sprintf("runs as process %d", f.PID)
-		}
+		return told(ev, func(f runningFields) string { return fmt.Sprintf("runs as process %d", f.PID) })
 	case "process.failed":
-		if f, ok := fieldsOf[failedFields](ev); ok {
-			return "failed to start: " + f.Error
-		}
+		return told(ev, func(f failedFields) string { return "failed to start: " + f.Error })
 	case "process.signal":
-		if f, ok := fieldsOf[signalFields](ev); ok {
-			return "was sent " + f.Signal
-		}
+		return told(ev, func(f signalFields) string { return "was sent " + f.Signal })
 	case "process.exit":
-		if f, ok := fieldsOf[exitFields](ev); ok {
-			return exitText(f)
-		}
+		return told(ev, exitText)
 	case "limit.time":
-		if f, ok := fieldsOf[timeFields](ev); ok {
+		return told(ev, func(f timeFields) string {
 			return "its time was up after " + (time.Duration(f.TimeoutMS) * time.Millisecond).String()
-		}
+		})
 	case "limit.disk":
-		if f, ok := fieldsOf[diskFields](ev); ok {
-			return fmt.Sprintf("over its disk: %s of %s", bytesText(f.Used), bytesText(f.Limit))
-		}
+		return told(ev, func(f diskFields) string {
+			return fmt.Sprintf("over its disk: %s of %s", policy.FormatSize(f.Used), policy.FormatSize(f.Limit))
+		})
 	case "decision":
-		if f, ok := fieldsOf[cell.Decided](ev); ok {
-			return decidedText(f)
-		}
+		return told(ev, decidedText)
 	case "flow":
-		if f, ok := fieldsOf[cell.Flow](ev); ok {
-			return flowText(f)
-		}
+		return told(ev, flowText)
 	case "kernel.missing":
-		if f, ok := fieldsOf[missingFields](ev); ok {
+		return told(ev, func(f missingFields) string {
 			return "called what the cell's kernel does not have: " + strings.Join(missingCalls(f), ", ")
-		}
+		})
 	case "network.none":
-		if f, ok := fieldsOf[noneFields](ev); ok {
-			return fmt.Sprintf("looked for a network, and the cell has none: %d packets found nobody to go to", f.Tries)
-		}
+		return told(ev, func(f noneFields) string {
+			return fmt.Sprintf("looked for a network, and the cell has none: %d packets had nowhere to go", f.Tries)
+		})
 	case "network.unresolved":
-		if f, ok := fieldsOf[cell.Unresolved](ev); ok {
+		return told(ev, func(f cell.Unresolved) string {
 			return fmt.Sprintf("could not look up %s, which is allowed: %s", f.Host, f.Error)
-		}
+		})
 	case "network.earlier":
-		if f, ok := fieldsOf[earlierFields](ev); ok {
+		return told(ev, func(f earlierFields) string {
 			return fmt.Sprintf("while no run was there: %d allowed, %d denied, %d asked, %d ended", f.Allowed, f.Denied, f.Asked, f.Flows)
-		}
+		})
 	}
 	return string(ev.Fields)
 }
 
 func fieldsOf[T any](ev receipt.Event) (f T, ok bool) {
 	return f, json.Unmarshal(ev.Fields, &f) == nil
+}
+
+// told is text about an event's fields, or the fields as they are.
+func told[T any](ev receipt.Event, text func(T) string) string {
+	if f, ok := fieldsOf[T](ev); ok {
+		return text(f)
+	}
+	return string(ev.Fields)
 }
 
 func exitText(f exitFields) string {
@@ -213,7 +206,7 @@ func exitText(f exitFields) string {
 	if f.Cause != "" {
 		b.WriteString(" (" + f.Cause + ")")
 	}
-	fmt.Fprintf(&b, ", %s to stdout, %s to stderr", bytesText(f.Stdout.Bytes), bytesText(f.Stderr.Bytes))
+	fmt.Fprintf(&b, ", %s to stdout, %s to stderr", policy.FormatSize(f.Stdout.Bytes), policy.FormatSize(f.Stderr.Bytes))
 	fmt.Fprintf(&b, ", CPU %s", (time.Duration(f.Usage.UserMS+f.Usage.SystemMS) * time.Millisecond).String())
 	if f.LeftOver > 0 {
 		fmt.Fprintf(&b, ", %d left over ended with it", f.LeftOver)
@@ -267,7 +260,7 @@ func flowText(f cell.Flow) string {
 	if f.Status != 0 {
 		fmt.Fprintf(&b, " %d", f.Status)
 	}
-	fmt.Fprintf(&b, ", %s out, %s in, %s", bytesText(f.Sent), bytesText(f.Received), time.Duration(f.MS*float64(time.Millisecond)).Round(100*time.Microsecond))
+	fmt.Fprintf(&b, ", %s out, %s in, %s", policy.FormatSize(f.Sent), policy.FormatSize(f.Received), time.Duration(f.MS*float64(time.Millisecond)).Round(100*time.Microsecond))
 	if f.Secret != "" {
 		b.WriteString(", credential " + f.Secret + " put in")
 	}
@@ -278,18 +271,4 @@ func flowText(f cell.Flow) string {
 		b.WriteString(", ended: " + f.Error)
 	}
 	return b.String()
-}
-
-// bytesText is a number of bytes for people.
-func bytesText(n int64) string {
-	f := float64(n)
-	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if n < 1024 {
-			break
-		}
-		if f /= 1024; f < 1024 || u == "TiB" {
-			return fmt.Sprintf("%.1f %s", f, u)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
 }

@@ -1,9 +1,8 @@
-package engine
+package evidence
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -14,18 +13,18 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// What a receipt of forkPredicate is about.
+// What a Batch is.
 const (
-	actBuild  = "build"
-	actWarm   = "warm" // again, of a template that had gone cold
-	actFork   = "fork"
-	actBranch = "branch"
+	Build  = "build"
+	Warm   = "warm" // again, of a template that had gone cold
+	Fork   = "fork"
+	Branch = "branch"
 )
 
-// forkPredicate is what the receipt of a template, of forks of one, or of
-// branches says. Every field was computed or measured.
-type forkPredicate struct {
-	Act         string           `json:"act"` // "build", "fork", "branch"
+// Batch is what the receipt of a template, of forks of one, or of branches says. Every field was
+// computed or measured. See BatchOf.
+type Batch struct {
+	Act         string           `json:"act"` // see Build
 	Template    string           `json:"template,omitempty"`
 	Digest      string           `json:"template_digest,omitempty"`
 	Cell        string           `json:"cell"` // the template's, or the source
@@ -40,7 +39,7 @@ type forkPredicate struct {
 	From        *state.Point     `json:"from,omitempty"` // the files' state that the cells began on
 	Assurance   *state.Assurance `json:"assurance,omitempty"`
 	Downgrades  []string         `json:"downgrades,omitempty"`
-	Cells       []forkedFacts    `json:"cells,omitempty"`
+	Cells       []BatchCell      `json:"cells,omitempty"`
 	Failed      []string         `json:"failed,omitempty"` // cells that could not be made, each with its cause
 	Took        string           `json:"took,omitempty"`
 	Dropped     string           `json:"dropped,omitempty"`
@@ -48,55 +47,46 @@ type forkPredicate struct {
 	MemoryTaken string           `json:"memory_taken,omitempty"` // of a branch: how the source's memory was, in the backend's words
 }
 
-// forkedFacts are about one cell of a batch.
-type forkedFacts struct {
+// BatchCell is one cell of a batch.
+type BatchCell struct {
 	Cell        string            `json:"cell"`
 	Name        string            `json:"name"`
 	Ahead       bool              `json:"made_ahead,omitempty"`
 	Certificate *cell.Certificate `json:"certificate,omitempty"`
 }
 
-func policyOf(c *state.Cell) policyFacts {
-	p := policyFacts{Digest: c.Setup.Policy.String()}
-	if cell.Sum([]byte(c.Setup.PolicyText)) == c.Setup.Policy {
-		p.Text = json.RawMessage(c.Setup.PolicyText)
-	}
-	return p
+// BatchOf is a batch made of a cell: a template's, or the source of branches.
+func BatchOf(c *state.Cell, act string, from *state.Point) Batch {
+	return Batch{Act: act, Cell: string(c.ID), Backend: c.Backend, Isolation: isolationOf(c, c.Backend), Policy: policyOf(c), Downgrades: c.Setup.Downgrades, From: from}
 }
-
-// opBatch is the journal's word for a receipt that is owed: the records that it
-// is about were made durable with it.
-const opBatch = "batch"
 
 type batchArgs struct {
-	Key       string        `json:"key"`
-	Predicate forkPredicate `json:"predicate"`
+	Key       string `json:"key"`
+	Predicate Batch  `json:"predicate"`
 }
 
-// commitBatch makes the records of an act durable and, with them, that its
+// CommitBatch makes the records of an act durable and, with them, that its
 // receipt is owed: a crash leaves neither without the other. What it returns
 // writes the receipt, which may go on while the cells already work.
-func (e *Engine) commitBatch(ctx context.Context, key string, p forkPredicate, objects ...any) (func() (cell.Digest, error), error) {
-	p.Pando, p.At = e.cfg.Version, time.Now().UTC()
+func (m *Manager) CommitBatch(ctx context.Context, key string, p Batch, objects ...any) (func() (cell.Digest, error), error) {
+	p.Pando, p.At = m.cfg.Version, time.Now().UTC()
 	args, err := json.Marshal(batchArgs{key, p})
 	if err != nil {
 		return nil, err
 	}
-	var b [8]byte
-	rand.Read(b[:])
-	rec := op.Record{ID: "o-" + hex.EncodeToString(b[:]), Kind: opBatch, Args: args, Phase: op.Doing}
-	if err := e.reg.Commit(append([]any{&rec}, objects...)...); err != nil {
+	rec := op.Record{ID: op.NewID(), Kind: OpBatch, Args: args, Phase: op.Doing}
+	if err := m.cfg.Records.Commit(append([]any{&rec}, objects...)...); err != nil {
 		return nil, err
 	}
 	return func() (cell.Digest, error) {
-		d, err := e.batchReceipt(context.WithoutCancel(ctx), key, p)
+		d, err := m.batchReceipt(context.WithoutCancel(ctx), key, p)
 		if err != nil {
 			return d, err // the next daemon tries again
 		}
 		rec.Phase, rec.Args = op.Done, nil
-		e.background(func(context.Context) { // nobody waits for that: who finds it undone finds the receipt, too
-			if err := e.reg.Commit(&rec); err != nil {
-				e.log.Warn("cannot note that a receipt is written", "receipt", d, "error", err)
+		m.cfg.Background(func(context.Context) { // nothing waits for it: a daemon that finds the operation open finds the receipt, too
+			if err := m.cfg.Records.Commit(&rec); err != nil {
+				m.cfg.Log.Warn("cannot note that a receipt is written", "receipt", d, "error", err)
 			}
 		})
 		return d, nil
@@ -104,24 +94,21 @@ func (e *Engine) commitBatch(ctx context.Context, key string, p forkPredicate, o
 }
 
 // resumeBatch writes a receipt that an earlier daemon owed.
-func (e *Engine) resumeBatch(ctx context.Context, args batchArgs) error {
-	d, err := e.batchReceipt(ctx, args.Key, args.Predicate)
-	if err != nil || args.Predicate.Act != actBuild && args.Predicate.Act != actWarm {
+func (m *Manager) resumeBatch(ctx context.Context, args batchArgs) error {
+	d, err := m.batchReceipt(ctx, args.Key, args.Predicate)
+	if err != nil || args.Predicate.Act != Build && args.Predicate.Act != Warm {
 		return err
 	}
-	t, err := e.reg.Template(args.Predicate.Template)
+	t, err := m.cfg.Records.Template(args.Predicate.Template)
 	if err != nil || string(t.Cell) != args.Predicate.Cell {
 		return nil
 	}
 	t.Receipt = d.String()
-	return e.reg.Commit(&t)
+	return m.cfg.Records.Commit(&t)
 }
 
 // batchReceipt writes the receipt of an act, once per key.
-func (e *Engine) batchReceipt(ctx context.Context, key string, p forkPredicate) (cell.Digest, error) {
-	if old, err := e.cfg.Ledger.Lookup(key); err == nil {
-		return old.ID, nil
-	}
+func (m *Manager) batchReceipt(ctx context.Context, key string, p Batch) (cell.Digest, error) {
 	subjects := []receipt.Subject{{Name: "policy", Digest: digest(p.Policy.Digest)}}
 	if p.From != nil && p.From.TreeDigest != "" {
 		subjects = append(subjects, receipt.Subject{Name: "workspace", Digest: digest(p.From.TreeDigest)})
@@ -129,32 +116,24 @@ func (e *Engine) batchReceipt(ctx context.Context, key string, p forkPredicate) 
 	for _, c := range p.Cells {
 		subjects = append(subjects, receipt.Subject{Name: "cell " + c.Cell, Digest: cell.Sum([]byte(c.Cell))})
 	}
-	entry, err := e.cfg.Ledger.Append(ctx, receipt.Request{Key: key, Type: receipt.PredicateFork, Subjects: subjects, Predicate: p})
-	if err != nil {
-		return cell.Digest{}, fmt.Errorf("cannot write the receipt: %w", err)
-	}
-	return entry.ID, nil
+	return m.once(ctx, receipt.Request{Key: key, Type: receipt.PredicateFork, Subjects: subjects, Predicate: p})
 }
 
-// certificate returns what was measured of a cell when it was forked.
-func (e *Engine) certificate(c *state.Cell) *cell.Certificate {
+// Certificate returns what was measured of a cell when it was forked.
+func (m *Manager) Certificate(c *state.Cell) *cell.Certificate {
 	batch := c.Batch
-	if i := e.reg.Interp(c.ID); i != nil && batch == "" {
+	if i := m.cfg.Records.Interp(c.ID); i != nil && batch == "" {
 		batch = i.Batch
 	}
 	if batch == "" {
 		return nil
 	}
-	entry, err := e.cfg.Ledger.Lookup(batch)
+	entry, err := m.cfg.Ledger.Lookup(batch)
 	if err != nil {
 		return nil
 	}
-	s, err := entry.Statement()
+	p, err := predicate[Batch](entry)
 	if err != nil {
-		return nil
-	}
-	var p forkPredicate
-	if json.Unmarshal(s.Predicate, &p) != nil {
 		return nil
 	}
 	for _, f := range p.Cells {
@@ -163,4 +142,17 @@ func (e *Engine) certificate(c *state.Cell) *cell.Certificate {
 		}
 	}
 	return nil
+}
+
+// summary is what the receipt of an act says, in a line.
+func (p *Batch) summary() string {
+	switch p.Act {
+	case Fork:
+		return fmt.Sprintf("fork of template %s into %s", p.Template, counted(len(p.Cells), "cell"))
+	case Branch:
+		return fmt.Sprintf("branch of %s into %s", cmp.Or(p.CellName, p.Cell), counted(len(p.Cells), "cell"))
+	case Warm:
+		return fmt.Sprintf("template %s warmed again", p.Template)
+	}
+	return fmt.Sprintf("template %s built", p.Template)
 }

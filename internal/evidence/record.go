@@ -1,4 +1,4 @@
-package engine
+package evidence
 
 import (
 	"os"
@@ -7,17 +7,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/durable"
 )
 
-// openRecord opens one of the files in a run's folder. Only regular files are
+// SealedFiles are the files in a run's folder that its receipt has the digests of, as far as
+// they are there.
+func SealedFiles() []string {
+	return []string{"manifest.json", "stdout", "stderr", eventsFile, "patch", "check"}
+}
+
+// eventsFile is the name of a run's event stream in its folder.
+const eventsFile = "events.jsonl"
+
+// OpenRecord opens one of the files in a run's folder. Only regular files are
 // records: a FIFO would hold its reader, and a symlink leads to other bytes. The folder
 // itself is no symlink either.
-func openRecord(folder, name string) (*os.File, error) { return recordAt(folder, name, unix.O_RDONLY) }
+func OpenRecord(folder, name string) (*os.File, error) { return recordAt(folder, name, unix.O_RDONLY) }
 
-// createRecord opens one of the files in a run's folder for reading and writing, empty. It
+// CreateRecord opens one of the files in a run's folder for reading and writing, empty. It
 // writes to no other place, whatever has taken the place of the file.
-func createRecord(folder, name string) (*os.File, error) {
+func CreateRecord(folder, name string) (*os.File, error) {
 	return recordAt(folder, name, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC)
 }
 
@@ -48,20 +56,14 @@ func recordAt(folder, name string, flags int) (*os.File, error) {
 }
 
 func noRecord(path string) error {
-	return cell.Errorf(cell.Internal, "engine.record", "", "%s is no regular file", path)
+	return cell.Errorf(cell.Internal, "evidence.record", "", "%s is no regular file", path)
 }
 
 func sumRecord(folder, name string) (cell.Digest, error) {
-	f, err := openRecord(folder, name)
+	f, err := OpenRecord(folder, name)
 	if err != nil {
 		return cell.Digest{}, err
 	}
 	defer f.Close()
 	return cell.SumReader(f)
-}
-
-// readState reads a file of the state that is no record of a run. It is a regular file,
-// too, and nothing that its name leads to.
-func readState(path string) ([]byte, error) {
-	return durable.ReadFile(durable.Disk(filepath.Dir(path)), filepath.Base(path))
 }

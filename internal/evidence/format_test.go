@@ -1,4 +1,4 @@
-package engine
+package evidence
 
 import (
 	"os"
@@ -21,8 +21,8 @@ func TestFormatPage(t *testing.T) {
 	word := regexp.MustCompile("`([a-z_]+)[][.a-z_]*`")
 	for title, v := range map[string]any{
 		"Of a run":     runPredicate{},
-		"Of a verdict": endPredicate{},
-		"Of forks":     forkPredicate{},
+		"Of a verdict": Act{},
+		"Of forks":     Batch{},
 		"An export":    receipt.Bundle{},
 		"The ledger":   receipt.Binding{},
 	} {

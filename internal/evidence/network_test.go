@@ -1,7 +1,6 @@
-package engine
+package evidence
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,32 +12,10 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-func TestWantSaysWhatAnAccessIs(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		a    cell.Access
-		want string
-	}{
-		{cell.Access{Act: cell.Resolve, Host: "x.example"}, "resolve x.example"},
-		{cell.Access{Act: cell.Connect, Host: "x.example", Port: 443, Transport: "tcp"}, "connect x.example:443"},
-		{cell.Access{Act: cell.Connect, Addr: netip.MustParseAddr("2001:db8::1"), Port: 22}, "connect [2001:db8::1]:22"},
-		{cell.Access{Act: cell.Connect, Addr: netip.MustParseAddr("192.0.2.1"), Port: 443, Transport: "udp"}, "udp 192.0.2.1:443"},
-		{cell.Access{Act: cell.Connect, Addr: netip.MustParseAddr("192.0.2.1"), Transport: "icmp"}, "icmp 192.0.2.1"},
-		{cell.Access{Act: cell.Request, Host: "x.example", Port: 443, Scheme: "https", Method: "POST", Path: "/a"}, "POST https://x.example/a"},
-		{cell.Access{Act: cell.Request, Host: "x.example", Port: 8080, Scheme: "http", Method: "GET", Path: "/"}, "GET http://x.example:8080/"},
-		{cell.Access{Act: cell.Execute, Program: "/usr/bin/ssh"}, "execute /usr/bin/ssh"},
-		{cell.Access{Act: cell.Sign, Host: "git.example", Key: "SHA256:abc"}, "sign for git.example with SHA256:abc"},
-	} {
-		if got := c.a.Want(); got != c.want {
-			t.Errorf("%+v is %q, want %q", c.a, got, c.want)
-		}
-	}
-}
-
-func TestTalkCountsWhatAStreamTells(t *testing.T) {
+func TestNetworkCountsWhatAStreamTells(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	f, err := os.Create(filepath.Join(dir, "events.jsonl"))
+	f, err := os.Create(filepath.Join(dir, eventsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +36,7 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	emit("decision", cell.Decided{Access: no, Decision: deny})
 	emit("decision", cell.Decided{Access: no, Decision: deny, Count: 3})
 	emit("decision", cell.Decided{Access: no, Decision: cell.Decision{Effect: cell.Ask}})
-	emit("decision", cell.Decided{Access: no, Decision: cell.Decision{}}) // nobody decided: that is a denial
+	emit("decision", cell.Decided{Access: no, Decision: cell.Decision{}}) // an event without a decision is a denial
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 10, Received: 20})
 	emit("flow", cell.Flow{Host: "c.example", Port: 22, Sent: 100, Received: 200})
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 1, Received: 2})
@@ -67,7 +44,7 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	emit("kernel.missing", missingFields{[]string{"mseal", "prctl 0x3b"}, 2})
 	f.Close()
 
-	got, missing, err := talk(dir, run)
+	got, missing, err := Network(dir, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +61,56 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	if d := cmp.Diff([]string{"mseal", "prctl 0x3b", "and others"}, missing); d != "" {
 		t.Error(d)
 	}
-	if n, _, err := talk(dir, "r-ffffffffffffffff"); err == nil {
+	if n, _, err := Network(dir, "r-ffffffffffffffff"); err == nil {
 		t.Errorf("another run's stream was taken: %+v", n)
 	}
-	if n, missing, err := talk(t.TempDir(), run); n != nil || missing != nil || err != nil {
+	if n, missing, err := Network(t.TempDir(), run); n != nil || missing != nil || err != nil {
 		t.Errorf("%+v %v from no stream", n, err)
+	}
+}
+
+// A run's denials are told while it goes on, each thing once.
+func TestDenialsAreFollowed(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := b.cell()
+	r, s := b.begun(&c)
+	s.begin()
+	refused := func(host string, effect cell.Effect) {
+		s.emit("decision", cell.Decided{Access: cell.Access{Act: cell.Resolve, Host: host}, Decision: cell.Decision{Effect: effect, Reason: "no rule allows it"}})
+	}
+	refused("a.example", cell.Deny)
+	refused("a.example", cell.Deny)
+	refused("b.example", cell.Ask)
+	var told []string
+	for d := range Denials(b.ctx, &r) {
+		if told = append(told, d.Want); len(told) == 2 {
+			break
+		}
+		refused("c.example", cell.Deny)
+	}
+	if diff := cmp.Diff([]string{"resolve a.example", "resolve c.example"}, told); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// How a command ended is read from its stream, also when the stream's last line is torn.
+func TestExitOfAStream(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := b.cell()
+	r, s := b.begun(&c)
+	s.begin()
+	if st, err := ExitOf(&r); cell.KindOf(err) != cell.Unavailable {
+		t.Errorf("%+v, %v before the end", st, err)
+	}
+	s.end()
+	f, err := os.OpenFile(filepath.Join(r.Folder, eventsFile), os.O_APPEND|os.O_WRONLY, 0)
+	b.must(err)
+	f.WriteString(`{"seq":4,`)
+	f.Close()
+	st, err := ExitOf(&r)
+	if err != nil || st.Exit == nil || st.Exit.Code != 3 || st.Exit.Cause != "daemon lost" || st.Stdout.Bytes != 3 || st.Ended.IsZero() || !st.Started.Equal(r.Started) {
+		t.Errorf("%+v, %v", st, err)
 	}
 }

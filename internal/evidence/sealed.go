@@ -1,7 +1,8 @@
-package engine
+package evidence
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -9,11 +10,19 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// adopt makes a run's record say what its receipt says, which was written
-// before the record could be.
-func adopt(r *state.Run, p *runPredicate) error {
-	if err := r.Sealed(p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By); err != nil {
-		return err
+// Adopt makes a run's record say what its receipt says, if that is written already: the record
+// could not be. It reports whether there is a receipt.
+func (m *Manager) Adopt(r *state.Run) (bool, error) {
+	entry, err := m.cfg.Ledger.Lookup(runKey(r))
+	if err != nil {
+		return false, nil
+	}
+	p, err := predicate[runPredicate](entry)
+	if err == nil {
+		err = r.Sealed(p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By)
+	}
+	if err != nil {
+		return true, err
 	}
 	r.LeftOut, r.Provider, r.Assurance, r.Downgrades = p.Source.LeftOut, p.Workspace, p.Assurance, p.Downgrades
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
@@ -25,17 +34,7 @@ func adopt(r *state.Run, p *runPredicate) error {
 	if p.Ended != nil {
 		r.Ended = *p.Ended
 	}
-	return nil
-}
-
-// receiptOf returns what a run's own receipt says, if it is written.
-func (e *Engine) receiptOf(r *state.Run) (p runPredicate, ok bool) {
-	entry, err := e.cfg.Ledger.Lookup(runKey(r))
-	if err != nil {
-		return p, false
-	}
-	p, err = readRunPredicate(entry)
-	return p, err == nil
+	return true, nil
 }
 
 // unsealed names what of a run's record is not what its own receipt says.
@@ -58,7 +57,7 @@ func unsealed(r *state.Run, p *runPredicate) (names []string) {
 		{"changes", r.Changes, p.Changes}, {"exit_code", r.ExitCode, p.ExitCode}, {"signal", r.Signal, p.Signal}, {"cause", r.Cause, p.Cause},
 		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check}, {"secrets", r.Secrets, p.Secrets},
 		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network}, {"commits", r.Commits, p.Commits},
-		{"image", orElse(r.Image, image.KindHost), p.Image}, {"image_digest", r.ImageID, p.ImageID}, {"cell_name", r.CellName, p.CellName},
+		{"image", cmp.Or(r.Image, image.KindHost), p.Image}, {"image_digest", r.ImageID, p.ImageID}, {"cell_name", r.CellName, p.CellName},
 		{"started", r.Started.UTC(), at(p.Started)}, {"ended", r.Ended.UTC(), at(p.Ended)},
 	} {
 		if !alike(x.record, x.receipts) {

@@ -1,0 +1,165 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
+type Act struct {
+	Act        string         `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
+	Run        string         `json:"run,omitempty"`  // of Runs, when it is one
+	Runs       []Decided      `json:"runs,omitempty"` // that it decides
+	Cell       string         `json:"cell"`
+	CellName   string         `json:"cell_name,omitempty"`
+	Pando      string         `json:"pando"`
+	At         time.Time      `json:"at"`
+	Verdict    *Verdict       `json:"verdict,omitempty"`
+	Forced     bool           `json:"forced,omitempty"`
+	From       *state.Point   `json:"from,omitempty"`
+	To         *state.Point   `json:"to,omitempty"`
+	Proof      string         `json:"proof,omitempty"`
+	Lost       []string       `json:"lost,omitempty"`
+	Children   []string       `json:"children,omitempty"`
+	Digest     string         `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
+	Applied    []string       `json:"applied,omitempty"`
+	Reverted   []string       `json:"reverted,omitempty"`
+	Already    []string       `json:"already,omitempty"` // not Reverted: they were as before the accept
+	Held       []api.Held     `json:"held,omitempty"`
+	Source     string         `json:"source,omitempty"`
+	Head       *api.HeadMoved `json:"head,omitempty"` // of the source: it was applied to another branch
+	Downgrades []string       `json:"downgrades,omitempty"`
+	Backend    string         `json:"backend"`
+	Isolation  string         `json:"isolation"` // "isolated" or "not isolated"
+}
+
+// Decided is a run with the verdict that an act gave it.
+type Decided struct {
+	Run     string       `json:"run"`
+	Receipt string       `json:"receipt,omitempty"` // the run's own
+	Verdict cell.Verdict `json:"verdict"`
+}
+
+// ActOn is an act of the user in a cell.
+func ActOn(c *state.Cell, act string, verdict cell.Verdict, reason string) Act {
+	return Act{Act: act, Cell: string(c.ID), CellName: c.Name, Backend: c.Backend, Verdict: &Verdict{verdict, reason, "user"}}
+}
+
+func decided(run *state.Run) Decided {
+	d := Decided{Run: run.ID, Verdict: run.Verdict}
+	if len(run.Receipts) > 0 {
+		d.Receipt = run.Receipts[0]
+	}
+	return d
+}
+
+// The kinds of operations in the journal that Resume finishes.
+const (
+	OpSeal  = "seal"
+	OpBatch = "batch" // a receipt that is owed: the records that it is about were made durable with it
+)
+
+// sealArgs is an act with everything that it makes durable: its receipt, and
+// the records that become true with it.
+type sealArgs struct {
+	Key       string         `json:"key"`
+	Predicate Act            `json:"predicate"`
+	Records   []state.Record `json:"records"`
+}
+
+// Seal writes the receipt of an act and the records that it changes. A crash
+// between the two is made good by the next daemon: there is never an act
+// without its receipt, nor a receipt of an act that did not happen. Runs among
+// objects get the receipt's digest.
+func (m *Manager) Seal(ctx context.Context, key string, act Act, objects ...any) (cell.Digest, error) {
+	act.Pando, act.At = m.cfg.Version, time.Now().UTC()
+	args := sealArgs{Key: key, Predicate: act}
+	for _, o := range objects {
+		switch v := o.(type) {
+		case *state.Cell:
+			args.Records = append(args.Records, state.Record{Cell: v})
+		case *state.Checkpoint:
+			args.Records = append(args.Records, state.Record{Checkpoint: v})
+		case *state.Run:
+			args.Records = append(args.Records, state.Record{Run: v})
+			args.Predicate.Runs = append(args.Predicate.Runs, decided(v))
+		default:
+			return cell.Digest{}, fmt.Errorf("cannot seal a %T", o)
+		}
+	}
+	if len(args.Predicate.Runs) == 1 {
+		args.Predicate.Run = args.Predicate.Runs[0].Run
+	}
+	var d cell.Digest
+	err := op.RunOne(ctx, m.cfg.Records, op.NewID(), OpSeal, args, func(ctx context.Context) (err error) {
+		d, err = m.seal(ctx, args)
+		return err
+	})
+	return d, err
+}
+
+func (m *Manager) seal(ctx context.Context, args sealArgs) (cell.Digest, error) {
+	d, err := m.actReceipt(ctx, args.Key, args.Predicate)
+	if err != nil {
+		return d, err
+	}
+	var objects []any
+	for _, r := range args.Records {
+		switch {
+		case r.Cell != nil:
+			objects = append(objects, r.Cell)
+		case r.Checkpoint != nil:
+			objects = append(objects, r.Checkpoint)
+		case r.Run != nil:
+			r.Run.AddReceipt(d)
+			objects = append(objects, r.Run)
+		}
+	}
+	return d, m.cfg.Records.Commit(objects...)
+}
+
+// SealRemoved writes the receipt of a result that goes with its cell, once, and has the run name
+// it. The caller commits the run with the removal.
+func (m *Manager) SealRemoved(ctx context.Context, run *state.Run, cellName string) error {
+	d, err := m.actReceipt(ctx, run.ID+"/removed", Act{
+		Act: "discard", Run: run.ID, Runs: []Decided{decided(run)}, Cell: run.Cell, CellName: cellName, Verdict: &Verdict{run.Verdict, run.Reason, run.By},
+		From: run.After, Backend: run.Backend, Downgrades: run.Downgrades, Pando: m.cfg.Version, At: time.Now().UTC(),
+	})
+	if err == nil {
+		run.AddReceipt(d)
+	}
+	return err
+}
+
+// actReceipt writes the receipt of an act, once per key.
+func (m *Manager) actReceipt(ctx context.Context, key string, p Act) (cell.Digest, error) {
+	p.Isolation = api.IsolationOf(p.Backend)
+	subject := receipt.Subject{Name: "cell " + p.Cell, Digest: cell.Sum([]byte(p.Cell))}
+	if p.To != nil && p.To.TreeDigest != "" {
+		subject = receipt.Subject{Name: "workspace", Digest: digest(p.To.TreeDigest)}
+	} else if p.From != nil && p.From.TreeDigest != "" {
+		subject = receipt.Subject{Name: "workspace", Digest: digest(p.From.TreeDigest)}
+	}
+	return m.once(ctx, receipt.Request{Key: key, Type: receipt.PredicateVerdict, Subjects: []receipt.Subject{subject}, Predicate: p})
+}
+
+// Resume finishes an operation of one of the kinds above that an earlier daemon began.
+func (m *Manager) Resume(ctx context.Context, rec op.Record) error {
+	switch rec.Kind {
+	case OpSeal:
+		return op.ResumeOne(ctx, m.cfg.Records, rec, func(ctx context.Context, args sealArgs) error {
+			_, err := m.seal(ctx, args)
+			return err
+		})
+	case OpBatch:
+		return op.ResumeOne(ctx, m.cfg.Records, rec, m.resumeBatch)
+	}
+	return fmt.Errorf("cannot resume an operation of kind %q", rec.Kind)
+}
