@@ -2,15 +2,14 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -86,7 +85,7 @@ func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *works
 		return "", err
 	}
 	failpoint.Step("write a patch of what was applied")
-	f, err := createNext(run.Folder, "applied", ".patch")
+	f, err := evidence.CreateNext(run.Folder, "applied", ".patch")
 	if err != nil {
 		return "", err
 	}
@@ -99,21 +98,6 @@ func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *works
 		return "", err
 	}
 	return f.Name(), nil
-}
-
-// createNext creates stem.ext, or stem-2.ext and so on: a run may be applied
-// again, with more included.
-func createNext(dir, stem, ext string) (*os.File, error) {
-	for n := 1; ; n++ {
-		name := stem + ext
-		if n > 1 {
-			name = fmt.Sprintf("%s-%d%s", stem, n, ext)
-		}
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if !os.IsExist(err) {
-			return f, err
-		}
-	}
 }
 
 // past finds the contents of what a source was: each file comes from the import, or from

@@ -125,6 +125,7 @@ func TestEventsAreFollowed(t *testing.T) {
 		events, err := b.Events(b.ctx, r.RunID(), EventQuery{Follow: true})
 		b.must(err)
 		var kinds []string
+		over := false
 		for line, err := range events {
 			b.must(err)
 			var ev api.Event
@@ -136,9 +137,11 @@ func TestEventsAreFollowed(t *testing.T) {
 				if err != nil || kindsOf(list) != "process.start process.running" {
 					t.Errorf("meanwhile %q, %v", kindsOf(list), err)
 				}
-				s.end()
-				b.ended(&r, &c)
-				time.AfterFunc(time.Minute, func() { close(b.ends[r.RunID()]) })
+				time.AfterFunc(time.Second, func() { s.end(); b.ended(&r, &c) })
+				time.AfterFunc(time.Minute, func() { over = true; close(b.ends[r.RunID()]) })
+			}
+			if over {
+				t.Errorf("%s is told when the run has ended", ev.Kind)
 			}
 		}
 		if got := strings.Join(kinds, " "); got != "process.start process.running process.exit" {
