@@ -32,7 +32,7 @@ type Batch struct {
 	Pando       string           `json:"pando"`
 	At          time.Time        `json:"at"`
 	Backend     string           `json:"backend"`
-	Isolation   *isolationFacts  `json:"isolation"`
+	Isolation   isolationFacts   `json:"isolation"`
 	Interpreter string           `json:"interpreter"`
 	Program     string           `json:"program_digest,omitempty"` // of the interpreter's file
 	Policy      policyFacts      `json:"policy"`

@@ -48,15 +48,9 @@ func (m *Manager) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter
 		return nil, err
 	}
 	ended := m.cfg.Ending(id)
-	live := ended != nil
-	if !live {
-		over := make(chan struct{})
-		close(over)
-		ended = over
-	}
-	if !live || !q.Follow {
+	if ended == nil || !q.Follow {
 		if _, err := os.Stat(filepath.Join(r.Folder, eventsFile)); errors.Is(err, os.ErrNotExist) {
-			return nil, noEvents(&r, live)
+			return nil, noEvents(&r, ended != nil)
 		}
 	}
 	return func(yield func(json.RawMessage, error) bool) {
@@ -133,11 +127,8 @@ func (m *Manager) sealedEvents(id cell.RunID, t *eventTail) error {
 		return nil // that it has none is said elsewhere
 	}
 	p, err := predicate[runPredicate](entry)
-	if err != nil {
-		return nil
-	}
 	want, has := p.Files[eventsFile]
-	if has && want != cell.Digest(t.sum.Sum(nil)) {
+	if err == nil && has && want != cell.Digest(t.sum.Sum(nil)) {
 		return cell.Errorf(cell.Corrupt, "evidence.Events", "see what its receipt still proves: pando receipt verify "+string(id),
 			"cannot trust the events of run %s: they are not those that its receipt names; the last may be missing", id)
 	}
@@ -237,7 +228,7 @@ func documents[T any](list []T) (lines []json.RawMessage, err error) {
 type eventTail struct {
 	ctx    context.Context
 	folder string          // of the run
-	ended  <-chan struct{} // closed when nothing more will be written
+	ended  <-chan struct{} // closed when nothing more will be written; nil: nothing will
 	follow bool
 	sum    hash.Hash // of all that was read
 	whole  bool      // the end was reached, and nothing follows
@@ -273,7 +264,7 @@ func (t *eventTail) Read(p []byte) (int, error) {
 		if t.whole {
 			return 0, io.EOF
 		}
-		over := false
+		over := t.ended == nil
 		select {
 		case <-t.ended:
 			over = true

@@ -124,7 +124,7 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	row(b, "users", p.Assurance.IDs)
 	row(b, "called, and not there", strings.Join(p.Missing, ", "))
 	row(b, "policy", short(p.Policy.Digest))
-	if f := p.Isolation; f != nil && f.Rule != "" {
+	if f := p.Isolation; f.Rule != "" {
 		row(b, "at least", f.Least+", by the rule "+f.Rule)
 	}
 	row(b, "environment", strings.Join(p.EnvNames, ", "))

@@ -24,7 +24,7 @@ const listed = 100
 // on, until ctx ends.
 func Denials(ctx context.Context, run *state.Run) iter.Seq[api.Denial] {
 	return func(yield func(api.Denial) bool) {
-		t := newEventTail(ctx, run.Folder, nil, true)
+		t := newEventTail(ctx, run.Folder, ctx.Done(), true)
 		defer t.close()
 		told := map[string]bool{}
 		for ev, err := range receipt.ReadEvents(t, run.RunID()) {

@@ -30,7 +30,7 @@ type runPredicate struct {
 	Image       string                 `json:"image"`
 	ImageID     string                 `json:"image_digest,omitempty"`
 	Backend     string                 `json:"backend"`
-	Isolation   *isolationFacts        `json:"isolation"`
+	Isolation   isolationFacts         `json:"isolation"`
 	Assurance   state.Assurance        `json:"assurance"`
 	Downgrades  []string               `json:"downgrades"`
 	Policy      policyFacts            `json:"policy"`
@@ -183,15 +183,8 @@ type isolationFacts struct {
 	Rule      string `json:"rule,omitempty"`  // that says so, and where it stands
 }
 
-func (p *runPredicate) isolation() string {
-	if p.Isolation == nil {
-		return ""
-	}
-	return p.Isolation.Isolation
-}
-
-func isolationOf(c *state.Cell, backend string) *isolationFacts {
-	f := &isolationFacts{Isolation: api.IsolationOf(backend)}
+func isolationOf(c *state.Cell, backend string) isolationFacts {
+	f := isolationFacts{Isolation: api.IsolationOf(backend)}
 	if c == nil || c.Setup.PolicyText == "" {
 		return f
 	}
