@@ -64,8 +64,8 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	if p.Changes.FirstMore > 0 {
 		row(b, "look first", fmt.Sprintf("and %d more: pando diff --stat", p.Changes.FirstMore))
 	}
-	if p.Started != nil && p.Ended != nil {
-		row(b, "time", fmt.Sprintf("%s, %s", p.Started.Format(time.RFC3339), p.Ended.Sub(*p.Started).Round(time.Millisecond)))
+	if !p.Started.IsZero() && !p.Ended.IsZero() {
+		row(b, "time", fmt.Sprintf("%s, %s", p.Started.Format(time.RFC3339), p.Ended.Sub(p.Started).Round(time.Millisecond)))
 	}
 	if p.Check != nil {
 		row(b, "check", fmt.Sprintf("`%s` exit %d", p.Check.Command, p.Check.ExitCode))
@@ -131,12 +131,7 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	for _, l := range p.Assurance.Limits {
 		row(b, "limit "+l.Name, limitWords(l))
 	}
-	if len(p.Downgrades) > 0 {
-		b.WriteString("\nWeaker than it could be:\n\n")
-		for _, d := range p.Downgrades {
-			fmt.Fprintf(b, "- %s\n", d)
-		}
-	}
+	section(b, "Weaker than it could be", "- %s\n", p.Downgrades)
 
 	networkMarkdown(b, p.Network)
 	secretsMarkdown(b, p.Secrets)
@@ -188,29 +183,25 @@ func (p *Act) markdown(b *strings.Builder, _ []api.Receipt) {
 	row(b, "runs no longer in the workspace", strings.Join(p.Lost, ", "))
 	row(b, "new cells", strings.Join(p.Children, ", "))
 	row(b, "changes", p.Digest)
-	if len(p.Reverted) > 0 {
-		fmt.Fprintf(b, "\nTaken back from %s:\n\n", p.Source)
-		for _, f := range p.Reverted {
-			fmt.Fprintf(b, "- `%s`\n", f)
-		}
-	}
-	if len(p.Already) > 0 {
-		fmt.Fprintf(b, "\nIn %s as before the accept already:\n\n", p.Source)
-		for _, f := range p.Already {
-			fmt.Fprintf(b, "- `%s`\n", f)
-		}
-	}
-	if len(p.Applied) > 0 {
-		fmt.Fprintf(b, "\nApplied to %s:\n\n", p.Source)
-		for _, f := range p.Applied {
-			fmt.Fprintf(b, "- `%s`\n", f)
-		}
-	}
+	section(b, "Taken back from "+p.Source, "- `%s`\n", p.Reverted)
+	section(b, "In "+p.Source+" as before the accept already", "- `%s`\n", p.Already)
+	section(b, "Applied to "+p.Source, "- `%s`\n", p.Applied)
 	if len(p.Held) > 0 {
 		b.WriteString("\nHeld back, because it controls what runs on the host:\n\n")
 		for _, h := range p.Held {
 			fmt.Fprintf(b, "- `%s`: %s\n", h.Path, h.Why)
 		}
+	}
+}
+
+// section writes a list, if there is anything in it.
+func section(b *strings.Builder, title, format string, list []string) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s:\n\n", title)
+	for _, x := range list {
+		fmt.Fprintf(b, format, x)
 	}
 }
 
@@ -297,12 +288,7 @@ func (p *Batch) markdown(b *strings.Builder, _ []api.Receipt) {
 	if len(p.Downgrades) > 0 {
 		row(b, "weaker than it could be", strings.Join(p.Downgrades, "; "))
 	}
-	if len(p.Failed) > 0 {
-		b.WriteString("\nNot made:\n\n")
-		for _, f := range p.Failed {
-			fmt.Fprintf(b, "- %s\n", f)
-		}
-	}
+	section(b, "Not made", "- %s\n", p.Failed)
 	if len(p.Cells) == 0 {
 		return
 	}

@@ -39,8 +39,8 @@ type runPredicate struct {
 	After       *state.Point           `json:"after,omitempty"`
 	Changes     state.Changes          `json:"changes"`
 	Commits     *state.CellCommits     `json:"commits,omitempty"`
-	Started     *time.Time             `json:"started,omitempty"`
-	Ended       *time.Time             `json:"ended,omitempty"`
+	Started     time.Time              `json:"started,omitzero"`
+	Ended       time.Time              `json:"ended,omitzero"`
 	ExitCode    *int                   `json:"exit_code"`
 	Signal      string                 `json:"signal,omitempty"`
 	Cause       string                 `json:"cause,omitempty"`
@@ -141,18 +141,12 @@ func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, er
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut},
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,
-		ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Secrets: run.Secrets,
+		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Secrets: run.Secrets,
 		Verdict: Verdict{run.Verdict, run.Reason, run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
 	}
 	p.Source.Untouched = !run.In.SourceFP.IsZero() && run.In.SourceFP == run.In.SourceFP2
 	if c != nil && c.Setup.Policy.String() == run.Policy {
 		p.Policy = policyOf(c)
-	}
-	if !run.Started.IsZero() {
-		p.Started = &run.Started
-	}
-	if !run.Ended.IsZero() {
-		p.Ended = &run.Ended
 	}
 	if run.Verdict == cell.Restored && run.Before != nil {
 		p.Restore = &restoreFacts{To: run.Before.Checkpoint, Proof: run.In.Proof}

@@ -191,10 +191,7 @@ func viewOf(entry receipt.Entry, s receipt.Statement, p said) api.Receipt {
 
 func (p *runPredicate) show(v *api.Receipt) {
 	v.Isolation = api.IsolationOf(p.Backend)
-	v.Run, v.Cell, v.Verdict = p.Run, cmp.Or(p.CellName, p.Cell), string(p.Verdict.Verdict)
-	if p.Ended != nil {
-		v.At = *p.Ended
-	}
+	v.Run, v.Cell, v.Verdict, v.At = p.Run, cmp.Or(p.CellName, p.Cell), string(p.Verdict.Verdict), p.Ended
 	v.Summary = ofBackend(fmt.Sprintf("run %s: %s", exitWords(p.ExitCode, p.Signal, p.Cause), strings.Join(p.Command, " ")), p.Backend)
 }
 

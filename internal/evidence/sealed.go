@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"time"
 
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
@@ -28,24 +27,13 @@ func (m *Manager) Adopt(r *state.Run) (bool, error) {
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
 	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check, r.Secrets = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check, p.Secrets
 	r.MissingCalls, r.Network, r.Commits = p.Missing, p.Network, p.Commits
-	if p.Started != nil {
-		r.Started = *p.Started
-	}
-	if p.Ended != nil {
-		r.Ended = *p.Ended
-	}
+	r.Started, r.Ended = cmp.Or(p.Started, r.Started), cmp.Or(p.Ended, r.Ended)
 	return true, nil
 }
 
 // unsealed names what of a run's record is not what its own receipt says.
 // Verdict and reason are compared while no later receipt has changed them.
 func unsealed(r *state.Run, p *runPredicate) (names []string) {
-	at := func(t *time.Time) time.Time {
-		if t == nil {
-			return time.Time{}
-		}
-		return t.UTC()
-	}
 	for _, x := range []struct {
 		name             string
 		record, receipts any
@@ -58,7 +46,7 @@ func unsealed(r *state.Run, p *runPredicate) (names []string) {
 		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check}, {"secrets", r.Secrets, p.Secrets},
 		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network}, {"commits", r.Commits, p.Commits},
 		{"image", cmp.Or(r.Image, image.KindHost), p.Image}, {"image_digest", r.ImageID, p.ImageID}, {"cell_name", r.CellName, p.CellName},
-		{"started", r.Started.UTC(), at(p.Started)}, {"ended", r.Ended.UTC(), at(p.Ended)},
+		{"started", r.Started.UTC(), p.Started.UTC()}, {"ended", r.Ended.UTC(), p.Ended.UTC()},
 	} {
 		if !alike(x.record, x.receipts) {
 			names = append(names, x.name)
