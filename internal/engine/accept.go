@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -237,7 +238,13 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	}
 	act := evidence.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, point(&o.at), c.Setup.Downgrades
-	act.Applied, act.Held, act.Source, act.Head = out.Applied, out.Held, c.Source, out.Head
+	act.Applied, act.Source = out.Applied, c.Source
+	for _, h := range out.Held {
+		act.Held = append(act.Held, evidence.Held(h))
+	}
+	if h := out.Head; h != nil {
+		act.Head = &evidence.HeadMoved{Was: gitdir.Head(h.Was), Now: gitdir.Head(h.Now), OtherFiles: h.OtherFiles}
+	}
 	if o.run != nil {
 		act.From = o.run.Before
 	}

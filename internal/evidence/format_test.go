@@ -54,3 +54,33 @@ func TestFormatPage(t *testing.T) {
 		}
 	}
 }
+
+// What is signed has types of its own: a change of the API's changes no receipt.
+func TestStatementsHaveNoTypesOfTheAPI(t *testing.T) {
+	t.Parallel()
+	seen := map[reflect.Type]bool{}
+	var look func(at string, typ reflect.Type)
+	look = func(at string, typ reflect.Type) {
+		if seen[typ] {
+			return
+		}
+		seen[typ] = true
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			look(at, typ.Elem())
+		case reflect.Struct:
+			if strings.HasSuffix(typ.PkgPath(), "/pando/api") {
+				t.Errorf("%s is an %s", at, typ)
+			}
+			for f := range typ.Fields() {
+				look(at+"."+f.Name, f.Type)
+			}
+		}
+	}
+	look("run", reflect.TypeFor[runPredicate]())
+	look("act", reflect.TypeFor[Act]())
+	look("batch", reflect.TypeFor[Batch]())
+	if len(seen) < 30 {
+		t.Errorf("only %d types were looked at", len(seen))
+	}
+}

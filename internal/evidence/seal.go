@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/op"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
@@ -14,30 +15,30 @@ import (
 
 // Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
 type Act struct {
-	Act        string         `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
-	Run        string         `json:"run,omitempty"`  // of Runs, when it is one
-	Runs       []Decided      `json:"runs,omitempty"` // that it decides
-	Cell       string         `json:"cell"`
-	CellName   string         `json:"cell_name,omitempty"`
-	Pando      string         `json:"pando"`
-	At         time.Time      `json:"at"`
-	Verdict    *Verdict       `json:"verdict,omitempty"`
-	Forced     bool           `json:"forced,omitempty"`
-	From       *state.Point   `json:"from,omitempty"`
-	To         *state.Point   `json:"to,omitempty"`
-	Proof      string         `json:"proof,omitempty"`
-	Lost       []string       `json:"lost,omitempty"`
-	Children   []string       `json:"children,omitempty"`
-	Digest     string         `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
-	Applied    []string       `json:"applied,omitempty"`
-	Reverted   []string       `json:"reverted,omitempty"`
-	Already    []string       `json:"already,omitempty"` // not Reverted: they were as before the accept
-	Held       []api.Held     `json:"held,omitempty"`
-	Source     string         `json:"source,omitempty"`
-	Head       *api.HeadMoved `json:"head,omitempty"` // of the source: it was applied to another branch
-	Downgrades []string       `json:"downgrades,omitempty"`
-	Backend    string         `json:"backend"`
-	Isolation  string         `json:"isolation"` // "isolated" or "not isolated"
+	Act        string       `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
+	Run        string       `json:"run,omitempty"`  // of Runs, when it is one
+	Runs       []Decided    `json:"runs,omitempty"` // that it decides
+	Cell       string       `json:"cell"`
+	CellName   string       `json:"cell_name,omitempty"`
+	Pando      string       `json:"pando"`
+	At         time.Time    `json:"at"`
+	Verdict    *Verdict     `json:"verdict,omitempty"`
+	Forced     bool         `json:"forced,omitempty"`
+	From       *state.Point `json:"from,omitempty"`
+	To         *state.Point `json:"to,omitempty"`
+	Proof      string       `json:"proof,omitempty"`
+	Lost       []string     `json:"lost,omitempty"`
+	Children   []string     `json:"children,omitempty"`
+	Digest     string       `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
+	Applied    []string     `json:"applied,omitempty"`
+	Reverted   []string     `json:"reverted,omitempty"`
+	Already    []string     `json:"already,omitempty"` // not Reverted: they were as before the accept
+	Held       []Held       `json:"held,omitempty"`
+	Source     string       `json:"source,omitempty"`
+	Head       *HeadMoved   `json:"head,omitempty"` // of the source: it was applied to another branch
+	Downgrades []string     `json:"downgrades,omitempty"`
+	Backend    string       `json:"backend"`
+	Isolation  string       `json:"isolation"` // "isolated" or "not isolated"
 }
 
 // Decided is a run with the verdict that an act gave it.
@@ -45,6 +46,19 @@ type Decided struct {
 	Run     string       `json:"run"`
 	Receipt string       `json:"receipt,omitempty"` // the run's own
 	Verdict cell.Verdict `json:"verdict"`
+}
+
+// Held is a changed path that an accept did not bring into the source.
+type Held struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// HeadMoved is what the source had checked out when changes were applied to another branch.
+type HeadMoved struct {
+	Was        gitdir.Head `json:"was"` // the head that the changes belong to
+	Now        gitdir.Head `json:"now"`
+	OtherFiles bool        `json:"other_files"`
 }
 
 // ActOn is an act of the user in a cell.
