@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // etcVersion changes whenever the same host would give another directory.
@@ -101,7 +101,7 @@ func prepareEtc(t *tree, g *guard, dir string, own map[string]string) (*etcNote,
 		return fail(err)
 	}
 	defer os.RemoveAll(tmp) // gone already when it was renamed
-	b := etcBuilder{t: t, g: g, to: tmp, owner: t.lstat("/etc").uid, note: &etcNote{Boot: bootID(), Names: names}}
+	b := etcBuilder{t: t, g: g, to: tmp, owner: t.lstat("/etc").uid, note: &etcNote{Boot: linux.BootID(), Names: names}}
 	if err := b.build(names, own); err != nil {
 		return fail(err)
 	}
@@ -153,7 +153,7 @@ func readEtcNote(file string) *etcNote {
 
 // holds reports whether the prepared directory is still what would be made.
 func (n *etcNote) holds(t *tree, dir string, names []string) bool {
-	if n.Boot != bootID() || !slices.Equal(n.Names, names) || !newTree("/").lstat(filepath.Join(dir, n.Dir)).isDir() {
+	if n.Boot != linux.BootID() || !slices.Equal(n.Names, names) || !newTree("/").lstat(filepath.Join(dir, n.Dir)).isDir() {
 		return false
 	}
 	for _, s := range n.Seen {
@@ -163,11 +163,6 @@ func (n *etcNote) holds(t *tree, dir string, names []string) bool {
 	}
 	return true
 }
-
-var bootID = sync.OnceValue(func() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b))
-})
 
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
@@ -191,7 +186,7 @@ func PruneEtc(dir string, use []string, dry bool) (removed []string, err error) 
 	}
 	current := map[string]bool{}
 	for _, e := range entries {
-		if n := readEtcNote(filepath.Join(dir, e.Name())); n != nil && n.Boot == bootID() {
+		if n := readEtcNote(filepath.Join(dir, e.Name())); n != nil && n.Boot == linux.BootID() {
 			current[n.Dir] = true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,14 @@ func CPUs() int {
 	}
 	return runtime.NumCPU()
 }
+
+var bootID = sync.OnceValue(func() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+})
+
+// BootID names the time since this host was started (random(4)); "" where it can't be read.
+func BootID() string { return bootID() }
 
 // Memory returns the host's memory in bytes: the part that programs can still get, and all
 // of it (proc_meminfo(5)).
