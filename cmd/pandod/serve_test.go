@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/daemon"
 	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/spf13/pflag"
 )
@@ -29,7 +30,7 @@ func TestDefaultLimitsAreTheSame(t *testing.T) {
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	cli.LimitFlags(f, &l)
 	s := serving{Limits: l}
-	if *s.limits() != daemon.DefaultLimits || l.Cells != engine.DefaultCells || l.Free != engine.DefaultFree {
+	if *s.limits() != daemon.DefaultLimits || l.Cells != engine.DefaultCells || l.Free != gc.DefaultFree {
 		t.Errorf("%+v, %+v; %+v", *s.limits(), daemon.DefaultLimits, l)
 	}
 }

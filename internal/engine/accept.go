@@ -53,7 +53,7 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 		return err
 	}
 	defer release()
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	c, err := e.reg.Cell(id)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*
 		return e.runOffer(ctx, c, run)
 	}
 	if c.State == cell.Removed {
-		if r := e.latestResult(c.ID); r != nil {
+		if r := e.reg.LatestResult(c.ID); r != nil {
 			return nil, resultGone(r, c)
 		}
 	}
@@ -94,7 +94,7 @@ func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*
 	}
 	at, err := e.presentHeld(ctx, c)
 	if err != nil {
-		if r := e.latestResult(c.ID); r != nil && r.In.After == "" && ctx.Err() == nil {
+		if r := e.reg.LatestResult(c.ID); r != nil && r.In.After == "" && ctx.Err() == nil {
 			return nil, unfinished(r, c)
 		}
 		return nil, err
@@ -197,7 +197,7 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 		out.Head = headMoved(c)
 	}
 	if !req.DryRun { // before anything outside is changed
-		if err := e.syncLayers(); err != nil {
+		if err := full(e.gc.SyncLayers()); err != nil {
 			return out, err
 		}
 	}
@@ -279,7 +279,7 @@ func newKey() string {
 
 // acceptedIn are the runs whose accepted results are in an offer, newest first.
 func (e *Engine) acceptedIn(o *offer) (ids []cell.RunID) {
-	here := e.ancestors(o.at.ID)
+	here := e.reg.Ancestors(o.at.ID)
 	for _, r := range e.reg.Runs(o.c.ID) {
 		if r.Verdict == cell.Accepted && r.In.After != r.In.Before && here[r.In.After] {
 			ids = append(ids, r.RunID())
@@ -368,7 +368,7 @@ func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
 		}
 	}
 	c := o.c
-	switch r := e.latestResult(c.ID); {
+	switch r := e.reg.LatestResult(c.ID); {
 	case r != nil && r.In.After == "":
 		return unfinished(r, c)
 	case r != nil && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded):
@@ -517,17 +517,6 @@ func (e *Engine) firstOf(c *state.Cell) (state.Checkpoint, error) {
 		return k, nil
 	}
 	return state.Checkpoint{}, cell.Errorf(cell.NotFound, "engine.firstOf", "", "cell %s has no checkpoint", c.Title())
-}
-
-// latestResult is the latest run of a cell that has, or may get, a result: one
-// that never started stands in nobody's way. nil if there is none.
-func (e *Engine) latestResult(id cell.ID) *state.Run {
-	for _, r := range e.reg.Runs(id) {
-		if !r.NeverStarted() {
-			return &r
-		}
-	}
-	return nil
 }
 
 func (e *Engine) latestRun(id cell.ID) cell.RunID {

@@ -50,6 +50,6 @@ func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, err
 	if err := x.e.reg.Commit(&x.c, x.run); err != nil {
 		return x.before, err
 	}
-	x.e.background(func(context.Context) { x.e.dropLayer(x.c.Provider, layer) })
+	x.e.background(func(context.Context) { x.e.gc.DropLayer(x.c.Provider, layer) })
 	return x.before, nil
 }

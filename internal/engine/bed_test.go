@@ -59,6 +59,9 @@ type bed struct {
 	ledger  *receipt.Ledger
 	closed  bool
 	freed   int64 // bytes of trees that gc freed
+
+	// MaxState and MinFree of the next daemon.
+	maxState, minFree int64
 }
 
 // newBed makes a source with the files given, as "path: content".
@@ -126,6 +129,12 @@ func (b *bed) wantKind(what string, err error, want cell.Kind, words ...string) 
 
 func (b *bed) SelectCell(sel, dir string) (cell.ID, error) { return b.All().SelectCell(sel, dir) }
 
+func (b *bed) GC(ctx context.Context, dry bool) (api.GCResult, error) { return b.All().GC(ctx, dry) }
+
+func (b *bed) Disk(ctx context.Context, objects bool) (api.Disk, error) {
+	return b.All().Disk(ctx, objects)
+}
+
 // listOf are the cells that a caller sees.
 func listOf(v *View) []api.Cell {
 	list, _, _ := v.Cells(state.Query{})
@@ -152,7 +161,7 @@ func (b *bed) open() {
 	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys())})
 	b.must(err)
 	b.Engine, err = Open(b.ctx, Config{
-		Home: b.home, ReachGrace: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{&toyBackend{b.host.Open(), b.toys}},
+		Home: b.home, MaxState: b.maxState, MinFree: b.minFree, ReachGrace: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{&toyBackend{b.host.Open(), b.toys}},
 		Providers: []workspace.Provider{clone.New(b.home.Layers())}, Objects: objects, Ledger: b.ledger, Credentials: credentials, Version: "test",
 		User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: "/home/u"}, Host: policy.Host{CPUs: 2, Memory: 4 << 30},
 	})

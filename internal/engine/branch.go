@@ -53,7 +53,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 		return res, err
 	}
 	defer release()
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	if err := e.still(ctx, id); err != nil {
 		return res, err
 	}
@@ -505,7 +505,7 @@ func (b *branching) dropFiles() {
 	}
 	for _, g := range b.src.Gens() {
 		if was, err := b.e.reg.Cell(b.src.ID); err == nil && !slices.ContainsFunc(was.Gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
-			b.e.dropLayer(b.src.Provider, g.Layer)
+			b.e.gc.DropLayer(b.src.Provider, g.Layer)
 		}
 	}
 }
@@ -573,7 +573,7 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 
 // digestBranch computes the digests of the state that branches began on.
 func (e *Engine) digestBranch(ctx context.Context, at cell.CheckpointID, firsts []cell.CheckpointID) {
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	k, err := e.reg.Checkpoint(at)
 	if err == nil {
 		_, err = e.headTree(ctx, &k)

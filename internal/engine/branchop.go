@@ -47,6 +47,15 @@ func (e *Engine) beginBranch(a branchArgs) (given func() error, err error) {
 // over is the record that a branch needs nothing more.
 func (a branchArgs) over() *op.Record { return &op.Record{ID: a.id, Kind: opBranch, Phase: op.Done} }
 
+// begunLayers are the layers that an operation which is not over may have made.
+func begunLayers(o *op.Record) []*workspace.Generation {
+	var a branchArgs
+	if o.Kind != opBranch || json.Unmarshal(o.Args, &a) != nil {
+		return nil
+	}
+	return a.Source.Gens()
+}
+
 // resumeBranch finds out what became of a branch under which a daemon died. The
 // branches themselves have been ended: nobody was told of them.
 func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
@@ -67,7 +76,7 @@ func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
 	if !on {
 		for _, g := range a.Source.Gens() {
 			if !slices.ContainsFunc(c.Gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
-				e.dropLayer(c.Provider, g.Layer)
+				e.gc.DropLayer(c.Provider, g.Layer)
 			}
 		}
 		return nil

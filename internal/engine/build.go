@@ -138,7 +138,7 @@ func (b *build) report(step, note string) {
 func (b *build) execution(ctx context.Context) *execution {
 	p := b.p.run
 	l := &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}
-	x := &execution{e: b.e, p: p, l: l, run: &state.Run{}, began: b.began, made: b.e.under.begin()}
+	x := &execution{e: b.e, p: p, l: l, run: &state.Run{}, began: b.began, made: b.e.pins.Begin()}
 	x.c = state.Cell{ID: cell.NewID(), State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Template: b.p.req.Name, Guest: p.confined}
 	return x
@@ -146,7 +146,7 @@ func (b *build) execution(ctx context.Context) *execution {
 
 func (b *build) dryRun(ctx context.Context) (api.Template, error) {
 	b.x = b.execution(ctx)
-	defer b.x.made.end()
+	defer b.x.made.End()
 	if err := b.x.planImage(ctx); err != nil {
 		return api.Template{}, err
 	}
@@ -165,8 +165,8 @@ func (b *build) make(ctx context.Context) error {
 	e := b.e
 	x := b.execution(ctx)
 	b.x = x
-	defer x.made.end()
-	if err := e.keepReserve(); err != nil {
+	defer x.made.End()
+	if err := e.gc.KeepReserve(); err != nil {
 		return full(err)
 	}
 	x.c.Maker = makerOf(ctx)

@@ -103,7 +103,7 @@ func (e *Engine) keep(l *state.Lease) (time.Duration, string) {
 func (e *Engine) endKept(l state.Lease) {
 	again := 30 * time.Second
 	var err error
-	if e.hasPending(l.Cell) {
+	if e.reg.HasOpenRun(l.Cell) {
 		again, err = 24*time.Hour, cell.Errorf(cell.Conflict, "engine.endKept", "", "a result in it waits for a verdict")
 	} else {
 		_, err = e.Remove(e.life, l.Cell, false)

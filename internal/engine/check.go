@@ -39,11 +39,11 @@ func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Che
 		return err
 	}
 	if err := e.begin(ctx, c, p, after); err != nil {
-		return errors.Join(err, e.removePrivate(c.ID))
+		return errors.Join(err, e.gc.RemoveFolder(c.ID))
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, e.alive.Deactivate(ctx, c.ID, "the check ended"), e.alive.AwaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.removePrivate(c.ID))
+		err = errors.Join(err, e.alive.Deactivate(ctx, c.ID, "the check ended"), e.alive.AwaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.gc.RemoveFolder(c.ID))
 	}()
 	if err := e.refit(c, p, after); err != nil {
 		return err

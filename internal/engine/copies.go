@@ -210,7 +210,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	undo.Add("drop the cell's layers", func(context.Context) error {
 		for _, g := range next.Gens() {
 			if !named(c, g) {
-				e.dropLayer(c.Provider, g.Layer)
+				e.gc.DropLayer(c.Provider, g.Layer)
 			}
 		}
 		return nil
@@ -270,7 +270,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	}
 	for _, g := range old {
 		if !named(c, g) {
-			e.dropLayer(c.Provider, g.Layer)
+			e.gc.DropLayer(c.Provider, g.Layer)
 		}
 	}
 	if list, err := w.List(ctx); err == nil {

@@ -45,8 +45,8 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	lease.Labels = req.Labels
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
-	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &state.Run{}, began: time.Now(), made: e.under.begin()}
-	defer x.made.end()
+	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &state.Run{}, began: time.Now(), made: e.pins.Begin()}
+	defer x.made.End()
 	x.c = state.Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}
 	lease.Cell = x.c.ID
@@ -72,7 +72,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 			}
 		}
 	}()
-	if err := e.keepReserve(); err != nil {
+	if err := e.gc.KeepReserve(); err != nil {
 		return api.Cell{}, full(err)
 	}
 	if err = x.planImage(ctx); err != nil {

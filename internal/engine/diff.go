@@ -61,7 +61,7 @@ type DiffRequest struct {
 
 // Diff compares two states of a cell.
 func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	o, err := e.compared(ctx, req)
 	if err != nil {
 		return api.Diff{}, err

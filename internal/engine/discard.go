@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -40,7 +39,7 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 		if _, err := run.Verdict.To(cell.Discarded); err != nil {
 			return out, err
 		}
-		if latest := e.latestResult(c.ID); latest != nil && latest.ID != run.ID {
+		if latest := e.reg.LatestResult(c.ID); latest != nil && latest.ID != run.ID {
 			return out, cell.Errorf(cell.Conflict, opName, fmt.Sprintf("go back past it with pando restore %s@%d, or discard all that waits: pando discard %s", c.Title(), run.Before.Number, c.Title()),
 				"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest.ID)
 		}
@@ -105,7 +104,7 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 	switch {
 	case k.Gone || k.ID == run.In.Before:
 		return out, cell.Errorf(cell.Conflict, opName, "pando gc shows what pando can free", "nothing is kept of the result of run %s", run.ID)
-	case e.ancestors(c.Head)[k.ID]:
+	case e.reg.Ancestors(c.Head)[k.ID]:
 		return out, cell.Errorf(cell.Conflict, opName, "go back before it first: pando undo "+c.Title(), "the result of run %s is in the workspace of cell %s", run.ID, c.Title())
 	case slices.Contains(c.KnownAt, k.ID) && !slices.ContainsFunc(c.Applied, func(a state.Applied) bool { return a.Checkpoint == k.ID }):
 		return out, cell.Errorf(cell.Conflict, opName, "it goes with the cell: pando rm "+c.Title(), "the result of run %s was in the source, which is known by the files of it", run.ID)
@@ -117,7 +116,7 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 		return out, err
 	}
 	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: e.headNumber(c), DryRun: req.DryRun}
-	if out.Freed, err = e.dropStates(&k, true); err != nil || req.DryRun {
+	if out.Freed, err = e.gc.DropStates(&k, true); err != nil || req.DryRun {
 		out.Cell = e.cellView(c)
 		return out, err
 	}
@@ -132,77 +131,17 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 		out.Receipt = d.String()
 		return err
 	}
-	err = e.freeing(seal)
+	err = e.gc.Freeing(seal)
 	full := durable.IsFull(err)
 	if err != nil && !full {
 		return out, err
 	}
-	if _, err = e.dropStates(&k, false); err == nil && full { // not even the reserve was there: what is given up makes room for its record
+	if _, err = e.gc.DropStates(&k, false); err == nil && full { // not even the reserve was there: what is given up makes room for its record
 		err = seal()
 	}
-	e.keepReserve() // there may be room for it again
+	e.gc.KeepReserve() // there may be room for it again
 	out.Cell, out.Runs = e.cellView(c), []api.Run{run.API()}
 	return out, err
-}
-
-// dropStates removes the layers of a checkpoint that nothing else names, and returns how
-// much space they hold, in bytes. With dry it removes nothing.
-func (e *Engine) dropStates(k *state.Checkpoint, dry bool) (freed int64, err error) {
-	needed, _, _ := e.neededBut(k.ID)
-	for _, s := range k.States() {
-		p, err := e.providerOf(s.Provider)
-		if err != nil {
-			return freed, err
-		}
-		for _, l := range s.Layers {
-			if needed[l] {
-				continue
-			}
-			needed[l] = true // once
-			n, err := p.Size(l)
-			if err == nil {
-				freed += n
-			}
-			if !dry {
-				if err := p.Drop(l); err != nil && !os.IsNotExist(err) {
-					return freed, err
-				}
-			}
-		}
-	}
-	return freed, nil
-}
-
-// keptMost is the run whose kept result holds the most space, of those that can be given
-// up, and how much that is. "" if there is none.
-func (e *Engine) keptMost() (most cell.RunID, size int64) {
-	for _, r := range e.reg.Runs("") {
-		if r.Verdict != cell.Restored && r.Verdict != cell.Discarded || r.In.After == r.In.Before {
-			continue
-		}
-		c, err := e.reg.Cell(r.CellID())
-		k, kerr := e.reg.Checkpoint(r.In.After)
-		if err != nil || kerr != nil || k.Gone || c.State == cell.Removed || slices.Contains(c.KnownAt, k.ID) || e.ancestors(c.Head)[k.ID] {
-			continue
-		}
-		p, err := e.providerOf(k.State.Provider)
-		if err != nil || len(k.State.Layers) == 0 {
-			continue
-		}
-		if n, err := p.Size(k.State.Layers[len(k.State.Layers)-1]); err == nil && n > size {
-			most, size = r.RunID(), n
-		}
-	}
-	return most, size
-}
-
-// spaceHint says how space can be had.
-func (e *Engine) spaceHint() string {
-	hint := "free some space: `pando gc` shows what pando can free"
-	if r, n := e.keptMost(); n > 0 {
-		hint += fmt.Sprintf("; `pando discard %s --yes` gives up what is kept of that run, %s", r, policy.FormatSize(n))
-	}
-	return hint
 }
 
 // waiting returns the runs that wait for a verdict since something of the cell was

@@ -11,7 +11,8 @@
 //	                  ─ finish: freeze, digests, verdict, receipt (finish.go, verdict.go)
 //
 // Lock order: 1. the lock of a cell (state.CellLocks), 2. Engine.mu, 3. registry.mu,
-// 4. underway.mu. What is alive has its own order below the first: see package live.
+// 4. gc.Pins.mu. What is alive and what is removed have their own order below the first: see
+// packages live and gc.
 package engine
 
 import (
@@ -25,13 +26,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/oci"
@@ -65,7 +66,7 @@ type Config struct {
 	Ceilings    *ceiling.Set  // what callers may have; nil: whatever they ask for
 	MaxCells    int           // how many cells there may be; 0: DefaultCells
 	MaxState    int64         // bytes that the state may hold before the oldest of what is no longer needed is removed; 0: a tenth of its file system
-	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: DefaultFree
+	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: gc.DefaultFree
 	AttachGrace time.Duration // how long a command waits for the client that said it would attach; 0: DefaultAttachGrace
 	ReachGrace  time.Duration // how long a keeper may take to answer a daemon that has no connection to it; 0: 5 s
 	Pool        *int          // how many forks are made ahead at most, of all templates; nil: as many as pay
@@ -80,21 +81,15 @@ type Engine struct {
 	alive    *live.Manager
 	trees    *treeCache
 	figures  *figures
-	under    *underway       // stands before the objects
+	pins     *gc.Pins // stand before the objects
+	gc       *gc.Manager
+	sources  *sources
 	life     context.Context // ends with Close; work that outlives requests obeys it
 	end      context.CancelCauseFunc
 	work     sync.WaitGroup
 	watching sync.WaitGroup // what goes on as long as the daemon
-	space    sync.Mutex     // guards the file that keeps space free, and spenders
-	spenders int            // how many use the space of that file
 	images   *oci.Store
 	evidence *evidence.Manager
-	// measuring guards layerSizes. It stands before mu and registry.mu.
-	measuring  sync.Mutex
-	layerSizes map[string]int64 // of layers that nothing writes to
-	// trimming is held while things are removed so that the state fits its budget. It
-	// stands before measuring and locks.
-	trimming sync.Mutex
 	policies sync.Mutex // guards the file of policies that were allowed
 	// lending is held while it is decided what a cell is lent, so that it gets
 	// one placeholder and what is taken back stays so. It stands before registry.mu.
@@ -110,20 +105,12 @@ type Engine struct {
 
 	mu        sync.Mutex // guards what follows
 	live      map[cell.RunID]*liveRun
-	lost      map[cell.RunID]error           // runs whose end could not be recorded yet, and why
-	uploads   []upload                       // sources that were sent, oldest first
-	sources   map[string]*workspace.Imported // newest import of each source
-	hostParts []string                       // see there
+	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
+	uploads   []upload             // sources that were sent, oldest first
+	hostParts []string             // see there
 	probed    map[string]probed
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
-
-	usage           *usage               // as it was measured last; nil: not yet
-	looking         bool                 // at it, in the background
-	next            []*holding           // what is removed next if the state grows
-	warned          map[string]bool      // ids of what an answer, or the log an hour ago, has named as next
-	warnings        map[string]time.Time // when the log named them
-	removedForSpace []api.DiskObject     // the latest, newest first
 
 	names    map[string]bool       // of cells that are being forked
 	building map[string]bool       // templates that are being built, warmed or removed
@@ -134,14 +121,6 @@ type Engine struct {
 	sights   map[cell.ID]sight     // of templates' files
 	forkings int                   // requests for forks under way
 	filling  int                   // how many fill pools
-	// forgotten are removed forks whose records may go, and forgetting that
-	// somebody sees to it.
-	forgotten  []cell.ID
-	forgetting bool
-	// dropped are removed cells of which the layers may go; dropping is set while
-	// dropDropped removes them.
-	dropped  []*state.Cell
-	dropping bool
 }
 
 // Open reads the registry and brings what an earlier daemon left to an end or
@@ -157,12 +136,12 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	under := newUnderway(cfg.Objects)
-	cfg.Objects = under
+	pins := gc.NewPins(cfg.Objects)
+	cfg.Objects = pins
 	e := &Engine{
-		cfg: cfg, under: under, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
+		cfg: cfg, pins: pins, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{},
-		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},
+		sources: &sources{dir: cfg.Home.Sources(), m: map[string]*workspace.Imported{}}, hostParts: hostParts, probed: map[string]probed{},
 		moved: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, pools: map[string]*pool{},
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
@@ -186,6 +165,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})
+	e.gc = e.newGC()
 	if err := e.knowAll(); err != nil {
 		reg.Close()
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -36,7 +37,7 @@ func (x *execution) abandon(ctx context.Context, cause error) {
 		}
 	}
 	if e.failedToStart(ctx, x.p, cause, &x.c) && x.c.State == cell.Removed {
-		e.dropCell(&x.c)
+		e.gc.DropCell(&x.c)
 	}
 }
 
@@ -115,4 +116,49 @@ func (e *Engine) failRun(run *state.Run, c *state.Cell, cause error) error {
 		e.log.Error("cannot record a failed run", "run", run.ID, "error", err)
 	}
 	return err
+}
+
+// full says what a full disk means to the caller that waits.
+func full(err error) error {
+	if durable.IsFull(err) {
+		return cell.Errorf(cell.Unavailable, "engine", "free some space (`pando gc` shows what pando can free), then try again", "cannot go on: %w", err)
+	}
+	return err
+}
+
+// again is how long a run that could not be finished waits for the next try.
+const again = 3 * time.Second
+
+// finishLater tries once more to finish a run that could not be recorded, as
+// a restarted daemon would. Meanwhile why is what is known of its end.
+func (e *Engine) finishLater(id cell.RunID, why error) {
+	e.mu.Lock()
+	e.lost[id] = why
+	e.mu.Unlock()
+	e.background(func(ctx context.Context) {
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return // the next daemon does it
+		}
+		e.mu.Lock()
+		delete(e.lost, id)
+		e.mu.Unlock()
+		if r, err := e.reg.Run(id); err == nil && r.Phase != cell.Ended {
+			e.recoverRun(r, why)
+		}
+	})
+}
+
+// unfinished is a conflict when a run of the cell, other than but, has ended
+// and could not be recorded: the workspace is still that run's. The caller
+// holds the cell's lock, so that none is under way.
+func (e *Engine) unfinished(c *state.Cell, but cell.RunID) error {
+	for _, r := range e.reg.Runs(c.ID) {
+		if p := r.Phase; (p == cell.Executing || p == cell.Finishing) && r.RunID() != but {
+			return cell.Errorf(cell.Conflict, "engine.unfinished", "free some space; it is finished as soon as that works",
+				"run %s in cell %s could not be finished", r.ID, c.Title())
+		}
+	}
+	return nil
 }

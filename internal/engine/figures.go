@@ -124,7 +124,7 @@ func (e *Engine) Figures(ctx context.Context) Figures {
 	slices.SortFunc(out.Refused, func(a, b cell.Refused) int {
 		return cmp.Or(cmp.Compare(a.Act, b.Act), cmp.Compare(a.Reason, b.Reason))
 	})
-	if s, ok := e.under.Store.(store.Sized); ok {
+	if s, ok := e.pins.Store.(store.Sized); ok {
 		out.Objects, out.Bytes = s.Size()
 		out.Stored = true
 	}

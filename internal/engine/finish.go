@@ -29,10 +29,10 @@ const (
 // be repeated after a crash: each step finds out what has been done.
 func (x *execution) finish(ctx context.Context, status cell.Status, waitErr error) {
 	x.l.report(api.Progress{Step: "finishing"})
-	defer x.e.under.begin().end()
+	defer x.e.pins.Begin().End()
 	err := x.conclude(ctx, status, waitErr)
 	if durable.IsFull(err) {
-		done := x.e.spendReserve()
+		done := x.e.gc.SpendReserve()
 		if x.reread() {
 			err = x.conclude(ctx, status, waitErr)
 		}
@@ -123,7 +123,11 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 			return err
 		}
 	}
-	x.noteSpace(ctx)
+	if x.p == nil || !x.p.made.restricted() { // its result is kept by now
+		if w := x.e.gc.Note(ctx); w != "" {
+			x.run.Notes = append(x.run.Notes, w)
+		}
+	}
 	return x.close(ctx, &after)
 }
 
@@ -400,7 +404,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 		run.Timings.Total = ms(time.Since(x.began))
 	}
 	if run.Verdict == cell.Accepted && after.ID != x.before.ID {
-		if err := e.syncLayers(); err != nil {
+		if err := full(e.gc.SyncLayers()); err != nil {
 			return err
 		}
 	}
@@ -420,7 +424,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 		return err
 	}
 	if gone {
-		e.dropCell(&x.c)
+		e.gc.DropCell(&x.c)
 	}
 	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
 		// The cell's lock is held: accept without taking it again.

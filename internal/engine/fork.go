@@ -51,7 +51,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		return api.ForkResult{}, err
 	}
 	defer release()
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	src, err := e.usable(id)
 	if err != nil {
 		return api.ForkResult{}, err

@@ -10,8 +10,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/store"
-	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // told tells of every object that was put.
@@ -38,8 +38,8 @@ func (b *bed) age() {
 	}
 }
 
-// gc collects and returns what went, as "what name". Trees are counted in freed.
-func (b *bed) gc() (went []string) {
+// collected collects and returns what went, as "what name". Trees are counted in freed.
+func (b *bed) collected() (went []string) {
 	b.Helper()
 	res, err := b.GC(b.ctx, false)
 	b.must(err)
@@ -51,6 +51,15 @@ func (b *bed) gc() (went []string) {
 		went = append(went, i.What+" "+i.Name)
 	}
 	return went
+}
+
+// isGarbage reports whether a collection would remove a layer.
+func (b *bed) isGarbage(layer string) bool {
+	b.Helper()
+	b.age()
+	res, err := b.GC(b.ctx, true)
+	b.must(err)
+	return slices.ContainsFunc(res.Items, func(i api.GCItem) bool { return i.What == "layer" && i.Name == layer })
 }
 
 func (b *bed) layers() (names []string) {
@@ -155,7 +164,7 @@ func TestF20CollectionFreesWhatNothingNeeds(t *testing.T) {
 	b.run("keep", "mkdir -p k; echo kept > k/l")
 	b.run("go", "mkdir -p x/y/z; echo gone > x/y/z/f")
 	b.age()
-	if went := b.gc(); len(went) > 0 {
+	if went := b.collected(); len(went) > 0 {
 		t.Fatalf("of what is needed went %q", went)
 	}
 	before := b.layers()
@@ -164,7 +173,7 @@ func TestF20CollectionFreesWhatNothingNeeds(t *testing.T) {
 	b.must(err)
 	b.Engine.work.Wait() // what a removed cell held is freed behind
 	b.age()
-	if went := b.gc(); b.freed == 0 {
+	if went := b.collected(); b.freed == 0 {
 		t.Errorf("no tree went: %q", went)
 	}
 	if after := b.layers(); len(after) >= len(before) {
@@ -175,7 +184,7 @@ func TestF20CollectionFreesWhatNothingNeeds(t *testing.T) {
 	b.reopen()
 	b.Engine.work.Wait() // it takes away what the one before had not
 	b.age()
-	b.gc()
+	b.collected()
 	b.has("keep", "a/b/c: one", "k/l: kept")
 	if r := b.run("keep", "cat a/b/c k/l"); *r.ExitCode != 0 {
 		t.Errorf("in what was kept: %+v", r)
@@ -205,7 +214,7 @@ func TestF20RemovingAParentKeepsTheLineage(t *testing.T) {
 	b.reopen()
 	b.Engine.work.Wait()
 	b.age()
-	b.gc()
+	b.collected()
 	b.has("child", "c: c", "f: parent\nchild", "p: p")
 	if f := b.family("child"); !slices.Equal(f, []string{"parent", "child"}) {
 		t.Errorf("the family is %q", f)
@@ -263,7 +272,7 @@ func TestF20ExpiredCheckpoints(t *testing.T) {
 		b.must(b.reg.Commit(&k))
 	}
 	b.age()
-	went := b.gc()
+	went := b.collected()
 	slices.Sort(went)
 	if len(went) < 3 || !slices.Equal(went[:2], []string{"checkpoint w@2", "checkpoint w@3"}) {
 		t.Errorf("went %q", went)
@@ -291,7 +300,7 @@ func TestF20ExpiredCells(t *testing.T) {
 			b.must(b.reg.Commit(&c))
 		}
 		there := func() bool {
-			b.gc()
+			b.collected()
 			c, err := b.reg.Cell(id)
 			b.must(err)
 			return c.State != cell.Removed
@@ -330,17 +339,17 @@ func TestF20ImportUnderWay(t *testing.T) {
 	b.must(err)
 	b.Engine.work.Wait()
 	p := b.cfg.Providers[0]
-	w := b.under.begin()
+	w := b.pins.Begin()
 	im, key, err := b.importSource(b.ctx, p, b.src, nil, nil, false, w, func(int64, int64) {})
 	b.must(err)
-	path := b.sourcePath(key, "json")
+	path := b.sources.path(key, "json")
 	if st, err := os.Stat(path); err != nil || time.Since(st.ModTime()) > time.Minute {
 		t.Errorf("a source that is used looks unused: %v", err)
 	}
-	old := time.Now().Add(-keepSource - time.Hour)
+	old := time.Now().Add(-gc.KeepUnused - time.Hour)
 	b.must(os.Chtimes(path, old, old))
 	b.age()
-	if went := b.gc(); !slices.Contains(went, "source "+key) {
+	if went := b.collected(); !slices.Contains(went, "source "+key) {
 		t.Errorf("went %q", went)
 	}
 	if !haveLayers(p, im.State) {
@@ -349,9 +358,9 @@ func TestF20ImportUnderWay(t *testing.T) {
 	if err := im.Tree.Reach(map[cell.Digest]bool{}); err != nil {
 		t.Errorf("its tree: %v", err)
 	}
-	w.end()
+	w.End()
 	b.age()
-	b.gc()
+	b.collected()
 	if haveLayers(p, im.State) {
 		t.Error("the base stays for ever")
 	}
@@ -366,10 +375,10 @@ func TestF20UsedSourcesStay(t *testing.T) {
 	if err != nil || len(names) != 1 {
 		t.Fatalf("%q, %v", names, err)
 	}
-	old := time.Now().Add(-keepSource - time.Hour)
+	old := time.Now().Add(-gc.KeepUnused - time.Hour)
 	b.must(os.Chtimes(names[0], old, old))
 	b.run("", "true")
-	if went := b.gc(); len(went) > 0 {
+	if went := b.collected(); len(went) > 0 {
 		t.Errorf("went %q", went)
 	}
 }
@@ -390,60 +399,7 @@ func TestCollectionMendsDamagedTrees(t *testing.T) {
 	b.must(err)
 	_, err = b.objects.Keep(func(d cell.Digest) bool { return d != lost.Digest })
 	b.must(err)
-	b.gc()
+	b.collected()
 	b.has("w", "a/b/c: one", "a/b/d: 2")
 	b.whole()
-}
-
-// What nobody needs any more is not remembered for ever.
-func TestUnderwayForgets(t *testing.T) {
-	t.Parallel()
-	u := newUnderway(&told{Store: nothing{}})
-	w := u.begin()
-	for n := range 5000 {
-		u.Put(cell.Sum([]byte{byte(n), byte(n >> 8)}), nil)
-	}
-	second := u.begin()
-	last := cell.Sum([]byte("last"))
-	u.Put(last, nil)
-	w.end()
-	if len(u.puts) != 1 || !u.recent(last) {
-		t.Errorf("%d puts are remembered while one is of work under way", len(u.puts))
-	}
-	done := u.collect()
-	second.end()
-	second.end()
-	if !u.recent(last) {
-		t.Error("what was put before the collection began was forgotten during it")
-	}
-	done()
-	if len(u.puts) > 0 || len(u.works) > 0 {
-		t.Errorf("%d puts and %d works are remembered at rest", len(u.puts), len(u.works))
-	}
-}
-
-type nothing struct{ store.Store }
-
-func (nothing) Put(cell.Digest, []byte) error { return nil }
-
-var _ workspace.Objects = nothing{}
-
-// Work that takes long keeps the layers that it makes, whatever their age.
-func TestF20LongWorkKeepsItsLayers(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	w := b.under.begin()
-	w.began = time.Now().Add(-2 * time.Hour)
-	_, err := b.cfg.Providers[0].Extend(b.ctx, workspace.State{})
-	b.must(err)
-	b.age()
-	b.gc()
-	if n := len(b.layers()); n != 1 {
-		t.Errorf("%d layers under the work that makes one", n)
-	}
-	w.end()
-	b.gc()
-	if n := len(b.layers()); n != 0 {
-		t.Errorf("%d layers when the work is over", n)
-	}
 }

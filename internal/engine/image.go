@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -138,7 +139,7 @@ func numbered(name string, n int) string {
 // beginRoot makes the folder of a cell's layers, after a restart of the host
 // anew. It reports true when it is there.
 func (e *Engine) beginRoot(base string) (bool, error) {
-	boot := bootID()
+	boot := linux.BootID()
 	if old, err := readState(base + ".boot"); err == nil && string(old) == boot {
 		return true, nil
 	}
@@ -181,6 +182,9 @@ func layer(m *cell.Mount) error {
 	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, m.Upper, []unix.Timespec{st.Atim, st.Mtim}, 0)
 }
+
+// etcDir holds filtered copies of the host's /etc.
+func (e *Engine) etcDir() string { return filepath.Join(e.cfg.Home.Images(), "etc") }
 
 // stacked gives a copy of a cell what the original has written over its image,
 // read-only below a layer of its own.

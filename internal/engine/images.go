@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -234,36 +233,4 @@ func (e *Engine) selectImage(sel, dir string) (img oci.Image, ref string, err er
 		return img, "", cell.Errorf(cell.NotFound, op, "pando image ls shows those that are here", "cannot find image %s", sel)
 	}
 	return img, "", cell.Errorf(cell.Invalid, op, "give more of it", "%s is the beginning of %d images", sel, len(found))
-}
-
-// keepImage is how long an image stays after it was last used, when no cell
-// needs it.
-const keepImage = 30 * 24 * time.Hour
-
-// expireImages removes images that nothing has used for long.
-func (e *Engine) expireImages(dry bool, now time.Time) (items []api.GCItem, err error) {
-	list, err := e.images.List()
-	if err != nil {
-		return nil, err
-	}
-	for i := range list {
-		img := &list[i]
-		if now.Sub(img.Used) < keepImage || len(e.cellsOn(img)) > 0 {
-			continue
-		}
-		name := img.ID.Short()
-		if len(img.Refs) > 0 {
-			name = img.Refs[0]
-		}
-		if !dry {
-			if _, err := e.RemoveImage(img.ID.String(), "", false); err != nil {
-				if cell.KindOf(err) == cell.Conflict {
-					continue // it is used again
-				}
-				return items, err
-			}
-		}
-		items = append(items, api.GCItem{What: "image", Name: name, Bytes: img.Counts.Bytes, Why: "not used for 30 days"})
-	}
-	return items, nil
 }

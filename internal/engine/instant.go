@@ -223,7 +223,7 @@ func (t *instant) forget() {
 func (t *instant) drop() {
 	t.forget()
 	for _, l := range t.made {
-		t.e.dropLayer(t.provider.Name(), l)
+		t.e.gc.DropLayer(t.provider.Name(), l)
 	}
 }
 
@@ -232,7 +232,7 @@ func (t *instant) drop() {
 func (t *instant) dropAbove() {
 	for _, s := range t.above {
 		for _, l := range s.Layers {
-			t.e.dropLayer(t.provider.Name(), l)
+			t.e.gc.DropLayer(t.provider.Name(), l)
 		}
 	}
 }

@@ -3,15 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -177,8 +176,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	if c.State == cell.Removed {
 		return e.cellView(&c), nil
 	}
-	err = e.operate(ctx, opRemove, removeArgs{Cell: id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
-	if err != nil {
+	if err := e.remove(ctx, id); err != nil {
 		return api.Cell{}, err
 	}
 	if now, err := e.reg.Cell(id); err == nil {
@@ -204,6 +202,11 @@ func (e *Engine) resumeRemove(ctx context.Context, a removeArgs) error {
 		return e.doRemoveAll(ctx, a.Cells)
 	}
 	return e.doRemove(ctx, a.Cell)
+}
+
+// remove takes away a cell that the caller holds the turn of.
+func (e *Engine) remove(ctx context.Context, id cell.ID) error {
+	return e.operate(ctx, opRemove, removeArgs{Cell: id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
 }
 
 func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
@@ -234,18 +237,14 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 			return err
 		}
 	}
-	e.dropCell(&c)
+	e.gc.DropCell(&c)
 	return nil
 }
-
-// removesAtOnce is how many cells are taken down at a time. What they write down comes to
-// the disk together.
-const removesAtOnce = 16
 
 // removeCells is Remove for several cells. One that fails does not keep the others.
 func (e *Engine) removeCells(ctx context.Context, cells []state.Cell) error {
 	var g errgroup.Group
-	g.SetLimit(removesAtOnce)
+	g.SetLimit(gc.RemovesAtOnce)
 	for _, c := range cells {
 		g.Go(func() error {
 			_, err := e.Remove(ctx, c.ID, false)
@@ -258,7 +257,7 @@ func (e *Engine) removeCells(ctx context.Context, cells []state.Cell) error {
 // doRemoveAll removes cells that no run was in yet, with one record for all.
 func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 	var workers errgroup.Group
-	workers.SetLimit(removesAtOnce)
+	workers.SetLimit(gc.RemovesAtOnce)
 	var objects []any
 	var gone []*state.Cell
 	for _, id := range ids {
@@ -284,44 +283,9 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 		return err
 	}
 	for _, c := range gone {
-		e.dropCell(c)
+		e.gc.DropCell(c)
 	}
 	return nil
-}
-
-// forgetFork drops the records of a removed fork in which nothing was ever run
-// and from which nothing was forked: its receipt says that it was there. A
-// hundred thousand forks would fill the registry with cells that nobody asks
-// for.
-func (e *Engine) forgetFork(c *state.Cell) {
-	e.mu.Lock()
-	e.forgotten = append(e.forgotten, c.ID)
-	busy := e.forgetting
-	e.forgetting = true
-	e.mu.Unlock()
-	if !busy {
-		e.background(e.forgetForks)
-	}
-}
-
-func (e *Engine) forgetForks(ctx context.Context) {
-	for {
-		e.mu.Lock()
-		list := e.forgotten
-		e.forgotten = nil
-		e.forgetting = len(list) > 0
-		e.mu.Unlock()
-		if len(list) == 0 {
-			return
-		}
-		objects := e.reg.Forgettable(list)
-		if len(objects) == 0 {
-			continue
-		}
-		if err := e.reg.Commit(objects...); err != nil {
-			e.log.Warn("cannot forget removed forks", "error", err)
-		}
-	}
 }
 
 // discardWith writes the receipts of the results that nobody can accept any
@@ -340,124 +304,6 @@ func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, er
 		runs = append(runs, &r)
 	}
 	return runs, nil
-}
-
-// dropCell frees what a removed cell held, as far as nobody else needs it,
-// behind whoever removed it. What it misses, gc finds.
-func (e *Engine) dropCell(c *state.Cell) {
-	gone := *c
-	e.background(func(ctx context.Context) {
-		if err := e.alive.AwaitGone(context.WithoutCancel(ctx), gone.ID); err != nil {
-			return
-		}
-		if !e.lowers(gone.ID) {
-			if err := e.removePrivate(gone.ID); err != nil {
-				e.log.Warn("cannot remove a cell's files", "cell", gone.ID, "error", err)
-			}
-		}
-		e.mu.Lock()
-		e.dropped = append(e.dropped, &gone)
-		busy := e.dropping
-		e.dropping = true
-		e.mu.Unlock()
-		if !busy {
-			e.dropDropped()
-		}
-	})
-}
-
-// dropDropped frees the layers of the cells that were removed meanwhile, until there are
-// none. What the others need is found out once for all of them: of a thousand cells, it
-// takes as long as to remove one.
-func (e *Engine) dropDropped() {
-	for {
-		e.mu.Lock()
-		list := e.dropped
-		e.dropped = nil
-		e.dropping = len(list) > 0
-		e.mu.Unlock()
-		if len(list) == 0 {
-			return
-		}
-		needed := sync.OnceValue(func() map[string]bool {
-			layers, _, _ := e.needed()
-			return layers
-		})
-		owners := map[cell.ID]bool{}
-		for _, c := range list {
-			e.dropLayers(c, needed)
-			if len(e.reg.CheckpointIDs(c.ID)) > 1 || e.orphaned(c) { // else it had a base alone, which other cells of the source have too
-				owners[c.ID] = true
-			}
-		}
-		if len(owners) > 0 {
-			if _, err := e.collectLayers(false, func(owner cell.ID) bool { return owners[owner] }); err != nil {
-				e.log.Warn("cannot free the layers of removed cells", "error", err)
-			}
-		}
-		e.keepReserve() // there may be room for it again
-		for _, c := range list {
-			e.forgetFork(c)
-		}
-	}
-}
-
-// dropLayers removes the writable layers of a cell that is gone, and those
-// below its home and /tmp, which no checkpoint names, as far as no fork or
-// branch needs them. (While the cell that it was forked from is there, that
-// needs them.)
-func (e *Engine) dropLayers(c *state.Cell, needed func() map[string]bool) {
-	shared := c.Template != ""
-	if c.Home != nil && !shared {
-		shared = true
-		if c.Parent != nil && !e.orphaned(c) {
-			up, err := e.reg.Cell(c.Parent.Cell)
-			shared = err != nil || !onLayersOf(c.Home, up.Home)
-		}
-	}
-	for _, g := range c.Gens() {
-		layers := []string{g.Layer}
-		if shared && g != c.Gen {
-			layers = append(layers, g.Base.Layers...)
-		}
-		for _, l := range layers {
-			if !shared || !needed()[l] {
-				e.dropLayer(c.Provider, l)
-			}
-		}
-	}
-}
-
-// orphaned reports whether what a cell was forked from is gone: it may be the
-// last that needs what is below it.
-func (e *Engine) orphaned(c *state.Cell) bool {
-	if c.Parent == nil {
-		return false
-	}
-	up, err := e.reg.Cell(c.Parent.Cell)
-	return err != nil || up.State == cell.Removed
-}
-
-// onLayersOf reports whether all that lies below a layer is another's, too. Of a
-// cell that was branched it is not.
-func onLayersOf(g, up *workspace.Generation) bool {
-	if up == nil {
-		return false
-	}
-	all := append(slices.Clone(up.Base.Layers), up.Layer)
-	n := len(g.Base.Layers)
-	return n <= len(all) && slices.Equal(g.Base.Layers, all[:n])
-}
-
-// dropLayer removes a layer that nothing names.
-func (e *Engine) dropLayer(provider, layer string) {
-	p, err := e.providerOf(provider)
-	if err == nil {
-		err = p.Drop(layer)
-	}
-	if err != nil && !os.IsNotExist(err) {
-		e.log.Warn("cannot remove a layer", "layer", layer, "error", err)
-	}
 }
 
 // Processes lists what runs in a cell.

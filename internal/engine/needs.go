@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
@@ -151,11 +152,11 @@ func (e *Engine) hostHasNow() (needs, error) {
 		return h, err
 	}
 	h.memory = available - keepBack
-	free, keep, err := e.free()
+	free, keep, err := e.gc.Free()
 	if err != nil {
 		return h, err
 	}
-	h.disk = free - max(keep, reserveSize)
+	h.disk = free - max(keep, gc.ReserveSize)
 	used, most := processes()
 	h.processes = most - used
 	return h, nil

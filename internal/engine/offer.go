@@ -61,7 +61,7 @@ func (e *Engine) cellOffer(ctx context.Context, c *state.Cell, at *state.Checkpo
 	if o.after, err = e.side(ctx, at); err != nil {
 		return nil, err
 	}
-	here := e.ancestors(at.ID)
+	here := e.reg.Ancestors(at.ID)
 	for _, r := range slices.Backward(e.reg.Runs(c.ID)) {
 		if r.Undecided() && here[r.In.After] {
 			o.covers = append(o.covers, r)
@@ -160,20 +160,6 @@ func (o *offer) changed() []string {
 	return ids
 }
 
-// ancestors is a checkpoint with all that it goes back to.
-func (e *Engine) ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
-	here := map[cell.CheckpointID]bool{}
-	for id != "" && !here[id] {
-		here[id] = true
-		k, err := e.reg.Checkpoint(id)
-		if err != nil {
-			break
-		}
-		id = k.Parent
-	}
-	return here
-}
-
 // present is the cell's state now: its head, or what was written since, as a checkpoint
 // that is made for the purpose.
 func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
@@ -188,7 +174,7 @@ func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, 
 		return state.Checkpoint{}, err
 	}
 	defer release()
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	fresh, err := e.usable(c.ID)
 	if err != nil {
 		return state.Checkpoint{}, err

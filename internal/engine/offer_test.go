@@ -171,13 +171,12 @@ func TestX54RevertWithoutACell(t *testing.T) {
 	b.must(second(b.Remove(b.ctx, b.id("w"), false)))
 	b.must(second(b.GC(b.ctx, false)))
 	b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{DryRun: true}))) // the import is still there
-	u, err := b.measureDisk(b.ctx)
+	list, err := b.sources.Recorded()
 	b.must(err)
-	for _, h := range u.things {
-		if h.Kind == diskSource {
-			b.must(h.drop(b.ctx))
-		}
+	for _, s := range list {
+		b.sources.Forget(s.Name)
 	}
+	b.age()
 	b.must(second(b.GC(b.ctx, false)))
 	err = second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{}))
 	if b.wantKind("without the cell", err, cell.NotFound, "was removed"); res.Patch == "" || !strings.Contains(cell.HintOf(err), "git -C "+b.src+" apply -R "+res.Patch) {

@@ -20,7 +20,7 @@ func (e *Engine) operate(ctx context.Context, kind string, args any, do func(con
 	id := op.NewID()
 	carryOut := func() error { return op.RunOne(ctx, e.reg, id, kind, args, do) }
 	if kind == opRemove {
-		return e.freeing(carryOut)
+		return e.gc.Freeing(carryOut)
 	}
 	return carryOut()
 }

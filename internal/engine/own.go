@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
@@ -63,10 +62,4 @@ func (e *Engine) ownDir(c *state.Cell, why string) string {
 		return m.Source
 	}
 	return ""
-}
-
-// lowers reports whether a living cell needs what another has in its own
-// folder: layers over an image that it was forked with.
-func (e *Engine) lowers(id cell.ID) bool {
-	return e.reg.Lowers(id)
 }

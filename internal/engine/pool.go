@@ -185,7 +185,7 @@ func (e *Engine) fillOne(ctx context.Context) bool {
 }
 
 func (e *Engine) makeAhead(ctx context.Context, name string, id cell.ID) (*child, error) {
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	t, err := e.reg.Template(name)
 	if err != nil {
 		return nil, err

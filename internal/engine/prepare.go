@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
@@ -32,7 +33,7 @@ type execution struct {
 	run   *state.Run
 	began time.Time
 
-	made     *work // until the command runs: what is not recorded yet
+	made     *gc.Pin // until the command runs: what is not recorded yet
 	c        state.Cell
 	imported *workspace.Imported // of the source; nil when nothing could be known of it
 	before   state.Checkpoint
@@ -48,9 +49,9 @@ type execution struct {
 func (x *execution) prepare(ctx context.Context) error {
 	e := x.e
 	x.c = *x.p.cell
-	if err := e.keepReserve(); err != nil {
+	if err := e.gc.KeepReserve(); err != nil {
 		if durable.IsFull(err) {
-			return cell.Errorf(cell.Unavailable, "engine", e.spaceHint()+"; then try again", "cannot go on: %w", err)
+			return cell.Errorf(cell.Unavailable, "engine", e.gc.Hint()+"; then try again", "cannot go on: %w", err)
 		}
 		return err
 	}
@@ -347,7 +348,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 			}
 		}
 		if layer != "" {
-			e.background(func(context.Context) { e.dropLayer(c.Provider, layer) })
+			e.background(func(context.Context) { e.gc.DropLayer(c.Provider, layer) })
 		}
 		return head, nil
 	}
@@ -361,7 +362,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 		return head, err
 	}
 	if gen := c.Gen; inst == nil && !slices.Contains(k.State.Layers, gen.Layer) { // it was copied
-		e.background(func(context.Context) { e.dropLayer(c.Provider, gen.Layer) })
+		e.background(func(context.Context) { e.gc.DropLayer(c.Provider, gen.Layer) })
 	}
 	*c = next
 	return k, nil

@@ -55,7 +55,7 @@ func TestX14QuestionsWithoutAnAnswer(t *testing.T) {
 			b.Stats(b.ctx, id)
 			b.alive.Rest(b.ctx, id)
 			b.alive.Rest(b.ctx, b.id("e"))
-			b.gc()
+			b.collected()
 			if b.alive.Instance(id) != inst || b.alive.Instance(b.id("e")) != einst {
 				t.Error("a cell was taken down")
 			}

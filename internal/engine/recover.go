@@ -20,7 +20,7 @@ import (
 // operations that were begun, applies that were interrupted, runs whose
 // commands may still live, cells whose keepers may be gone.
 func (e *Engine) recover(ctx context.Context) error {
-	strays := e.strays()
+	strays := e.gc.Strays()
 	e.recoverApplies(ctx)
 	if err := workspace.RemoveTree(e.uploadsPath()); err != nil {
 		e.log.Warn("cannot remove the uploaded sources of an earlier daemon", "error", err)
@@ -54,7 +54,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	e.expireAsks()
 	e.fillPools()
-	e.background(func(context.Context) { strays.remove(e) })
+	e.background(func(context.Context) { e.gc.RemoveStrays(strays) })
 	return nil
 }
 
@@ -220,11 +220,11 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 func (e *Engine) removeUnmade(c state.Cell) {
 	err := c.To(cell.Removed)
 	if err == nil {
-		err = e.freeing(func() error { return e.reg.Commit(&c) })
+		err = e.gc.Freeing(func() error { return e.reg.Commit(&c) })
 	}
 	if err != nil {
 		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
 		return
 	}
-	e.dropCell(&c)
+	e.gc.DropCell(&c)
 }

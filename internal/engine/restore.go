@@ -37,7 +37,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		return api.RestoreResult{}, err
 	}
 	defer release()
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	c, err := e.usable(id)
 	if err != nil {
 		return api.RestoreResult{}, err
@@ -72,7 +72,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	}
 	var back []state.Applied // oldest first
 	if takeBack && len(c.Applied) > 0 {
-		here := e.ancestors(k.ID)
+		here := e.reg.Ancestors(k.ID)
 		for _, a := range c.Applied {
 			if !here[a.Checkpoint] {
 				back = append(back, a)
@@ -255,7 +255,7 @@ func (e *Engine) moveHead(ctx context.Context, c *state.Cell, to cell.Checkpoint
 // lostBy lists the runs whose results are in the workspace now and would not
 // be at k, newest first.
 func (e *Engine) lostBy(c *state.Cell, k *state.Checkpoint) (lost []state.Run) {
-	kept, here := e.ancestors(k.ID), e.ancestors(c.Head)
+	kept, here := e.reg.Ancestors(k.ID), e.reg.Ancestors(c.Head)
 	for _, r := range e.reg.Runs(c.ID) {
 		a := r.In.After
 		if a != "" && a != r.In.Before && here[a] && !kept[a] {
@@ -268,7 +268,7 @@ func (e *Engine) lostBy(c *state.Cell, k *state.Checkpoint) (lost []state.Run) {
 // reopened are the runs whose results come back into the workspace of a cell with a checkpoint,
 // oldest first: they were restored or discarded, and wait for a verdict again.
 func (e *Engine) reopened(id cell.ID, from, to cell.CheckpointID) (runs []state.Run) {
-	here, there := e.ancestors(from), e.ancestors(to)
+	here, there := e.reg.Ancestors(from), e.reg.Ancestors(to)
 	for _, r := range slices.Backward(e.reg.Runs(id)) {
 		if r.In.After == "" || r.In.After == r.In.Before || !there[r.In.After] || here[r.In.After] {
 			continue
@@ -347,7 +347,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 		return api.Checkpoint{}, err
 	}
 	defer release()
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	c, err := e.usable(id)
 	if err != nil {
 		return api.Checkpoint{}, err

@@ -128,7 +128,7 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 		why = orElse(req.Reason, "it was in the source no more: its files were there as before the accept")
 	}
 	var runs []state.Run
-	here, left := e.ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool {
+	here, left := e.reg.Ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool {
 		return slices.ContainsFunc(list, func(l state.Applied) bool { return l.ID == a.ID })
 	}))
 	for _, a := range list {

@@ -129,7 +129,7 @@ func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Chec
 	e := b.e
 	x := b.execution(ctx)
 	b.x = x
-	defer x.made.end()
+	defer x.made.End()
 	c := &x.c
 	c.NoSource, c.Image, c.ImageID, c.ImageKey, c.Provider, c.WhyNot, c.LeftOut, c.ImportKey, c.KnownHead, c.Agent = was.NoSource, was.Image, was.ImageID, was.ImageKey, was.Provider, was.WhyNot, was.LeftOut, was.ImportKey, was.KnownHead, was.Agent
 	c.Setup = was.Setup

@@ -497,8 +497,8 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 		e.failedToStart(ctx, p, err)
 		return
 	}
-	x := &execution{e: e, p: p, l: l, run: run, began: began, made: e.under.begin()}
-	defer x.made.end()
+	x := &execution{e: e, p: p, l: l, run: run, began: began, made: e.pins.Begin()}
+	defer x.made.End()
 	in, prepared := stage(l.ctx, "prepare")
 	err = x.prepare(in)
 	if prepared(err); err != nil {
@@ -511,7 +511,7 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 		x.abandon(ctx, l.whyNot(err))
 		return
 	}
-	x.made.end() // all of it is recorded
+	x.made.End() // all of it is recorded
 	in, waited := stage(l.ctx, "command")
 	status, err := x.wait(in)
 	waited(err)

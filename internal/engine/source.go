@@ -5,15 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/gc"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -31,11 +36,11 @@ type sourceRecord struct {
 	Files       int                 `json:"files"`
 	Bytes       int64               `json:"bytes"`
 	Index       cell.Digest         `json:"index"`
-	Boot        string              `json:"boot"` // when the base was last known to be whole (see survived)
+	Boot        string              `json:"boot"` // when the base was last known to be whole (see gc.Manager.Survived)
 }
 
 // importSource brings a source into a base, from what is known of it.
-func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, mask bool, made *work, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
+func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, mask bool, made *gc.Pin, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
 	names = append([]string(nil), names...)
 	sort.Strings(names)
 	words := append([]string{p.Name(), source}, names...)
@@ -44,7 +49,7 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 	}
 	key := cell.Sum([]byte(strings.Join(words, "\x00")))
 	name := strings.TrimPrefix(key.String(), "sha256:")[:32]
-	release, err := e.locks.Acquire(ctx, cell.ID("source "+name), "an import", nil)
+	release, err := e.locks.Acquire(ctx, gc.ImportLock(name), "an import", nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -59,18 +64,16 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 	if err != nil {
 		return nil, "", err
 	}
-	made.use(im)
+	made.Use(im)
 	if prev == nil || im.Fingerprint != prev.Fingerprint {
 		if err := e.keepImport(name, source, im); err != nil {
 			return nil, "", err
 		}
 	} else {
 		now := time.Now() // it was used
-		os.Chtimes(e.sourcePath(name, "json"), now, now)
+		os.Chtimes(e.sources.path(name, "json"), now, now)
 	}
-	e.mu.Lock()
-	e.sources[name] = im
-	e.mu.Unlock()
+	e.sources.load(name, im)
 	return im, name, nil
 }
 
@@ -79,13 +82,11 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	if name == "" {
 		return nil, nil
 	}
-	e.mu.Lock()
-	im := e.sources[name]
-	e.mu.Unlock()
+	im := e.sources.loaded(name)
 	if im != nil {
 		return im, nil
 	}
-	b, err := readState(e.sourcePath(name, "json"))
+	b, err := readState(e.sources.path(name, "json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -96,7 +97,7 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := readState(e.sourcePath(name, "index"))
+	raw, err := readState(e.sources.path(name, "index"))
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +115,12 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	if p, err := e.providerOf(rec.State.Provider); err != nil || !haveLayers(p, rec.State) {
 		return nil, err
 	}
-	if whole, err := e.survived(&rec); err != nil || !whole {
+	if whole, err := e.gc.Survived(rec.Boot, rec.State, rec.Tree); err != nil || !whole {
 		e.log.Warn("a base is not what it was before the host was started anew: its source is imported again", "source", rec.Source, "error", err)
 		return nil, nil
 	}
-	if rec.Boot != bootID() { // it is known to be whole now
-		rec.Boot = bootID()
+	if rec.Boot != linux.BootID() { // it is known to be whole now
+		rec.Boot = linux.BootID()
 		if b, err = json.Marshal(rec); err == nil {
 			err = e.writeSource(name, "json", b)
 		}
@@ -129,9 +130,7 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	}
 	im = &workspace.Imported{State: rec.State, Tree: t, Fingerprint: rec.Fingerprint, LeftOut: rec.LeftOut, Notes: rec.Notes,
 		Files: rec.Files, Bytes: rec.Bytes, Index: ix}
-	e.mu.Lock()
-	e.sources[name] = im
-	e.mu.Unlock()
+	e.sources.load(name, im)
 	return im, nil
 }
 
@@ -152,8 +151,59 @@ func haveLayers(p workspace.Provider, s workspace.State) bool {
 	return true
 }
 
-func (e *Engine) sourcePath(name, ext string) string {
-	return filepath.Join(e.cfg.Home.Sources(), name+"."+ext)
+// sources are the newest imports of sources. It implements gc.Sources.
+type sources struct {
+	dir string
+
+	mu sync.Mutex // guards m
+	m  map[string]*workspace.Imported
+}
+
+func (s *sources) path(name, ext string) string { return filepath.Join(s.dir, name+"."+ext) }
+
+// loaded is one that is in memory; nil for others.
+func (s *sources) loaded(name string) *workspace.Imported {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m[name]
+}
+
+func (s *sources) load(name string, im *workspace.Imported) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.m[name] = im
+}
+
+func (s *sources) Loaded() []*workspace.Imported {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.m))
+}
+
+func (s *sources) Recorded() (list []gc.Source, err error) {
+	paths, err := filepath.Glob(s.path("*", "json"))
+	for _, path := range paths {
+		st, err := os.Stat(path)
+		if err != nil {
+			continue // it went meanwhile
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		x := gc.Source{Name: name, Used: st.ModTime().UTC(), Files: []string{path, s.path(name, "index")}}
+		var rec sourceRecord
+		if b, err := readState(path); err == nil && json.Unmarshal(b, &rec) == nil {
+			x.Path, x.State, x.Tree = rec.Source, rec.State, rec.Tree
+		}
+		list = append(list, x)
+	}
+	return list, err
+}
+
+func (s *sources) Forget(name string) {
+	os.Remove(s.path(name, "json"))
+	os.Remove(s.path(name, "index"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, name)
 }
 
 // keepImport writes down what is known of a source. It is not synced: the two
@@ -168,7 +218,7 @@ func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
 	}
 	raw := im.Index.Encode()
 	b, err := json.Marshal(sourceRecord{Source: source, State: im.State, Tree: tree, Fingerprint: im.Fingerprint, LeftOut: im.LeftOut,
-		Notes: im.Notes, Files: im.Files, Bytes: im.Bytes, Index: cell.Sum(raw), Boot: bootID()})
+		Notes: im.Notes, Files: im.Files, Bytes: im.Bytes, Index: cell.Sum(raw), Boot: linux.BootID()})
 	if err != nil {
 		return err
 	}
@@ -184,13 +234,13 @@ func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
 }
 
 func (e *Engine) writeSource(name, ext string, data []byte) error {
-	tmp := e.sourcePath(name, ext+".new")
+	tmp := e.sources.path(name, ext+".new")
 	failpoint.Step("write a source's " + ext)
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
 		return err
 	}
 	failpoint.Step("rename a source's " + ext)
-	return os.Rename(tmp, e.sourcePath(name, ext))
+	return os.Rename(tmp, e.sources.path(name, ext))
 }
 
 // readState reads a file of the state. It is a regular file, and nothing that its name leads

@@ -22,7 +22,7 @@ func (e *Engine) specify(c *state.Cell) (cell.Spec, error) {
 // prepareStart gives a cell at rest a writable layer, and points its mounts there. The objects
 // that it makes are kept until done is called: what changed is recorded by then.
 func (e *Engine) prepareStart(ctx context.Context, c *state.Cell) (changed []any, done func(), err error) {
-	done = e.under.begin().end
+	done = e.pins.Begin().End
 	if err := e.unfinished(c, ""); err != nil {
 		return nil, done, err
 	}

@@ -340,7 +340,7 @@ func (e *Engine) RemoveTemplate(ctx context.Context, name string, req api.Templa
 			return v, err
 		}
 	}
-	if err := e.freeing(func() error { return e.reg.Commit(state.Forget(state.ForgetTemplate + name)) }); err != nil {
+	if err := e.gc.Freeing(func() error { return e.reg.Commit(state.Forget(state.ForgetTemplate + name)) }); err != nil {
 		return v, err
 	}
 	return v, e.removeCell(ctx, t.Cell)

@@ -40,7 +40,7 @@ func (e *Engine) uploadsPath() string { return filepath.Join(e.cfg.Home.State, "
 // Upload keeps the source that an archive holds until it is imported.
 func (v *View) Upload(ctx context.Context, r io.Reader) (_ api.Upload, err error) {
 	e := v.e
-	if err := e.roomy(); err != nil {
+	if err := e.gc.Room(); err != nil {
 		return api.Upload{}, err
 	}
 	e.expireUploads(time.Now())
@@ -180,7 +180,7 @@ func (x *execution) importUpload(ctx context.Context, p workspace.Provider, prog
 		Source: u.dir, With: x.p.with, Mask: x.p.policy.Secrets == policy.SecretsMask, Provider: p, Objects: e.cfg.Objects, Parser: e.cfg.Parser, Progress: progress,
 	})
 	if err == nil {
-		x.made.use(im)
+		x.made.Use(im)
 	}
 	return im, err
 }

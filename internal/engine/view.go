@@ -355,7 +355,7 @@ func (v *View) LeasedEnv(id cell.ID) []string {
 
 // Create: see Engine.
 func (v *View) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, err error) {
-	if err := v.e.roomy(); err != nil {
+	if err := v.e.gc.Room(); err != nil {
 		return api.Cell{}, err
 	}
 	if req.Labels, err = v.labelled(req.Labels); err != nil {
@@ -505,7 +505,7 @@ func (v *View) History(id cell.ID) ([]api.Checkpoint, error) {
 // Checkpoint: see Engine.
 func (v *View) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (api.Checkpoint, error) {
 	return entered(v, id, func() (out api.Checkpoint, err error) {
-		if err := v.e.roomy(); err != nil {
+		if err := v.e.gc.Room(); err != nil {
 			return out, err
 		}
 		return v.e.Checkpoint(ctx, id, req)
@@ -566,7 +566,7 @@ func (v *View) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 // Fork: see Engine.
 func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
 	return entered(v, id, func() (api.ForkResult, error) {
-		if err := v.e.roomy(); err != nil {
+		if err := v.e.gc.Room(); err != nil {
 			return api.ForkResult{}, err
 		}
 		ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOf(id))
@@ -630,7 +630,7 @@ func (v *View) AttachExec(id string, input bool) (*Attachment, error) {
 
 // StartRun: see Engine.
 func (v *View) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
-	if err := v.e.roomy(); err != nil {
+	if err := v.e.gc.Room(); err != nil {
 		return api.Run{}, err
 	}
 	return v.e.StartRun(v.with(ctx), req)

@@ -436,7 +436,9 @@ func TestNothingGrowsForEver(t *testing.T) {
 	_, err = v.Fork(b.ctx, b.id("one"), api.ForkRequest{})
 	b.wantKind("after a restart", err, cell.Limited)
 
-	b.Engine.cfg.MaxCells, b.Engine.cfg.MinFree = 100, 1<<62
+	b.minFree = 1 << 62
+	b.reopen()
+	v = b.All()
 	for what, do := range map[string]func() error{
 		"create":     func() error { _, err := v.Create(b.ctx, api.CreateRequest{Name: "x"}); return err },
 		"fork":       func() error { _, err := v.Fork(b.ctx, b.id("one"), api.ForkRequest{}); return err },

@@ -15,7 +15,7 @@ import (
 func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
 	return entered(v, id, func() ([]cell.FileInfo, error) {
 		if a.Act == cell.FileWrite {
-			if err := v.e.roomy(); err != nil {
+			if err := v.e.gc.Room(); err != nil {
 				return nil, err
 			}
 		}
@@ -49,7 +49,7 @@ func (v *View) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writ
 
 // WriteFiles: see live.Manager.
 func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
-	if err := cmp.Or(v.Enter(id), v.e.roomy()); err != nil {
+	if err := cmp.Or(v.Enter(id), v.e.gc.Room()); err != nil {
 		return err
 	}
 	return v.e.alive.WriteFiles(ctx, id, path, r)

@@ -55,7 +55,7 @@ func (v *View) shownTemplate(t api.Template) api.Template {
 
 // BuildTemplate: see Engine.
 func (v *View) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine), seen ...Seen) (api.Template, error) {
-	if err := v.e.roomy(); err != nil && !req.DryRun {
+	if err := v.e.gc.Room(); err != nil && !req.DryRun {
 		return api.Template{}, err
 	}
 	if err := v.mayImport(req.From, req.Upload); err != nil {
@@ -114,7 +114,7 @@ func (v *View) Images() ([]api.Image, error) {
 
 // PullImage: see Engine.
 func (v *View) PullImage(ctx context.Context, req api.ImagePullRequest, out func(api.StreamLine)) (api.Image, error) {
-	if err := v.e.roomy(); err != nil {
+	if err := v.e.gc.Room(); err != nil {
 		return api.Image{}, err
 	}
 	img, err := v.e.PullImage(ctx, req, out)
@@ -185,20 +185,43 @@ func (v *View) Answer(ctx context.Context, id string, allow bool, scope string) 
 	return v.e.Answer(ctx, id, allow, scope)
 }
 
-// Disk: see Engine.
+// Disk: see gc.Manager.
 func (v *View) Disk(ctx context.Context, objects bool) (api.Disk, error) {
 	if err := v.whole("what pando holds on disk"); err != nil {
 		return api.Disk{}, err
 	}
-	return v.e.Disk(ctx, objects)
+	return v.e.gc.Disk(ctx, objects)
 }
 
-// GC: see Engine.
-func (v *View) GC(ctx context.Context, dry bool) (api.GCResult, error) {
+// GC: see gc.Manager.Collect.
+func (v *View) GC(ctx context.Context, dry bool) (res api.GCResult, err error) {
 	if err := v.whole("freeing disk space"); err != nil {
 		return api.GCResult{}, err
 	}
-	return v.e.GC(ctx, dry)
+	if dry {
+		return v.e.gc.Collect(ctx, dry)
+	}
+	ctx, a := v.e.act(ctx, "gc", "")
+	defer a.over(&err)
+	if res, err = v.e.gc.Collect(ctx, dry); err == nil {
+		v.e.figures.collected(res.Bytes)
+	}
+	return res, err
+}
+
+// SpaceWarning: see gc.Manager.Warning; "" for a caller that doesn't see the whole installation.
+func (v *View) SpaceWarning() string {
+	if v.restricted() {
+		return ""
+	}
+	return v.e.gc.Warning()
+}
+
+// Ready reports whether something new can be made: there is room on the disk, and among the
+// cells that there may be. It is cheap, since probes ask it that know no token.
+func (v *View) Ready() bool {
+	free, keep, err := v.e.gc.Free()
+	return err == nil && free >= keep && v.e.reg.Size() < v.e.cfg.MaxCells
 }
 
 // reader is the caller as one that receipts are shown to.

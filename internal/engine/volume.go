@@ -161,12 +161,3 @@ func (e *Engine) openVolumes() {
 		}
 	}
 }
-
-// removePrivate removes what belonged to a cell that is gone.
-func (e *Engine) removePrivate(id cell.ID) error {
-	dir := e.private(id)
-	if volume.Exists(dir) {
-		return volume.Remove(dir)
-	}
-	return workspace.RemoveTree(dir)
-}

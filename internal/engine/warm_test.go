@@ -16,22 +16,23 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/live"
 )
 
 // nothingLeft asserts that no layer or folder is there that no record names.
 func (b *bed) nothingLeft(when string) {
 	b.Helper()
-	var s strays
+	var s *gc.Strays
 	defer func() {
 		if b.Failed() {
 			b.Logf("left: %+v", s)
 		}
 	}()
 	b.until(when+": nothing is left", func() bool {
-		s = b.strays()
-		n := len(s.folders) + len(s.files)
-		for _, l := range s.layers {
+		s = b.gc.Strays()
+		n := len(s.Folders) + len(s.Files)
+		for _, l := range s.Layers {
 			n += len(l)
 		}
 		b.mu.Lock()

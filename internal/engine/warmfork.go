@@ -180,10 +180,10 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 	if par.whole != nil {
 		c.Family = "" // a keeper of its own
 	}
-	undo.Add("remove the fork's folder", func(context.Context) error { return e.removePrivate(c.ID) })
+	undo.Add("remove the fork's folder", func(context.Context) error { return e.gc.RemoveFolder(c.ID) })
 	undo.Add("drop the fork's layers", func(context.Context) error {
 		for _, g := range c.Gens() {
-			e.dropLayer(c.Provider, g.Layer)
+			e.gc.DropLayer(c.Provider, g.Layer)
 		}
 		return nil
 	})
@@ -264,11 +264,11 @@ func (e *Engine) dropChild(ctx context.Context, ch *child, cause string) {
 }
 
 func (e *Engine) dropFiles(c *state.Cell) {
-	if err := e.removePrivate(c.ID); err != nil {
+	if err := e.gc.RemoveFolder(c.ID); err != nil {
 		e.log.Warn("cannot remove the files of a fork", "cell", c.ID, "error", err)
 	}
 	for _, g := range c.Gens() {
-		e.dropLayer(c.Provider, g.Layer)
+		e.gc.DropLayer(c.Provider, g.Layer)
 	}
 }
 
@@ -316,7 +316,7 @@ func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmFork
 	}
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
-	defer e.under.begin().end()
+	defer e.pins.Begin().End()
 	defer e.forkBegins()()
 	release, err := f.reserve(name, e.isWhole(name))
 	if err != nil {
@@ -747,5 +747,5 @@ func (e *Engine) removeCell(ctx context.Context, id cell.ID) error {
 		return err
 	}
 	defer release()
-	return e.operate(ctx, opRemove, removeArgs{Cell: id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
+	return e.remove(ctx, id)
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -281,6 +283,15 @@ func (e *Engine) readWhole(id cell.ID) (f wholeFacts, err error) {
 		err = json.Unmarshal(b, &f)
 	}
 	return f, err
+}
+
+// above is what the image of a template's cell needs beside the cell's record.
+func (e *Engine) above(id cell.ID) []workspace.State {
+	f, err := e.readWhole(id)
+	if err != nil {
+		return nil
+	}
+	return slices.Collect(maps.Values(f.Above))
 }
 
 // recoverWhole makes the templates known that are images.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/testenv"
 )
@@ -59,7 +60,7 @@ func TestX18ManyEndAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1\nwrite ~/dot 2")
-	b.fork("warm", api.WarmForkRequest{Count: 2 * removesAtOnce})
+	b.fork("warm", api.WarmForkRequest{Count: 2 * gc.RemovesAtOnce})
 	b.run("warm-1", "echo 1 > f")
 	b.branch("warm-2", api.BranchRequest{})
 	var mu sync.Mutex
@@ -69,7 +70,7 @@ func TestX18ManyEndAtOnce(t *testing.T) {
 	b.toys.mu.Lock()
 	b.toys.ending = func() {
 		mu.Lock()
-		if n++; n == removesAtOnce {
+		if n++; n == gc.RemovesAtOnce {
 			met()
 		}
 		mu.Unlock()

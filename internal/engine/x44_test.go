@@ -28,12 +28,7 @@ func newIdled(t testing.TB) *idled {
 	t.Helper()
 	b := &idled{bed: newBed(t, "f: 0")}
 	b.View = b.All()
-	b.lookAtSpace() // as the first thing that is made would
-	b.until("the disk is measured", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.usage != nil && !b.looking
-	})
+	b.must(second(b.Disk(b.ctx, false))) // else the first thing that is made measures it
 	b.token = b.caller("t-1", access.Bounds{MaxCells: 2 * idleCells})
 	tm := b.template("warm", "x = 1")
 	one, err := b.Create(b.ctx, api.CreateRequest{Name: "model", From: b.src, CallerDir: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}})

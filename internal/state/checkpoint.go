@@ -72,3 +72,17 @@ func (r *Registry) HasRun(k *Checkpoint) bool {
 	defer r.mu.RUnlock()
 	return r.runs.at(k.Run) != nil
 }
+
+// Ancestors is a checkpoint with all that it goes back to.
+func (r *Registry) Ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	here := map[cell.CheckpointID]bool{}
+	for id != "" && !here[id] {
+		here[id] = true
+		if k := r.checkpoints.of[id]; k != nil {
+			id = k.Parent
+		}
+	}
+	return here
+}

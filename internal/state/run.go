@@ -146,3 +146,26 @@ func (r *Run) RunID() cell.RunID { return cell.RunID(r.ID) }
 
 // CellID is the run's cell.
 func (r *Run) CellID() cell.ID { return cell.ID(r.Cell) }
+
+// HasOpenRun reports whether a cell has a run that is under way or waits for a verdict.
+func (r *Registry) HasOpenRun(id cell.ID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.ContainsFunc(r.runsOf[id], func(id cell.RunID) bool {
+		v := r.runs.of[id]
+		return v.Verdict == cell.Pending || v.Phase != cell.Ended
+	})
+}
+
+// LatestResult is the latest run of a cell that has, or may get, a result: one that never
+// started does not count. nil if there is none.
+func (r *Registry) LatestResult(id cell.ID) *Run {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, id := range slices.Backward(r.runsOf[id]) {
+		if v := *r.runs.of[id]; !v.NeverStarted() {
+			return &v
+		}
+	}
+	return nil
+}

@@ -1,9 +1,8 @@
-package engine
+package gc
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/memory"
+	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -62,7 +62,8 @@ type usage struct {
 
 // meter collects a usage.
 type meter struct {
-	e      *Engine
+	mgr    *Manager
+	cfg    *Config
 	things map[string]*holding
 	owners map[string]map[string]bool // ids of things, by layer
 	frozen map[string]bool            // layers that nothing writes to
@@ -95,47 +96,46 @@ func (m *meter) own(h *holding, layer string) {
 
 // measureDisk finds out what is on disk. The sizes of layers that nothing writes to are
 // measured once.
-func (e *Engine) measureDisk(ctx context.Context) (*usage, error) {
-	e.measuring.Lock()
-	defer e.measuring.Unlock()
-	m := &meter{e: e, things: map[string]*holding{}, owners: map[string]map[string]bool{}, frozen: map[string]bool{}}
-	gone, err := e.GC(ctx, true)
+func (m *Manager) measureDisk(ctx context.Context) (*usage, error) {
+	m.measuring.Lock()
+	defer m.measuring.Unlock()
+	x := &meter{mgr: m, cfg: &m.cfg, things: map[string]*holding{}, owners: map[string]map[string]bool{}, frozen: map[string]bool{}}
+	gone, err := m.collect(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	u := &usage{freeable: gone.Bytes}
-	if u.free, _, err = e.free(); err != nil {
+	if u.free, _, err = m.disk(); err != nil {
 		return nil, err
 	}
-	m.registry()
-	m.sources()
-	if err := m.layers(gone); err != nil {
+	x.registry()
+	x.sources()
+	if err := x.layers(gone); err != nil {
 		return nil, err
 	}
-	m.memories()
-	if err := m.images(); err != nil {
+	x.memories()
+	if err := x.images(); err != nil {
 		return nil, err
 	}
-	m.folders()
-	for _, h := range m.things {
+	x.folders()
+	for _, h := range x.things {
 		u.held += h.Bytes
 	}
 	order := func(h *holding) int { return slices.Index(diskKinds, h.Kind) }
-	u.things = slices.SortedFunc(maps.Values(m.things), func(a, b *holding) int {
+	u.things = slices.SortedFunc(maps.Values(x.things), func(a, b *holding) int {
 		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.id, b.id))
 	})
-	e.mu.Lock()
-	e.usage = u
-	e.mu.Unlock()
+	m.mu.Lock()
+	m.usage = u
+	m.mu.Unlock()
 	return u, nil
 }
 
 // registry notes cells, templates and checkpoints, and which layers each needs.
 func (m *meter) registry() {
-	e := m.e
 	inSource := map[cell.CheckpointID]bool{}
 	cells := map[cell.ID]*state.Cell{}
-	for _, c := range e.reg.Cells() {
+	for _, c := range m.cfg.Records.Cells() {
 		for _, id := range c.KnownAt {
 			inSource[id] = true
 		}
@@ -148,25 +148,23 @@ func (m *meter) registry() {
 			m.uses(h, g.Base)
 		}
 		if c.Template != "" {
-			if x, err := e.readWhole(c.ID); err == nil {
-				for _, s := range x.Above {
-					m.uses(h, s)
-				}
+			for _, s := range m.cfg.Above(c.ID) {
+				m.uses(h, s)
 			}
 		}
 		for _, id := range append([]cell.CheckpointID{c.Head}, c.KnownAt...) {
-			if k, err := e.reg.Checkpoint(id); err == nil {
+			if k, err := m.cfg.Records.Checkpoint(id); err == nil {
 				for _, s := range k.States() {
 					m.uses(h, s)
 				}
 			}
 		}
-		if k, ok := e.reg.FounderOf(c.Head); ok {
+		if k, ok := m.cfg.Records.FounderOf(c.Head); ok {
 			m.uses(h, k.State)
 		}
 	}
 	for _, c := range cells {
-		for _, k := range e.reg.Checkpoints(c.ID) {
+		for _, k := range m.cfg.Records.Checkpoints(c.ID) {
 			if k.Gone || k.ID == c.Head {
 				continue
 			}
@@ -179,7 +177,6 @@ func (m *meter) registry() {
 }
 
 func (m *meter) cell(c *state.Cell) *holding {
-	e := m.e
 	if c.Template != "" {
 		h := m.thing(diskTemplate, string(c.ID), c.Template)
 		h.cell, h.Used, h.State, h.Command = c.ID, c.Created, "in use", "pando template rm "+c.Template
@@ -187,31 +184,30 @@ func (m *meter) cell(c *state.Cell) *holding {
 	}
 	h := m.thing(diskCell, string(c.ID), c.Title())
 	h.cell, h.Used, h.Command = c.ID, c.Created, "pando rm "+c.Title()
-	if r := e.latestResult(c.ID); r != nil {
+	if r := m.cfg.Records.LatestResult(c.ID); r != nil {
 		h.Used = r.Created
 	}
 	switch {
-	case !e.alive.AtRest(c.ID):
+	case !m.cfg.AtRest(c.ID):
 		h.State = "in use"
-	case e.hasPending(c.ID):
+	case m.cfg.Records.HasOpenRun(c.ID):
 		h.State = "pending"
 	case c.Expires.IsZero():
 		h.State = "kept"
 	default:
 		h.State, h.Expires = "kept for a while", c.Expires
-		h.drop = func(ctx context.Context) error { return e.forgetCell(ctx, c.ID) }
+		h.drop = func(ctx context.Context) error { return m.mgr.forgetCell(ctx, c.ID) }
 	}
 	return h
 }
 
 func (m *meter) checkpoint(c *state.Cell, k *state.Checkpoint, inSource bool) {
-	e := m.e
-	kind, name := diskCheckpoint, e.selector(c, k)
+	kind, name := diskCheckpoint, selector(c, k)
 	command := "pando rm " + c.Title()
 	if c.Template != "" {
 		command = "pando template rm " + c.Template
 	}
-	if r, err := e.reg.Run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded) {
+	if r, err := m.cfg.Records.Run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded) {
 		kind, command = diskResult, "pando discard "+r.ID+" --yes"
 	}
 	h := m.thing(kind, string(k.ID), name)
@@ -220,7 +216,7 @@ func (m *meter) checkpoint(c *state.Cell, k *state.Checkpoint, inSource bool) {
 	if !k.Expires.IsZero() && !inSource {
 		h.State, h.Expires = "kept for a while", k.Expires
 		id := k.ID
-		h.drop = func(ctx context.Context) error { return e.forgetResult(ctx, c.ID, id) }
+		h.drop = func(ctx context.Context) error { return m.mgr.forgetResult(c.ID, id) }
 	}
 	for _, s := range k.States() {
 		m.uses(h, s)
@@ -229,35 +225,27 @@ func (m *meter) checkpoint(c *state.Cell, k *state.Checkpoint, inSource bool) {
 
 // sources notes what was imported.
 func (m *meter) sources() {
-	e := m.e
-	names, _ := filepath.Glob(filepath.Join(e.cfg.Home.Sources(), "*.json"))
-	for _, path := range names {
-		var rec sourceRecord
-		st, err := os.Stat(path)
-		b, rerr := readState(path)
-		if err != nil || rerr != nil || json.Unmarshal(b, &rec) != nil {
+	list, _ := m.cfg.Sources.Recorded()
+	for _, s := range list {
+		if s.Path == "" {
 			continue
 		}
-		name := strings.TrimSuffix(filepath.Base(path), ".json")
-		h := m.thing(diskSource, name, rec.Source)
-		h.Used, h.State = st.ModTime().UTC(), "made again when needed"
-		h.drop = func(ctx context.Context) error {
-			return e.forgetSource(ctx, name, rec.State)
-		}
-		m.uses(h, rec.State)
-		for _, f := range []string{path, e.sourcePath(name, "index")} {
+		h := m.thing(diskSource, s.Name, s.Path)
+		h.Used, h.State = s.Used, "made again when needed"
+		h.drop = func(context.Context) error { return m.mgr.forgetSource(s.Name, s.State) }
+		m.uses(h, s.State)
+		for _, f := range s.Files {
 			n, _ := workspace.DiskUse(f)
 			h.Bytes += n
 		}
 	}
-	for _, im := range e.under.imports() {
+	for _, im := range m.cfg.Pins.imports() {
 		m.uses(m.thing(diskOther, "ahead", madeAhead), im.State)
 	}
 }
 
 // layers shares out the layers' sizes.
 func (m *meter) layers(gone api.GCResult) error {
-	e := m.e
 	unneeded := map[string]bool{}
 	for _, i := range gone.Items {
 		if i.What == "layer" {
@@ -265,13 +253,13 @@ func (m *meter) layers(gone api.GCResult) error {
 		}
 	}
 	sizes := map[string]int64{}
-	for _, p := range e.cfg.Providers {
+	for _, p := range m.cfg.Providers {
 		all, err := p.Layers()
 		if err != nil {
 			return err
 		}
 		for _, l := range all {
-			size, known := e.layerSizes[l]
+			size, known := m.mgr.layerSizes[l]
 			if !known || !m.frozen[l] {
 				if size, err = p.Size(l); err != nil {
 					continue // gone meanwhile
@@ -283,7 +271,7 @@ func (m *meter) layers(gone api.GCResult) error {
 			m.attribute(l, size, unneeded[l])
 		}
 	}
-	e.layerSizes = sizes
+	m.mgr.layerSizes = sizes
 	return nil
 }
 
@@ -332,8 +320,7 @@ type lengths interface{ Length(cell.Digest) int64 }
 
 // memories shares out the store of objects: what images of memory have, and the rest.
 func (m *meter) memories() {
-	e := m.e
-	sized, ok := e.under.Store.(interface {
+	sized, ok := m.cfg.Pins.Store.(interface {
 		lengths
 		Size() (int, int64)
 	})
@@ -342,14 +329,14 @@ func (m *meter) memories() {
 	}
 	_, all := sized.Size()
 	users := map[cell.Digest][]*holding{}
-	for _, c := range e.reg.Cells() {
-		for _, k := range e.reg.Checkpoints(c.ID) {
+	for _, c := range m.cfg.Records.Cells() {
+		for _, k := range m.cfg.Records.Checkpoints(c.ID) {
 			if k.Gone || k.Memory == nil {
 				continue
 			}
 			reach := map[cell.Digest]bool{}
-			memory.Reach(e.cfg.Objects, k.Memory.Root, reach) // as far as it is whole
-			name := e.selector(&c, &k)
+			memory.Reach(m.cfg.Pins, k.Memory.Root, reach) // as far as it is whole
+			name := selector(&c, &k)
 			if c.Template != "" {
 				name = c.Template
 			}
@@ -382,32 +369,35 @@ func (m *meter) memories() {
 }
 
 func (m *meter) images() error {
-	e := m.e
-	list, err := e.images.List()
+	list, err := m.cfg.Images()
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		img := &list[i]
-		name := img.ID.Short()
-		if len(img.Refs) > 0 {
-			name = img.Refs[0]
-		}
+		name := imageName(img)
 		h := m.thing(diskImage, img.ID.String(), name)
 		h.Bytes, _ = workspace.DiskUse(filepath.Dir(img.Root))
 		h.Used, h.State, h.Command = img.Used, "in use", "pando image rm "+name
-		if len(e.cellsOn(img)) == 0 {
-			id := img.ID.String()
+		if !m.cfg.ImageNeeded(img) {
 			h.State = "no cell needs it"
-			h.drop = func(context.Context) error { _, err := e.RemoveImage(id, "", false); return err }
+			h.drop = func(context.Context) error { return m.cfg.RemoveImage(img) }
 		}
 	}
 	return nil
 }
 
+// imageName is how an image is written for people.
+func imageName(img *oci.Image) string {
+	if len(img.Refs) > 0 {
+		return img.Refs[0]
+	}
+	return img.ID.Short()
+}
+
 // folders measures what is not in layers and objects.
 func (m *meter) folders() {
-	h := m.e.cfg.Home
+	h := m.cfg.Home
 	each := func(dir string, what func(name string) *holding) {
 		list, _ := os.ReadDir(dir)
 		for _, f := range list {
@@ -468,13 +458,13 @@ func (m *meter) folders() {
 }
 
 // Disk says what pando holds on disk; with objects, each thing.
-func (e *Engine) Disk(ctx context.Context, objects bool) (api.Disk, error) {
-	u, err := e.measureDisk(ctx)
+func (m *Manager) Disk(ctx context.Context, objects bool) (api.Disk, error) {
+	u, err := m.measureDisk(ctx)
 	if err != nil {
 		return api.Disk{}, err
 	}
-	d := api.Disk{State: e.cfg.Home.State, Held: u.held, Free: u.free, Freeable: u.freeable, Kinds: []api.DiskKind{}, Next: []api.DiskObject{}, Removed: []api.DiskObject{}}
-	if d.Budget, err = e.stateBudget(); err != nil {
+	d := api.Disk{State: m.cfg.Home.State, Held: u.held, Free: u.free, Freeable: u.freeable, Kinds: []api.DiskKind{}, Next: []api.DiskObject{}, Removed: []api.DiskObject{}}
+	if d.Budget, err = m.budget(); err != nil {
 		return d, err
 	}
 	kinds := map[string]*api.DiskKind{}
@@ -498,12 +488,12 @@ func (e *Engine) Disk(ctx context.Context, objects bool) (api.Disk, error) {
 			d.Kinds = append(d.Kinds, *k)
 		}
 	}
-	d.Warning = e.spaceWarning()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, h := range e.next {
+	d.Warning = m.Warning()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.next {
 		d.Next = append(d.Next, h.DiskObject)
 	}
-	d.Removed = append(d.Removed, e.removedForSpace...)
+	d.Removed = append(d.Removed, m.removed...)
 	return d, nil
 }

@@ -1,4 +1,4 @@
-package engine
+package gc
 
 import (
 	"errors"
@@ -14,17 +14,17 @@ import (
 // have the space that it gave back, and are done again as well.
 func TestX27ReserveIsForAllRemovals(t *testing.T) {
 	t.Parallel()
-	e := &Engine{cfg: Config{Home: paths.Home{State: t.TempDir()}}}
-	if err := e.keepReserve(); err != nil {
+	m := New(Config{Home: paths.Home{State: t.TempDir()}})
+	if err := m.KeepReserve(); err != nil {
 		t.Fatal(err)
 	}
 	done := 0
-	err := e.freeing(func() error {
+	err := m.Freeing(func() error {
 		if done++; done > 1 {
 			return nil
 		}
-		return errors.Join(e.freeing(func() error { // another removal, between this one's look at the disk and its look at the reserve
-			if _, err := os.Stat(e.reservePath()); err == nil {
+		return errors.Join(m.Freeing(func() error { // another removal, between this one's look at the disk and its look at the reserve
+			if _, err := os.Stat(m.reservePath()); err == nil {
 				return unix.ENOSPC
 			}
 			return nil
@@ -33,10 +33,10 @@ func TestX27ReserveIsForAllRemovals(t *testing.T) {
 	if err != nil || done != 2 {
 		t.Errorf("the second removal was done %d times: %v", done, err)
 	}
-	if e.spenders != 0 {
-		t.Errorf("%d use the reserve's space for ever", e.spenders)
+	if m.spenders != 0 {
+		t.Errorf("%d use the reserve's space for ever", m.spenders)
 	}
-	if err := e.keepReserve(); err != nil {
+	if err := m.KeepReserve(); err != nil {
 		t.Errorf("the reserve is not made again: %v", err)
 	}
 }
@@ -48,17 +48,17 @@ func TestX27ReserveWaitsForRemovals(t *testing.T) {
 		free     int64
 		spenders int
 		want     bool
-	}{{0, 0, true}, {reserveSize, 1, false}, {2*reserveSize - 1, 3, false}, {2 * reserveSize, 3, true}} {
+	}{{0, 0, true}, {ReserveSize, 1, false}, {2*ReserveSize - 1, 3, false}, {2 * ReserveSize, 3, true}} {
 		if got := roomForReserve(c.free, c.spenders); got != c.want {
 			t.Errorf("%d bytes are free, %d use them: %v", c.free, c.spenders, got)
 		}
 	}
-	e := &Engine{cfg: Config{Home: paths.Home{State: t.TempDir()}}}
-	done := e.spendReserve()
-	if e.spenders != 1 {
-		t.Errorf("%d use the reserve's space", e.spenders)
+	m := New(Config{Home: paths.Home{State: t.TempDir()}})
+	done := m.SpendReserve()
+	if m.spenders != 1 {
+		t.Errorf("%d use the reserve's space", m.spenders)
 	}
-	if done(); e.spenders != 0 {
-		t.Errorf("%d use the reserve's space afterwards", e.spenders)
+	if done(); m.spenders != 0 {
+		t.Errorf("%d use the reserve's space afterwards", m.spenders)
 	}
 }

@@ -1,0 +1,130 @@
+package gc
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+func (b *bed) fit() {
+	b.Helper()
+	b.must(b.fitBudget(b.Context()))
+}
+
+func (b *bed) df() api.Disk {
+	b.Helper()
+	d, err := b.Disk(b.Context(), true)
+	b.must(err)
+	return d
+}
+
+// Near its budget the state says what is removed next; above it that is removed, the
+// oldest first, and only what was named before.
+func TestX27StateBudget(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := b.cell("w", 10)
+	first, next := b.result(&w, 3*megabyte), b.result(&w, 3*megabyte)
+	v := b.cell("v", 10)
+	back := b.result(&v, 3*megabyte)
+	v.Head = back.ID
+	k := b.cell("k", 10)
+	earlier := b.checkpoint(&k, 3*megabyte, nil)
+	b.checkpoint(&k, 10, nil)
+	waits := b.cell("waits", 10)
+	pending := b.checkpoint(&waits, 3*megabyte, nil)
+	b.run(&waits, &pending, cell.Pending)
+	waits.Expires = time.Now().Add(time.Hour)
+	b.must(b.reg.Commit(&v, &waits))
+
+	d := b.df()
+	if d.Warning != "" || len(d.Next) > 0 {
+		t.Fatalf("far from the budget it says %q, %+v", d.Warning, d.Next)
+	}
+	b.cfg.MaxState = d.Held + megabyte
+	if b.fit(); b.gone(first) || b.Warning() == "" {
+		t.Fatal("near the budget something was removed, or nothing said")
+	}
+	if d = b.df(); len(d.Next) == 0 || d.Next[0].Name != "w@2" || !strings.Contains(d.Warning, "result w@2") {
+		t.Errorf("next is %+v: %q", d.Next, d.Warning)
+	}
+
+	// What fills it is told so, and nothing is taken away under it.
+	u := b.cell("u", megabyte+megabyte/2)
+	if n := b.Note(t.Context()); !strings.Contains(n, "result w@2") || b.gone(first) {
+		t.Errorf("noted is %q; gone: %v", n, b.gone(first))
+	}
+	b.fit()
+	d = b.df()
+	if !b.gone(first) || d.Held > b.cfg.MaxState || b.has(first.State) {
+		t.Errorf("gone: %v; held %d of %d", b.gone(first), d.Held, b.cfg.MaxState)
+	}
+	if len(d.Removed) != 1 || d.Removed[0].Name != "w@2" || d.Removed[0].Bytes < 3*megabyte || b.gone(next) {
+		t.Errorf("removed %+v; the next is gone: %v", d.Removed, b.gone(next))
+	}
+
+	// What was not named is not removed, however much too large the state is.
+	b.warned = nil
+	b.cfg.MaxState = 1
+	b.fit()
+	if b.fit(); b.gone(next) {
+		t.Error("what nothing had named was removed")
+	}
+
+	// What waits, is in use, or is kept without an end stays, however much is asked for.
+	for range 8 {
+		b.df()
+		b.fit()
+	}
+	if !b.gone(next) {
+		t.Error("a result that was named is still there")
+	}
+	if d = b.df(); len(d.Next) > 0 || !strings.Contains(d.Warning, "nothing of it is removed") {
+		t.Errorf("next is %+v: %q", d.Next, d.Warning)
+	}
+	for _, k := range []state.Checkpoint{back, earlier, pending} {
+		if b.gone(k) || !b.has(k.State) {
+			t.Errorf("@%d of %s is in use, or waits, and was removed", k.Number, k.Cell)
+		}
+	}
+	if c, err := b.reg.Cell(u.ID); err != nil || c.State == cell.Removed || len(b.removed) > 0 {
+		t.Errorf("removed were %v (%v)", b.removed, err)
+	}
+}
+
+// What is worked in is left alone, and nothing waits for it.
+func TestX27BudgetWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := b.cell("w", 10)
+	failed := b.result(&w, 3*megabyte)
+	b.cfg.MaxState = 1
+	if b.fit(); b.Warning() == "" {
+		t.Fatal("nothing is said")
+	}
+	b.locked[w.ID] = true
+	if b.fit(); b.gone(failed) {
+		t.Error("it was removed under work in its cell")
+	}
+	b.locked[w.ID] = false
+	if b.fit(); !b.gone(failed) || b.has(failed.State) {
+		t.Error("it is still there")
+	}
+}
+
+// Of kept results the hint names the one that holds the most.
+func TestX27HintNamesTheLargest(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := b.cell("w", 10)
+	b.result(&w, 10)
+	largest := b.result(&w, megabyte)
+	b.result(&w, 10)
+	if hint := b.Hint(); !strings.Contains(hint, "`pando discard "+string(largest.Run)+" --yes` gives up what is kept of that run") {
+		t.Errorf("the hint is %q, want run %s", hint, largest.Run)
+	}
+}

@@ -1,0 +1,245 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// KeepUnused is how long the base of a source, or an image that no cell needs, stays after it
+// was last used.
+const KeepUnused = 30 * 24 * time.Hour
+
+// RemovesAtOnce is how many cells are removed at a time. What they write down comes to the
+// disk together.
+const RemovesAtOnce = 16
+
+// Collect removes what nothing needs any more: cells and checkpoints that have expired,
+// layers and objects that no record names, sources and images that were not used for long,
+// leftovers of keepers that died. With dry it only says what that is.
+func (m *Manager) Collect(ctx context.Context, dry bool) (api.GCResult, error) {
+	if dry {
+		return m.collect(ctx, dry)
+	}
+	all := api.GCResult{Items: []api.GCItem{}}
+	err := m.Freeing(func() error {
+		res, err := m.collect(ctx, dry)
+		all.Items, all.Bytes = append(all.Items, res.Items...), all.Bytes+res.Bytes
+		return err
+	})
+	return all, err
+}
+
+// collect is Collect once.
+func (m *Manager) collect(ctx context.Context, dry bool) (api.GCResult, error) {
+	res := api.GCResult{DryRun: dry, Items: []api.GCItem{}}
+	now := time.Now()
+	for _, part := range []func() ([]api.GCItem, error){
+		func() ([]api.GCItem, error) { return m.expireCells(ctx, dry, now) },
+		func() ([]api.GCItem, error) { return m.expireCheckpoints(ctx, dry, now) },
+		func() ([]api.GCItem, error) { return m.expireSources(dry, now) },
+		func() ([]api.GCItem, error) { return m.expireImages(dry, now) },
+		func() ([]api.GCItem, error) { return m.pruneEtc(dry) },
+		func() ([]api.GCItem, error) { return m.collectLayers(dry) },
+		func() ([]api.GCItem, error) { return m.collectObjects(dry) },
+		func() ([]api.GCItem, error) { return m.leftovers(ctx, dry) },
+	} {
+		items, err := part()
+		for _, i := range items {
+			res.Items = append(res.Items, i)
+			res.Bytes += i.Bytes
+		}
+		if err != nil {
+			return res, err
+		}
+	}
+	return res, nil
+}
+
+// expireCells removes the cells that are kept no longer, several at once.
+func (m *Manager) expireCells(ctx context.Context, dry bool, now time.Time) (items []api.GCItem, err error) {
+	cells := slices.DeleteFunc(m.cfg.Records.Cells(), func(c state.Cell) bool { return !m.over(&c, now) })
+	why, used := make([]string, len(cells)), make([]bool, len(cells)) // used: it is worked in again
+	for i := range cells {
+		why[i] = m.whyOver(&cells[i], now)
+	}
+	if !dry {
+		var workers errgroup.Group
+		workers.SetLimit(RemovesAtOnce)
+		for i, c := range cells {
+			workers.Go(func() error {
+				gone, err := m.removeOver(ctx, c.ID, now)
+				used[i] = !gone
+				return err
+			})
+		}
+		if err := workers.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	for i := range cells {
+		if !used[i] {
+			items = append(items, api.GCItem{What: "cell", Name: cells[i].Title(), Why: why[i]})
+		}
+	}
+	return items, nil
+}
+
+// over reports whether a cell is kept no longer.
+func (m *Manager) over(c *state.Cell, now time.Time) bool {
+	return m.expired(c, now) || m.keptOut(c, now)
+}
+
+// expired reports whether a cell has been kept for long enough, and nothing happens in it.
+func (m *Manager) expired(c *state.Cell, now time.Time) bool {
+	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && m.cfg.AtRest(c.ID) && !m.cfg.Records.HasOpenRun(c.ID)
+}
+
+// keptOut reports whether a cell was paused for as long as its maker's ceilings keep it.
+func (m *Manager) keptOut(c *state.Cell, now time.Time) bool {
+	l := m.cfg.Records.Lease(c.ID)
+	if l == nil || c.State == cell.Removed || !l.Parked && c.State != cell.Paused {
+		return false
+	}
+	until := m.cfg.Records.KeptUntil(l)
+	return !until.IsZero() && !now.Before(until) && !m.cfg.Records.HasOpenRun(c.ID)
+}
+
+// whyOver says why a cell is kept no longer.
+func (m *Manager) whyOver(c *state.Cell, now time.Time) string {
+	l := m.cfg.Records.Lease(c.ID)
+	if l == nil || !m.keptOut(c, now) {
+		return "expired"
+	}
+	d, by := m.cfg.Kept(l)
+	return fmt.Sprintf("paused since %s, and kept for %s (%s)", l.ParkedAt.Local().Format(time.DateTime), d, by)
+}
+
+// removeOver removes a cell, with its lock, if it is still kept no longer.
+func (m *Manager) removeOver(ctx context.Context, id cell.ID, now time.Time) (bool, error) {
+	release, err := m.cfg.Lock(ctx, id, "gc")
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	c, err := m.cfg.Records.Cell(id)
+	if err != nil || !m.over(&c, now) {
+		return false, err
+	}
+	return true, m.cfg.Remove(ctx, id)
+}
+
+func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time) (items []api.GCItem, err error) {
+	reg := m.cfg.Records
+	cells := reg.Cells()
+	inSource := map[cell.CheckpointID]bool{} // what was applied can be compared with, and taken back
+	for _, c := range cells {
+		for _, id := range c.KnownAt {
+			inSource[id] = true
+		}
+	}
+	for _, c := range cells {
+		for _, k := range reg.Checkpoints(c.ID) {
+			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] {
+				continue
+			}
+			items = append(items, api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "expired"})
+			if dry {
+				continue
+			}
+			release, err := m.cfg.Lock(ctx, c.ID, "gc")
+			if err != nil {
+				return items, err
+			}
+			fresh, ferr := reg.Cell(c.ID)
+			kk, kerr := reg.Checkpoint(k.ID)
+			if ferr == nil && kerr == nil && fresh.Head != k.ID && !kk.Expires.IsZero() && now.After(kk.Expires) {
+				kk.Gone = true
+				err = reg.Commit(&kk)
+			}
+			release()
+			if err != nil {
+				return items, err
+			}
+		}
+	}
+	return items, nil
+}
+
+// selector is how a checkpoint is written for people.
+func selector(c *state.Cell, k *state.Checkpoint) string {
+	return fmt.Sprintf("%s@%d", c.Title(), k.Number)
+}
+
+// expireSources forgets sources that no run has used for long.
+func (m *Manager) expireSources(dry bool, now time.Time) (items []api.GCItem, err error) {
+	list, err := m.cfg.Sources.Recorded()
+	for _, s := range list {
+		if now.Sub(s.Used) < KeepUnused {
+			continue
+		}
+		items = append(items, api.GCItem{What: "source", Name: s.Name, Why: "not used for 30 days"})
+		if !dry {
+			m.cfg.Sources.Forget(s.Name)
+		}
+	}
+	return items, err
+}
+
+// expireImages removes images that no cell needs and nothing has used for long.
+func (m *Manager) expireImages(dry bool, now time.Time) (items []api.GCItem, err error) {
+	list, err := m.cfg.Images()
+	for i := range list {
+		img := &list[i]
+		if now.Sub(img.Used) < KeepUnused || m.cfg.ImageNeeded(img) {
+			continue
+		}
+		if !dry {
+			if err := m.cfg.RemoveImage(img); cell.KindOf(err) == cell.Conflict {
+				continue // it is used again
+			} else if err != nil {
+				return items, err
+			}
+		}
+		items = append(items, api.GCItem{What: "image", Name: imageName(img), Bytes: img.Counts.Bytes, Why: "not used for 30 days"})
+	}
+	return items, err
+}
+
+// pruneEtc removes the copies of the host's /etc that no cell mounts and no new one would.
+func (m *Manager) pruneEtc(dry bool) (items []api.GCItem, err error) {
+	var use []string
+	for _, c := range m.cfg.Records.Cells() {
+		for _, mount := range c.Setup.Mounts {
+			for _, at := range append([]string{mount.Source, mount.Upper}, mount.Lower...) {
+				if rel, err := filepath.Rel(m.cfg.Etc, at); err == nil && filepath.IsLocal(rel) {
+					use = append(use, filepath.Join(m.cfg.Etc, strings.Split(rel, "/")[0]))
+				}
+			}
+		}
+	}
+	removed, err := image.PruneEtc(m.cfg.Etc, use, dry)
+	for _, at := range removed {
+		items = append(items, api.GCItem{What: "etc", Name: filepath.Base(at), Why: "no cell mounts it, and the host's /etc is another now"})
+	}
+	return items, err
+}
+
+// leftovers removes what keepers that died left.
+func (m *Manager) leftovers(ctx context.Context, dry bool) (items []api.GCItem, err error) {
+	found, err := m.cfg.Leftovers(ctx, dry)
+	for _, f := range found {
+		items = append(items, api.GCItem{What: "leftover", Name: f, Why: "its keeper is gone"})
+	}
+	return items, err
+}

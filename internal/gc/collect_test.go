@@ -1,0 +1,149 @@
+package gc
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// What expired or is named by nothing goes, and is only told dry; nothing else goes.
+func TestCollect(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	past := func(k *state.Checkpoint) { k.Expires = time.Now().Add(-time.Second) }
+	keep := b.cell("keep", 10)
+	over := b.cell("over", 10)
+	over.Expires = time.Now().Add(-time.Second)
+	b.must(b.reg.Commit(&over))
+	waits := b.cell("waits", 10)
+	head, err := b.reg.Checkpoint(waits.Head)
+	b.must(err)
+	waits.Expires = over.Expires
+	b.must(b.reg.Commit(&waits))
+	b.run(&waits, &head, cell.Pending)
+	old := b.checkpoint(&keep, 10, past)
+	applied := b.checkpoint(&keep, 10, past)
+	keep.KnownAt = []cell.CheckpointID{applied.ID}
+	b.must(b.reg.Commit(&keep))
+	stray, base, unused := b.layer(10), b.layer(10), b.layer(10)
+	b.age()
+	young := b.layer(10)
+	b.sources = []Source{{Name: "used", State: base, Used: time.Now()}, {Name: "unused", State: unused, Used: time.Now().Add(-KeepUnused - time.Minute)}}
+	b.leftover = []string{"keeper"}
+
+	before := b.layers()
+	if went := b.collected(true); !slices.Equal(went, []string{"cell over", "checkpoint keep@2", "layer", "leftover keeper", "source unused"}) || !slices.Equal(b.layers(), before) || b.gone(old) {
+		t.Errorf("dry: would go %q", went)
+	}
+	went := b.collected(false)
+	if !slices.Contains(went, "cell over") || !slices.Contains(went, "checkpoint keep@2") || !slices.Contains(went, "source unused") || !slices.Contains(went, "trees objects") {
+		t.Errorf("went %q", went)
+	}
+	if c, err := b.reg.Cell(over.ID); err != nil || c.State != cell.Removed || len(b.removed) != 1 {
+		t.Errorf("removed %v; %v", b.removed, err)
+	}
+	for what, s := range map[string]workspace.State{"an applied result": applied.State, "a result that waits": head.State, "the base of a source": base, "a young layer": young} {
+		if !b.has(s) {
+			t.Errorf("%s went", what)
+		}
+	}
+	for what, s := range map[string]workspace.State{"an expired checkpoint": old.State, "a stray": stray, "an unused source": unused} {
+		if b.has(s) {
+			t.Errorf("%s is there", what)
+		}
+	}
+	if !b.cfg.Pins.Has(head.Tree) || !b.cfg.Pins.Has(applied.Tree) || b.cfg.Pins.Has(old.Tree) {
+		t.Error("the trees are not those of the checkpoints that are there")
+	}
+}
+
+// Work that takes long keeps the layers that it makes, whatever their age, and the import that
+// it begins with.
+func TestF20LongWorkKeepsItsLayers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	base := b.layer(10)
+	b.age()
+	p := b.cfg.Pins.Begin()
+	p.began = time.Now().Add(-2 * time.Hour)
+	made := b.layer(10)
+	b.age()
+	if b.collected(false); !b.has(made) {
+		t.Error("a layer went under the work that makes it")
+	}
+	p.began = time.Now()
+	tree, err := b.clone.Walk(t.Context(), base, b.cfg.Pins)
+	b.must(err)
+	p.Use(&workspace.Imported{State: base, Tree: tree})
+	if b.collected(false); !b.has(base) || b.has(made) {
+		t.Errorf("layers %v, want that which is used", b.layers())
+	}
+	p.End()
+	if b.collected(false); b.has(base) {
+		t.Error("a layer is there when the work is over")
+	}
+}
+
+// A removed cell's layers go at once, whatever their age, but for those that a fork or another
+// name needs.
+func TestDropCell(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	parent := b.cell("parent", 10)
+	first, err := b.reg.Checkpoint(parent.Head)
+	b.must(err)
+	forked := b.checkpoint(&parent, 10, nil)
+	own := b.checkpoint(&parent, 10, nil)
+	child := state.Cell{ID: cell.NewID(), Name: "child", State: cell.Idle, Created: b.began, Provider: "clone", Head: forked.ID, Parent: &state.Origin{Cell: parent.ID, Checkpoint: forked.ID}, Next: 1}
+	g, err := b.clone.Begin(t.Context(), forked.State, workspace.Entry{Mode: 0o755}, "")
+	b.must(err)
+	child.Gen = &g
+	b.must(b.reg.Commit(&child))
+	b.must(b.remove(t.Context(), parent.ID))
+	b.work.Wait()
+	if b.has(own.State) {
+		t.Error("a layer of its own is there")
+	}
+	if !b.has(forked.State) || !b.has(first.State) {
+		t.Error("what the fork is on, or what its source was, went")
+	}
+	b.must(b.remove(t.Context(), child.ID))
+	b.work.Wait()
+	b.age()
+	if b.collected(false); len(b.layers()) > 0 {
+		t.Errorf("left are %v", b.layers())
+	}
+}
+
+// A checkpoint that the cell is at, or that belongs to a run, is not removed.
+func TestRemoveCheckpoint(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := b.cell("w", 10)
+	k := b.checkpoint(&c, 10, func(k *state.Checkpoint) { k.Message = "kept" })
+	b.result(&c, 10)
+	for n, want := range map[int]cell.Kind{1: cell.Conflict, 3: cell.Conflict, 4: cell.NotFound} {
+		if err := b.RemoveCheckpoint(&c, n); cell.KindOf(err) != want {
+			t.Errorf("@%d: %v, want %s", n, err, want)
+		}
+	}
+	b.must(b.RemoveCheckpoint(&c, 2))
+	if !b.gone(k) {
+		t.Error("@2 is there")
+	}
+	if err := b.RemoveCheckpoint(&c, 2); cell.KindOf(err) != cell.NotFound {
+		t.Errorf("again: %v", err)
+	}
+	head, err := b.reg.Checkpoint(c.Head)
+	b.must(err)
+	head.Message = "name"
+	b.must(b.reg.Commit(&head))
+	b.must(b.RemoveCheckpoint(&c, 1))
+	if now, err := b.reg.Checkpoint(c.Head); err != nil || now.Gone || now.Message != "" {
+		t.Errorf("the named head is %+v, %v", now, err)
+	}
+}

@@ -1,0 +1,205 @@
+package gc
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/volume"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// DropCell frees, in the background, what a removed cell held and nothing else needs. What it
+// misses, Collect finds.
+func (m *Manager) DropCell(c *state.Cell) {
+	gone := *c
+	m.cfg.Background(func(ctx context.Context) {
+		if err := m.cfg.AwaitGone(context.WithoutCancel(ctx), gone.ID); err != nil {
+			return
+		}
+		if !m.cfg.Records.Lowers(gone.ID) {
+			if err := m.RemoveFolder(gone.ID); err != nil {
+				m.cfg.Log.Warn("cannot remove a cell's files", "cell", gone.ID, "error", err)
+			}
+		}
+		m.mu.Lock()
+		m.gone = append(m.gone, &gone)
+		busy := m.dropping
+		m.dropping = true
+		m.mu.Unlock()
+		if !busy {
+			m.dropGone()
+		}
+	})
+}
+
+// dropGone frees the layers of the cells that were removed meanwhile, until there are none.
+// What the others need is found out once for all of them: of a thousand cells, it takes as
+// long as to remove one.
+func (m *Manager) dropGone() {
+	for {
+		m.mu.Lock()
+		list := m.gone
+		m.gone = nil
+		m.dropping = len(list) > 0
+		m.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		needed := sync.OnceValue(func() *needs { return m.needed("") })
+		var ids []cell.ID
+		for _, c := range list {
+			m.dropWritable(c, needed)
+			ids = append(ids, c.ID)
+			if known := m.cfg.Records.CheckpointIDs(c.ID); len(known) > 1 || m.orphaned(c) { // else it had a base alone, which other cells of the source have too
+				m.dropFrozen(known, needed())
+			}
+		}
+		m.KeepReserve() // there may be room for it again
+		// A hundred thousand forks would fill the registry with cells that nothing asks for:
+		// the receipt of one says that it was there.
+		if objects := m.cfg.Records.Forgettable(ids); len(objects) > 0 {
+			if err := m.cfg.Records.Commit(objects...); err != nil {
+				m.cfg.Log.Warn("cannot forget removed forks", "error", err)
+			}
+		}
+	}
+}
+
+// dropFrozen removes the layers of a removed cell's checkpoints that are not needed, and adds
+// them to what is, so that each goes once.
+func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, n *needs) {
+	for _, id := range checkpoints {
+		k, err := m.cfg.Records.Checkpoint(id)
+		if err != nil {
+			continue
+		}
+		for _, s := range k.States() {
+			for _, l := range s.Layers {
+				if !n.layers[l] {
+					n.layers[l] = true
+					m.DropLayer(s.Provider, l)
+				}
+			}
+		}
+	}
+}
+
+// dropWritable removes the writable layers of a removed cell, and those below its home and
+// /tmp, which no checkpoint names, as far as no fork or branch needs them. (While the cell
+// that it was forked from is there, that needs them.)
+func (m *Manager) dropWritable(c *state.Cell, needed func() *needs) {
+	shared := c.Template != ""
+	if c.Home != nil && !shared {
+		shared = true
+		if c.Parent != nil && !m.orphaned(c) {
+			up, err := m.cfg.Records.Cell(c.Parent.Cell)
+			shared = err != nil || !onLayersOf(c.Home, up.Home)
+		}
+	}
+	for _, g := range c.Gens() {
+		layers := []string{g.Layer}
+		if shared && g != c.Gen {
+			layers = append(layers, g.Base.Layers...)
+		}
+		for _, l := range layers {
+			if !shared || !needed().layers[l] {
+				m.DropLayer(c.Provider, l)
+			}
+		}
+	}
+}
+
+// orphaned reports whether what a cell was forked from is gone: it may be the last that needs
+// what is below it.
+func (m *Manager) orphaned(c *state.Cell) bool {
+	if c.Parent == nil {
+		return false
+	}
+	up, err := m.cfg.Records.Cell(c.Parent.Cell)
+	return err != nil || up.State == cell.Removed
+}
+
+// onLayersOf reports whether all that lies below a layer is another's, too. Of a cell that was
+// branched it is not.
+func onLayersOf(g, up *workspace.Generation) bool {
+	if up == nil {
+		return false
+	}
+	all := append(slices.Clone(up.Base.Layers), up.Layer)
+	n := len(g.Base.Layers)
+	return n <= len(all) && slices.Equal(g.Base.Layers, all[:n])
+}
+
+// DropStates removes the layers of a checkpoint that nothing else names, and returns how much
+// space they hold, in bytes. With dry it removes nothing.
+func (m *Manager) DropStates(k *state.Checkpoint, dry bool) (freed int64, err error) {
+	n := m.needed(k.ID)
+	for _, s := range k.States() {
+		p, err := m.cfg.Provider(s.Provider)
+		if err != nil {
+			return freed, err
+		}
+		for _, l := range s.Layers {
+			if n.layers[l] {
+				continue
+			}
+			n.layers[l] = true // once
+			if size, err := p.Size(l); err == nil {
+				freed += size
+			}
+			if !dry {
+				if err := p.Drop(l); err != nil && !os.IsNotExist(err) {
+					return freed, err
+				}
+			}
+		}
+	}
+	return freed, nil
+}
+
+// DropLayer removes a layer that nothing names.
+func (m *Manager) DropLayer(provider, layer string) {
+	p, err := m.cfg.Provider(provider)
+	if err == nil {
+		err = p.Drop(layer)
+	}
+	if err != nil && !os.IsNotExist(err) {
+		m.cfg.Log.Warn("cannot remove a layer", "layer", layer, "error", err)
+	}
+}
+
+// RemoveFolder removes what belonged to a removed cell alone.
+func (m *Manager) RemoveFolder(id cell.ID) error {
+	dir := m.folder(id)
+	if volume.Exists(dir) {
+		return volume.Remove(dir)
+	}
+	return workspace.RemoveTree(dir)
+}
+
+// RemoveCheckpoint drops a checkpoint of a cell. What forks of it need stays, and the record
+// explains old receipts. The one that the workspace is at can't go. The caller has the cell's
+// lock.
+func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
+	const opName = "gc.RemoveCheckpoint"
+	k, err := m.cfg.Records.Numbered(c.ID, number)
+	switch {
+	case err != nil:
+		return err
+	case k.Gone:
+		return cell.Errorf(cell.NotFound, opName, "", "checkpoint %s@%d was removed already", c.Title(), number)
+	case k.ID == c.Head && k.Message == "":
+		return cell.Errorf(cell.Conflict, opName, "remove the cell", "cannot remove checkpoint %s@%d: the cell is at it", c.Title(), number)
+	case k.ID == c.Head: // its state is the cell's: only its name goes
+		k.Message = ""
+	case m.cfg.Records.HasRun(&k):
+		return cell.Errorf(cell.Conflict, opName, "discard the run", "cannot remove checkpoint %s@%d: it belongs to run %s", c.Title(), number, k.Run)
+	default:
+		k.Gone = true
+	}
+	return m.cfg.Records.Commit(&k)
+}
