@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,6 +92,7 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 	mine, err := b.Create(b.ctx, api.CreateRequest{Name: "mine", From: b.src, CallerDir: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}})
 	b.must(err)
 	id := cell.ID(mine.ID)
+	b.run("kept", "echo 1 > f")
 	must := func(err error) {
 		t.Helper()
 		b.must(err)
@@ -197,11 +199,38 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 			must(err)
 		}},
 		{"leases", 5, func() { b.reg.LeasesOver(time.Now()) }},
+		{"remove a fork", 20, func() { b.removes("warm-" + strconv.Itoa(idleCells/3+2)) }},
+		{"remove a cell with checkpoints", 20, func() { b.removes("kept") }},
 	} {
 		if n := b.visits(x.do); n > x.most {
 			t.Errorf("%s visits %d records among %d idle cells; want at most %d", x.what, n, idleCells, x.most)
 		}
 	}
+}
+
+// removes removes a cell, and waits until its layers are free.
+func (b *bed) removes(name string) {
+	b.Helper()
+	c, ok := b.reg.Named(name)
+	if !ok {
+		b.Fatalf("no cell %s", name)
+	}
+	k, err := b.reg.Checkpoint(c.Head)
+	b.must(err)
+	layers := []string{}
+	for _, g := range c.Gens() {
+		layers = append(layers, g.Layer)
+	}
+	if k.Cell == c.ID && k.Number > 1 { // else it is the import, or of the template
+		layers = append(layers, k.State.Layers...)
+	}
+	if len(layers) == 0 {
+		b.Fatalf("cell %s has no layer of its own", name)
+	}
+	b.must(second(b.Remove(b.ctx, c.ID, false)))
+	b.until("the layers of "+name+" are free", func() bool {
+		return !slices.ContainsFunc(layers, func(l string) bool { return slices.Contains(b.layers(), l) })
+	})
 }
 
 // forkOf asks for n forks.

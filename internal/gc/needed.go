@@ -13,7 +13,8 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// needs is what something names: layers, trees by digest, and those that are in memory.
+// needs is what something beside the records of cells and checkpoints names: layers, trees by
+// digest, and those that are in memory.
 type needs struct {
 	layers map[string]bool
 	trees  map[cell.Digest]bool
@@ -26,48 +27,11 @@ func (n *needs) state(s workspace.State) {
 	}
 }
 
-// needed returns all that something names, as if the checkpoint but were gone.
-func (m *Manager) needed(but cell.CheckpointID) *needs {
+// beside finds that out. The records are looked at after it: what ends meanwhile is in them.
+func (m *Manager) beside() *needs {
 	n := &needs{layers: map[string]bool{}, trees: map[cell.Digest]bool{}}
-	var templates []cell.ID         // cells of them
-	imports := m.cfg.Pins.imports() // before the records, which what ends meanwhile is in
+	imports := m.cfg.Pins.imports()
 	m.cfg.Records.Look(func(now state.Records) {
-		for k := range now.Checkpoints() {
-			if !k.Gone && k.ID != but {
-				for _, s := range k.States() {
-					n.state(s)
-				}
-				n.trees[k.Tree] = true
-			}
-		}
-		for c := range now.Cells() {
-			n.trees[c.Known] = true
-			for _, a := range c.Applied {
-				n.trees[a.Before], n.trees[a.After] = true, true
-			}
-			if c.State == cell.Removed {
-				continue
-			}
-			for _, g := range c.Gens() {
-				n.layers[g.Layer] = true
-				n.state(g.Base)
-			}
-			if c.Template != "" {
-				templates = append(templates, c.ID)
-			}
-			// What its source was, in whatever cell that was recorded: without it
-			// the changes of a fork would be changes of nothing.
-			if k := now.Founder(c.Head); k != nil {
-				n.state(k.State)
-				n.trees[k.Tree] = true
-			}
-			for _, id := range c.KnownAt {
-				if k := now.Checkpoint(id); k != nil {
-					n.state(k.State)
-					n.trees[k.Tree] = true
-				}
-			}
-		}
 		for o := range now.Ops() {
 			for _, g := range m.cfg.Begun(o) {
 				n.layers[g.Layer] = true
@@ -75,7 +39,7 @@ func (m *Manager) needed(but cell.CheckpointID) *needs {
 			}
 		}
 	})
-	for _, id := range templates {
+	for _, id := range m.cfg.Records.TemplateCells() {
 		for _, s := range m.cfg.Above(id) {
 			n.state(s)
 		}
@@ -94,6 +58,16 @@ func (m *Manager) needed(but cell.CheckpointID) *needs {
 	return n
 }
 
+// unneeded reports whether nothing names a layer, as if the checkpoint but were gone. Of each
+// layer it says so once.
+func (m *Manager) unneeded(n *needs, layer string, but cell.CheckpointID) bool {
+	if n.layers[layer] || m.cfg.Records.NamesLayer(layer, but) {
+		return false
+	}
+	n.layers[layer] = true
+	return true
+}
+
 // fresh is how old a layer must be to be collected, so that a clock that is set doesn't make
 // one look older than the work that makes it.
 const fresh = 10 * time.Minute
@@ -101,14 +75,14 @@ const fresh = 10 * time.Minute
 // collectLayers removes layers that nothing names.
 func (m *Manager) collectLayers(dry bool) (items []api.GCItem, failed error) {
 	young := m.cfg.Pins.oldest() // before what is needed is found out: see Pins
-	n := m.needed("")
+	n := m.beside()
 	for _, p := range m.cfg.Providers {
 		all, err := p.Layers()
 		if err != nil {
 			return items, err
 		}
 		for _, l := range all {
-			if n.layers[l] {
+			if !m.unneeded(n, l, "") {
 				continue
 			}
 			st, err := os.Lstat(filepath.Join(m.cfg.Home.Layers(), l))
@@ -125,16 +99,34 @@ func (m *Manager) collectLayers(dry bool) (items []api.GCItem, failed error) {
 	return items, failed
 }
 
-// memories are the roots of the images that checkpoints name.
-func (m *Manager) memories() (roots []cell.Digest) {
+// reachable is what records name, beside n: trees, and roots of memory images.
+func (m *Manager) reachable(n *needs) (memories []cell.Digest) {
 	m.cfg.Records.Look(func(now state.Records) {
 		for k := range now.Checkpoints() {
-			if !k.Gone && k.Memory != nil {
-				roots = append(roots, k.Memory.Root)
+			if k.Gone {
+				continue
+			}
+			n.trees[k.Tree] = true
+			if k.Memory != nil {
+				memories = append(memories, k.Memory.Root)
+			}
+		}
+		for c := range now.Cells() {
+			n.trees[c.Known] = true
+			for _, a := range c.Applied {
+				n.trees[a.Before], n.trees[a.After] = true, true
+			}
+			if c.State == cell.Removed {
+				continue
+			}
+			for _, id := range append([]cell.CheckpointID{now.FounderOf(c)}, c.KnownAt...) {
+				if k := now.Checkpoint(id); k != nil {
+					n.trees[k.Tree] = true
+				}
 			}
 		}
 	})
-	return roots
+	return memories
 }
 
 // collectObjects drops the objects that no tree and no memory image reaches. What that
@@ -145,7 +137,8 @@ func (m *Manager) collectObjects(dry bool) ([]api.GCItem, error) {
 	}
 	done := m.cfg.Pins.collect()
 	defer done()
-	n := m.needed("")
+	n := m.beside()
+	memories := m.reachable(n)
 	reach := map[cell.Digest]bool{}
 	for d := range n.trees {
 		if d.IsZero() {
@@ -166,7 +159,7 @@ func (m *Manager) collectObjects(dry bool) ([]api.GCItem, error) {
 			return nil, err
 		}
 	}
-	for _, root := range m.memories() {
+	for _, root := range memories {
 		if err := memory.Reach(m.cfg.Pins, root, reach); err != nil {
 			if k := cell.KindOf(err); k != cell.NotFound && k != cell.Corrupt {
 				return nil, err

@@ -37,8 +37,6 @@ func (m *Manager) DropCell(c *state.Cell) {
 }
 
 // dropGone frees the layers of the cells that were removed meanwhile, until there are none.
-// What the others need is found out once for all of them: of a thousand cells, it takes as
-// long as to remove one.
 func (m *Manager) dropGone() {
 	for {
 		m.mu.Lock()
@@ -49,13 +47,13 @@ func (m *Manager) dropGone() {
 		if len(list) == 0 {
 			return
 		}
-		needed := sync.OnceValue(func() *needs { return m.needed("") })
+		beside := sync.OnceValue(m.beside)
 		var ids []cell.ID
 		for _, c := range list {
-			m.dropWritable(c, needed)
+			m.dropWritable(c, beside)
 			ids = append(ids, c.ID)
 			if known := m.cfg.Records.CheckpointIDs(c.ID); len(known) > 1 || m.orphaned(c) { // else it had a base alone, which other cells of the source have too
-				m.dropFrozen(known, needed())
+				m.dropFrozen(known, beside())
 			}
 		}
 		m.KeepReserve() // there may be room for it again
@@ -69,8 +67,7 @@ func (m *Manager) dropGone() {
 	}
 }
 
-// dropFrozen removes the layers of a removed cell's checkpoints that are not needed, and adds
-// them to what is, so that each goes once.
+// dropFrozen removes the layers of a removed cell's checkpoints that are not needed.
 func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, n *needs) {
 	for _, id := range checkpoints {
 		k, err := m.cfg.Records.Checkpoint(id)
@@ -79,8 +76,7 @@ func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, n *needs) {
 		}
 		for _, s := range k.States() {
 			for _, l := range s.Layers {
-				if !n.layers[l] {
-					n.layers[l] = true
+				if m.unneeded(n, l, "") {
 					m.DropLayer(s.Provider, l)
 				}
 			}
@@ -91,7 +87,7 @@ func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, n *needs) {
 // dropWritable removes the writable layers of a removed cell, and those below its home and
 // /tmp, which no checkpoint names, as far as no fork or branch needs them. (While the cell
 // that it was forked from is there, that needs them.)
-func (m *Manager) dropWritable(c *state.Cell, needed func() *needs) {
+func (m *Manager) dropWritable(c *state.Cell, beside func() *needs) {
 	shared := c.Template != ""
 	if c.Home != nil && !shared {
 		shared = true
@@ -106,7 +102,7 @@ func (m *Manager) dropWritable(c *state.Cell, needed func() *needs) {
 			layers = append(layers, g.Base.Layers...)
 		}
 		for _, l := range layers {
-			if !shared || !needed().layers[l] {
+			if !shared || m.unneeded(beside(), l, "") {
 				m.DropLayer(c.Provider, l)
 			}
 		}
@@ -137,17 +133,16 @@ func onLayersOf(g, up *workspace.Generation) bool {
 // DropStates removes the layers of a checkpoint that nothing else names, and returns how much
 // space they hold, in bytes. With dry it removes nothing.
 func (m *Manager) DropStates(k *state.Checkpoint, dry bool) (freed int64, err error) {
-	n := m.needed(k.ID)
+	n := m.beside()
 	for _, s := range k.States() {
 		p, err := m.cfg.Provider(s.Provider)
 		if err != nil {
 			return freed, err
 		}
 		for _, l := range s.Layers {
-			if n.layers[l] {
+			if !m.unneeded(n, l, k.ID) {
 				continue
 			}
-			n.layers[l] = true // once
 			if size, err := p.Size(l); err == nil {
 				freed += size
 			}

@@ -20,7 +20,7 @@ type Strays struct {
 // record names yet.
 func (m *Manager) Strays() *Strays {
 	s := &Strays{Layers: map[string][]string{}}
-	n := m.needed("")
+	n := m.beside()
 	for _, p := range m.cfg.Providers {
 		all, err := p.Layers()
 		if err != nil {
@@ -28,7 +28,7 @@ func (m *Manager) Strays() *Strays {
 			continue
 		}
 		for _, l := range all {
-			if !n.layers[l] {
+			if m.unneeded(n, l, "") {
 				s.Layers[p.Name()] = append(s.Layers[p.Name()], l)
 			}
 		}

@@ -38,6 +38,9 @@ type index struct {
 	pendings map[string]ordered[runAt] // those of them that wait for a person
 	digests  ordered[digestKey]        // checkpoints by their ids and tree digests
 	noted    ordered[notedKey]         // checkpoints with a message, newest first
+	own      group                     // templates' own cells that are not removed
+	layers   map[string]int            // how often each is named: see layer.go
+	held     map[cell.CheckpointID]int // by how many cells that are not removed: see layer.go
 }
 
 type group = map[cell.ID]bool
@@ -112,6 +115,10 @@ type place struct {
 	image     string
 	lower     []cell.ID
 	until     time.Time
+	head      cell.CheckpointID
+	founder   cell.CheckpointID
+	known     []cell.CheckpointID
+	layers    []string // of its writable layers, and below them
 }
 
 // LabelBuild is the label of cells that a door builds templates in. One that is built is
@@ -136,6 +143,7 @@ func newIndex(walked *atomic.Int64) *index {
 		places: map[cell.ID]*place{}, labels: map[label]*shelf{}, owners: map[string]int{}, active: map[scope]int{}, states: map[stateKey]int{},
 		awake: map[cell.ID]group{}, children: map[cell.ID]group{}, kids: map[cell.ID]int{}, forks: map[string]group{}, images: map[string]group{}, lowers: map[cell.ID]int{},
 		numbers: map[string]*numbering{}, sources: map[string]ordered[runAt]{}, pendings: map[string]ordered[runAt]{},
+		own: group{}, layers: map[string]int{}, held: map[cell.CheckpointID]int{},
 	}
 	x.listed = x.shelf()
 	x.ids = newOrdered(walked, func(a, b cell.ID) int { return strings.Compare(string(a), string(b)) })
@@ -192,6 +200,8 @@ func (r *Registry) settle() {
 // reindex brings the index to what is recorded of a cell. The caller holds r.mu.
 func (r *Registry) reindex(id cell.ID) {
 	now, old := r.placeOf(id), r.x.places[id]
+	r.hold(now, 1)
+	r.hold(old, -1)
 	if old != nil {
 		r.x.put(old, false)
 		delete(r.x.places, id)
@@ -217,6 +227,7 @@ func (r *Registry) placeOf(id cell.ID) *place {
 		return p
 	}
 	p.listed = !p.own
+	r.placeLayers(p, c)
 	p.state = stateKey{string(c.State), c.Backend}
 	if c.State == cell.Running || c.State == cell.Paused {
 		if k := c.Keeper(); k != id {
@@ -306,6 +317,14 @@ func (x *index) put(p *place, add bool) {
 	}
 	for _, l := range p.lower {
 		tally(x.lowers, l, step)
+	}
+	for _, l := range p.layers {
+		tally(x.layers, l, step)
+	}
+	if p.own && add {
+		x.own[p.id] = true
+	} else {
+		delete(x.own, p.id)
 	}
 	if !p.until.IsZero() {
 		if k := (dueKey{p.until, p.id}); add {
@@ -404,6 +423,9 @@ func (r *Registry) indexRun(v *Run, add bool) {
 
 // indexCheckpoint adds a checkpoint to the index, or takes it away. The caller holds r.mu.
 func (r *Registry) indexCheckpoint(k *Checkpoint, add bool) {
+	if step := map[bool]int{true: 1, false: -1}[add]; !k.Gone || r.x.held[k.ID] > 0 {
+		r.x.name(k, step)
+	}
 	keys := []digestKey{{strings.TrimPrefix(string(k.ID), "k-"), k.ID}, {strings.TrimPrefix(k.Tree.String(), "sha256:"), k.ID}}
 	for _, key := range keys {
 		if add && !k.Gone {

@@ -44,8 +44,9 @@ func (n Records) Ops() iter.Seq[*op.Record] {
 // Checkpoint is the checkpoint of an id; nil for none.
 func (n Records) Checkpoint(id cell.CheckpointID) *Checkpoint { return n.r.checkpoints.at(id) }
 
-// Founder is the checkpoint that a state goes back to in the end: see founderOf.
-func (n Records) Founder(id cell.CheckpointID) *Checkpoint { return n.r.founder(id) }
+// FounderOf is the checkpoint that a cell's head goes back to in the end: what its source was
+// imported into. It may be another cell's, which is gone.
+func (n Records) FounderOf(c *Cell) cell.CheckpointID { return n.r.x.places[c.ID].founder }
 
 // values yields the values of pairs.
 func values[K, V any](pairs iter.Seq2[K, V]) iter.Seq[V] {

@@ -331,6 +331,8 @@ func (r *Registry) apply(rec *Record) {
 		k := rec.Checkpoint
 		if old := r.checkpoints.at(k.ID); old != nil {
 			r.indexCheckpoint(old, false)
+		} else {
+			r.stale[k.Cell] = true // its head may be of now
 		}
 		r.checkpoints.of[k.ID] = k
 		r.indexCheckpoint(k, true)
