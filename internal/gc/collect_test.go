@@ -1,6 +1,8 @@
 package gc
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -145,5 +147,34 @@ func TestRemoveCheckpoint(t *testing.T) {
 	b.must(b.RemoveCheckpoint(&c, 1))
 	if now, err := b.reg.Checkpoint(c.Head); err != nil || now.Gone || now.Message != "" {
 		t.Errorf("the named head is %+v, %v", now, err)
+	}
+}
+
+// What an earlier daemon left and no record names is found before this one makes anything, and
+// removed whatever its age.
+func TestStrays(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := b.cell("w", 10)
+	k, err := b.reg.Checkpoint(c.Head)
+	b.must(err)
+	stray := b.layer(10)
+	left := []string{b.folder(cell.NewID()), filepath.Join(b.cfg.Home.Sources(), "x.json.new")}
+	for _, f := range append([]string{b.folder(c.ID)}, left...) {
+		b.must(os.MkdirAll(f, 0o700))
+	}
+	s := b.Strays()
+	later := b.layer(10)
+	b.RemoveStrays(s)
+	if b.has(stray) || !b.has(k.State) || !b.has(later) {
+		t.Errorf("left are %v", b.layers())
+	}
+	for _, f := range left {
+		if _, err := os.Lstat(f); err == nil {
+			t.Errorf("%s is there", f)
+		}
+	}
+	if _, err := os.Lstat(b.folder(c.ID)); err != nil {
+		t.Error(err)
 	}
 }
