@@ -188,10 +188,15 @@ func (m *Manager) expireSources(dry bool, now time.Time) (items []api.GCItem, er
 		if now.Sub(s.Used) < KeepUnused {
 			continue
 		}
-		items = append(items, api.GCItem{What: "source", Name: s.Name, Why: "not used for 30 days"})
 		if !dry {
+			release, err := m.cfg.TryLock(ImportLock(s.Name), "gc")
+			if err != nil {
+				continue // it is used again
+			}
 			m.cfg.Sources.Forget(s.Name)
+			release()
 		}
+		items = append(items, api.GCItem{What: "source", Name: s.Name, Why: "not used for 30 days"})
 	}
 	return items, err
 }

@@ -63,6 +63,24 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// A source that is being imported is not forgotten: its base is what the import begins with, and
+// no pin knows that yet.
+func TestF20ImportKeepsItsSource(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	base := b.layer(10)
+	b.age()
+	b.sources = []Source{{Name: "s", State: base, Used: time.Now().Add(-KeepUnused - time.Minute)}}
+	b.locked[ImportLock("s")] = true
+	if went := b.collected(false); len(went) > 0 || len(b.sources) == 0 || !b.has(base) {
+		t.Errorf("went %q under an import", went)
+	}
+	b.locked[ImportLock("s")] = false
+	if b.collected(false); len(b.sources) > 0 || b.has(base) {
+		t.Error("a source that was not used for long is there")
+	}
+}
+
 // Work that takes long keeps the layers that it makes, whatever their age, and the import that
 // it begins with.
 func TestF20LongWorkKeepsItsLayers(t *testing.T) {
