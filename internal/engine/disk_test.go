@@ -100,7 +100,7 @@ func TestX27DiskIsCountedOnce(t *testing.T) {
 
 // A run that brings the state near its budget says what is removed next, and that goes when
 // something else is made; what waits or is in use stays.
-func TestX27StateBudget(t *testing.T) {
+func TestX27RunSaysWhatGoesNext(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	failed := b.run("w", "head -c 3145728 /dev/urandom > big; exit 1")

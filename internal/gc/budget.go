@@ -233,18 +233,14 @@ func (m *Manager) Note(ctx context.Context) string {
 		return ""
 	}
 	m.mu.Lock()
-	known, was := m.usage != nil, int64(0)
-	if known {
-		was = m.usage.free
-	}
+	u := m.usage
 	m.mu.Unlock()
 	switch {
-	case !known: // that takes long in a large state
+	case u == nil: // that takes long in a large state
 		m.lookAtSpace()
 		return ""
-	case was-free >= budget/100:
-		u, err := m.measureDisk(ctx)
-		if err != nil {
+	case u.free-free >= budget/100:
+		if u, err = m.measureDisk(ctx); err != nil {
 			m.cfg.Log.Warn("cannot look at what the state holds", "error", err)
 			return ""
 		}

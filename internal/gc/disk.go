@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/memory"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -176,19 +177,26 @@ func (m *meter) registry() {
 	}
 }
 
-func (m *meter) cell(c *state.Cell) *holding {
+// removal is the command that removes a cell, or the template that it is of.
+func removal(c *state.Cell) string {
 	if c.Template != "" {
-		h := m.thing(diskTemplate, string(c.ID), c.Template)
-		h.cell, h.Used, h.State, h.Command = c.ID, c.Created, "in use", "pando template rm "+c.Template
-		return h
+		return "pando template rm " + c.Template
 	}
-	h := m.thing(diskCell, string(c.ID), c.Title())
-	h.cell, h.Used, h.Command = c.ID, c.Created, "pando rm "+c.Title()
+	return "pando rm " + c.Title()
+}
+
+func (m *meter) cell(c *state.Cell) *holding {
+	kind := diskCell
+	if c.Template != "" {
+		kind = diskTemplate
+	}
+	h := m.thing(kind, string(c.ID), c.Title())
+	h.cell, h.Used, h.Command = c.ID, c.Created, removal(c)
 	if r := m.cfg.Records.LatestResult(c.ID); r != nil {
 		h.Used = r.Created
 	}
 	switch {
-	case !m.cfg.AtRest(c.ID):
+	case c.Template != "" || !m.cfg.AtRest(c.ID):
 		h.State = "in use"
 	case m.cfg.Records.HasOpenRun(c.ID):
 		h.State = "pending"
@@ -202,21 +210,15 @@ func (m *meter) cell(c *state.Cell) *holding {
 }
 
 func (m *meter) checkpoint(c *state.Cell, k *state.Checkpoint, inSource bool) {
-	kind, name := diskCheckpoint, selector(c, k)
-	command := "pando rm " + c.Title()
-	if c.Template != "" {
-		command = "pando template rm " + c.Template
-	}
+	kind, command := diskCheckpoint, removal(c)
 	if r, err := m.cfg.Records.Run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded) {
 		kind, command = diskResult, "pando discard "+r.ID+" --yes"
 	}
-	h := m.thing(kind, string(k.ID), name)
-	h.Command = command
-	h.cell, h.Used, h.State = c.ID, k.Created, "kept"
+	h := m.thing(kind, string(k.ID), selector(c, k))
+	h.cell, h.Used, h.State, h.Command = c.ID, k.Created, "kept", command
 	if !k.Expires.IsZero() && !inSource {
 		h.State, h.Expires = "kept for a while", k.Expires
-		id := k.ID
-		h.drop = func(ctx context.Context) error { return m.mgr.forgetResult(c.ID, id) }
+		h.drop = func(context.Context) error { return m.mgr.forgetResult(c.ID, k.ID) }
 	}
 	for _, s := range k.States() {
 		m.uses(h, s)
@@ -315,14 +317,11 @@ func (m *meter) ofCell(id cell.ID) *holding {
 	return m.things[diskTemplate+" "+string(id)]
 }
 
-// lengths is a store that knows how long each object is.
-type lengths interface{ Length(cell.Digest) int64 }
-
 // memories shares out the store of objects: what images of memory have, and the rest.
 func (m *meter) memories() {
 	sized, ok := m.cfg.Pins.Store.(interface {
-		lengths
-		Size() (int, int64)
+		store.Sized
+		Length(cell.Digest) int64 // of an object
 	})
 	if !ok {
 		return
@@ -341,11 +340,7 @@ func (m *meter) memories() {
 				name = c.Template
 			}
 			h := m.thing(diskMemory, string(k.ID), name)
-			h.Used, h.State, h.Expires = k.Created, "kept", k.Expires
-			h.Command = "pando rm " + c.Title()
-			if c.Template != "" {
-				h.Command = "pando template rm " + c.Template
-			}
+			h.Used, h.State, h.Expires, h.Command = k.Created, "kept", k.Expires, removal(&c)
 			for d := range reach {
 				users[d] = append(users[d], h)
 			}
