@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/evidence"
 )
 
 // What --kind completes is what there is.
 func TestEventKindsThatAreCompleted(t *testing.T) {
 	var want []string
-	for _, k := range engine.EventKinds() {
+	for _, k := range evidence.EventKinds() {
 		want = append(want, k.Kind)
 		if family, _, dotted := strings.Cut(k.Kind, "."); dotted && family != "network" {
 			want = append(want, family)
