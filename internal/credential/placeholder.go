@@ -5,25 +5,16 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-)
 
-// prefixes are those that programs look at before they use a token, longest
-// first where one begins with another.
-var prefixes = []string{
-	"sk-ant-api03-", "sk-ant-oat01-", "sk-ant-admin01-", "sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "sk-",
-	"github_pat_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "AIza", "hf_", "cio", "xoxb-", "xoxp-", "dckr_pat_",
-}
+	"github.com/pando-dev/pando/internal/secret"
+)
 
 // ShapeOf describes how a value looks without telling it: the prefix that its
 // kind has, and its length.
 func ShapeOf(value Secret) string {
 	v := value.Reveal()
-	for _, p := range prefixes {
-		if strings.HasPrefix(v, p) {
-			return fmt.Sprintf("%s{%d}", p, len(v)-len(p))
-		}
-	}
-	return fmt.Sprintf("{%d}", len(v))
+	p := secret.Prefix(v)
+	return fmt.Sprintf("%s{%d}", p, len(v)-len(p))
 }
 
 // placeholderMark identifies a placeholder in a log; its letters are in every alphabet that

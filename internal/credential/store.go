@@ -16,6 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/secret"
 )
 
 // Config is where a Store keeps its things.
@@ -286,10 +287,7 @@ func (s *Store) Check(name string) (c Credential, problems []string, err error) 
 // suspect says what is strange about a value of a well-known service. Services
 // change their tokens, so nothing is refused for it.
 func suspect(name, value string) []string {
-	shapes := map[string][]string{
-		"anthropic": {"sk-ant-"}, "openai": {"sk-"}, "openrouter": {"sk-or-"}, "gemini": {"AIza"}, "github": {"ghp_", "gho_", "ghu_", "ghs_", "github_pat_"},
-		"gitlab": {"glpat-"}, "npm": {"npm_"}, "pypi": {"pypi-"}, "huggingface": {"hf_"},
-	}[name]
+	shapes := secret.Prefixes(name)
 	for _, p := range shapes {
 		if strings.HasPrefix(value, p) {
 			return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/secret"
 )
 
 // A lent credential pins its hosts: a request to them carries this credential or none. Any other
@@ -59,7 +60,7 @@ func foreign(r *http.Request, own *lent) string {
 	if r.URL.User != nil {
 		return "the user in the URL"
 	}
-	if tokenShape().MatchString(own.without(r.URL.Path)) || tokenShape().MatchString(own.without(r.URL.EscapedPath())) {
+	if secret.InRequest(own.without(r.URL.Path)) || secret.InRequest(own.without(r.URL.EscapedPath())) {
 		return "a token in the path"
 	}
 	if what := foreignQuery(r.URL.RawQuery, own); what != "" {
@@ -125,7 +126,7 @@ func foreignHeader(name, v string, own *lent) string {
 		}
 		return "the header " + printable(name)
 	}
-	if tokenShape().MatchString(own.without(v)) {
+	if secret.InRequest(own.without(v)) {
 		return "a token in the header " + printable(name)
 	}
 	if !mayBeRandom(name) && looksRandom(own.without(v)) {
@@ -152,7 +153,7 @@ func foreignCookies(v string) string {
 // tokens there.
 func foreignProtocols(v string) string {
 	for p := range strings.SplitSeq(v, ",") {
-		if p = strings.TrimSpace(p); authName(p) || tokenShape().MatchString(p) || looksRandom(p) || len(p) > 64 {
+		if p = strings.TrimSpace(p); authName(p) || secret.InRequest(p) || looksRandom(p) || len(p) > 64 {
 			return "a WebSocket sub-protocol"
 		}
 	}
@@ -167,7 +168,7 @@ func foreignQuery(raw string, own *lent) string {
 		if authName(name) && v != "" && (own == nil || v != own.Placeholder) && !(isSession(name) && uuidShape().MatchString(v)) {
 			return "the parameter " + printable(name)
 		}
-		if tokenShape().MatchString(own.without(v)) || tokenShape().MatchString(own.without(name)) {
+		if secret.InRequest(own.without(v)) || secret.InRequest(own.without(name)) {
 			return "a token in the query"
 		}
 	}
@@ -189,7 +190,7 @@ func (s *lent) isPlaceholder(v string) bool {
 		user, password, _ := strings.Cut(dec, ":")
 		switch {
 		case password == s.Placeholder:
-			return passwordUsers[user] || user == s.user || !authName(user) && !tokenShape().MatchString(user) && !looksRandom(user)
+			return passwordUsers[user] || user == s.user || !authName(user) && !secret.InRequest(user) && !looksRandom(user)
 		case user == s.Placeholder:
 			return passwordUsers[password] || password == "x"
 		}

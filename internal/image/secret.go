@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/pando-dev/pando/internal/secret"
 )
 
 // A secretPlace is a file or directory that holds secrets, wherever it is. In nearly all
@@ -190,19 +192,9 @@ func secretFile(name string) bool {
 	return false
 }
 
-// tokenHints are what every token contains. Only their neighbourhoods are
-// looked at closely: a file without them costs next to nothing.
-var tokenHints = []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_", "rk-", "rk_", "xox", "AKIA", "ASIA", "AIza", "npm_", "pypi-", "hf_", "dop_v1_", ".eyJ", "-----BEGIN", "://", "uthorization", "UTHORIZATION"}
-
-// nearby is how far from a hint a token can begin or end.
-const nearby = 256
-
-var tokenShape = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|` +
-		`\b[sr]k[-_](live|test|ant|proj|or)[-_][A-Za-z0-9_-]{16,}|\bsk-[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|` +
-		`\b(AKIA|ASIA)[A-Z0-9]{16}\b|AIza[A-Za-z0-9_-]{30,}|\bnpm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|\bhf_[A-Za-z0-9]{20,}|` +
-		`dop_v1_[a-f0-9]{30,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN [A-Z ]*PRIVATE KEY|` +
-		`(?i:authorization: *(basic|bearer) +[a-z0-9])|[a-z][a-z0-9+.-]*://[^/\s:@"']+:[^/\s@"']+@`)
+// authorization is a setting of a header with its value, however short that is.
+var authorization = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i:authorization: *(basic|bearer) +[a-z0-9])`)
 })
 
 var assignment = sync.OnceValue(func() *regexp.Regexp {
@@ -210,40 +202,13 @@ var assignment = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // hasToken reports whether s holds something of the shape of a live secret: a
-// known kind of token, a private key, a URL with a password.
+// known kind of token, a private key, a URL with a password, a header that authenticates.
 func hasToken(s string) bool {
-	for _, h := range tokenHints {
-		for from := 0; ; {
-			n := strings.Index(s[from:], h)
-			if n < 0 {
-				break
-			}
-			from += n
-			if mayBegin(s, from, h) && tokenShape().MatchString(s[max(0, from-nearby):min(len(s), from+nearby)]) {
-				return true
-			}
-			from += len(h)
-		}
+	if secret.InText(s) {
+		return true
 	}
-	return false
-}
-
-// mayBegin reports whether what is around a hint at s[at:] can be of a token's shape. It
-// is asked for those hints that are part of many other words.
-func mayBegin(s string, at int, hint string) bool {
-	switch hint {
-	case "sk-", "sk_", "rk-", "rk_":
-		return at == 0 || !isWord(s[at-1])
-	case "://":
-		rest := s[at+len(hint):]
-		n := strings.IndexAny(rest[:min(len(rest), nearby)], "/:@\"' \t\n\f\r")
-		return n > 0 && rest[n] == ':'
-	}
-	return true
-}
-
-func isWord(c byte) bool {
-	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+	// The pattern costs much more than a search for the text that it contains.
+	return (strings.Contains(s, "uthorization") || strings.Contains(s, "UTHORIZATION")) && authorization().MatchString(s)
 }
 
 // hasSecret is stricter, for settings: it also takes any assignment to

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/secret"
 )
 
 // Redacted is what stands in the place of a secret.
@@ -136,7 +137,7 @@ func (r *Redactor) find(b []byte) []span {
 			})
 		}
 		if !v.joined {
-			findShapes(v.text, func(from, to int) { spans = append(spans, v.origin(from, to)) })
+			secret.Spans(v.text, func(from, to int) { spans = append(spans, v.origin(from, to)) })
 		}
 	}
 	slices.SortFunc(spans, func(a, b span) int { return a.from - b.from })
@@ -154,11 +155,15 @@ func (r *Redactor) find(b []byte) []span {
 // widen takes in the characters around an encoded value that may hold some
 // of its bits.
 func widen(text []byte, from, to int) (int, int) {
-	if from > 0 && inBase64[text[from-1]] {
+	if from > 0 && inBase64(text[from-1]) {
 		from--
 	}
-	if to < len(text) && inBase64[text[to]] {
+	if to < len(text) && inBase64(text[to]) {
 		to++
 	}
 	return from, to
+}
+
+func inBase64(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || strings.IndexByte("+/-_=", c) >= 0
 }

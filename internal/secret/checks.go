@@ -154,39 +154,39 @@ func endsIn(tail string) func([]byte) bool {
 }
 
 // findTelegram: eight to ten digits, ":AA" and 33 more.
-func findTelegram(b []byte, at, end int) (int, bool) {
+func findTelegram(b []byte, at, end int) (from, to int, ok bool) {
 	id := trailing(b[:at], newByteSet("0-9"))
 	start := at - len(id)
 	rest := leading(b[end:], base64URL)
-	return start, len(id) >= 8 && len(id) <= 10 && wordStart(b, start) && len(rest) == 33 && looksRandom(rest)
+	return start, end + len(rest), len(id) >= 8 && len(id) <= 10 && wordStart(b, start) && len(rest) == 33 && looksRandom(rest)
 }
 
 // findOpenAI: keys of all kinds contain "OpenAI" in base64.
-func findOpenAI(b []byte, at, end int) (int, bool) {
+func findOpenAI(b []byte, at, end int) (from, to int, ok bool) {
 	head, tail := trailing(b[:at], base64URL), leading(b[end:], base64URL)
 	i := bytes.LastIndex(head, []byte("sk-"))
 	if i < 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	start := at - len(head) + i
 	for _, other := range []string{"proj-", "svcacct-", "admin-"} { // has its own row
 		if bytes.HasPrefix(head[i+3:], []byte(other)) {
-			return 0, false
+			return 0, 0, false
 		}
 	}
 	body := head[i+3:]
-	return start, wordStart(b, start) && len(body) >= 20 && len(tail) >= 20 && looksRandom(body) && looksRandom(tail)
+	return start, end + len(tail), wordStart(b, start) && len(body) >= 20 && len(tail) >= 20 && looksRandom(body) && looksRandom(tail)
 }
 
 // findAzureSecret: three characters, a digit, "Q~" and 31 to 34 more.
-func findAzureSecret(b []byte, at, end int) (int, bool) {
+func findAzureSecret(b []byte, at, end int) (from, to int, ok bool) {
 	set := base64Dot.or(newByteSet("~"))
 	start := at - 3
 	if start < 0 || len(leading(b[start:at], set)) != 3 || !wordStart(b, start) {
-		return 0, false
+		return 0, 0, false
 	}
 	rest := leading(b[end:], set)
-	return start, len(rest) >= 31 && len(rest) <= 34 && looksRandom(rest)
+	return start, end + len(rest), len(rest) >= 31 && len(rest) <= 34 && looksRandom(rest)
 }
 
 var (
@@ -196,28 +196,28 @@ var (
 
 // findAWSPair: an access key id alone is no secret, but with 40 characters of
 // base64 near it, it is a pair.
-func findAWSPair(b []byte, at, end int) (int, bool) {
+func findAWSPair(b []byte, at, end int) (from, to int, ok bool) {
 	id := leading(b[end:], awsID)
 	if !wordStart(b, at) || len(id) != 16 || !looksRandom(id) || (end+16 < len(b) && alnumLine[b[end+16]]) {
-		return 0, false
+		return 0, 0, false
 	}
 	for i := 0; i < len(b); i++ {
 		if word := leading(b[i:], awsChars); len(word) > 0 {
 			if awsSecret(word) {
-				return at, true
+				return at, end + len(id), true
 			}
 			i += len(word)
 		}
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // findAWSSecret: a name, at most ten characters of quotes and signs, a secret.
-func findAWSSecret(b []byte, at, end int) (int, bool) {
+func findAWSSecret(b []byte, at, end int) (from, to int, ok bool) {
 	rest := bytes.TrimLeft(b[end:min(len(b), end+10)], " \t\"'=:>\\")
 	start := end + min(len(b)-end, 10) - len(rest)
 	word := leading(b[start:], awsChars)
-	return at, start > end && awsSecret(word)
+	return start, start + len(word), start > end && awsSecret(word)
 }
 
 // awsSecret excludes what else has 40 characters: paths and hexadecimal sums.
@@ -238,29 +238,30 @@ var upperHex = newByteSet("A-F")
 
 // findCredential: a field of JSON, YAML, TOML or INI with a value that is
 // neither short, nor a reference, nor a placeholder.
-func findCredential(b []byte, at, end int) (int, bool) {
+func findCredential(b []byte, at, end int) (from, to int, ok bool) {
 	rest := bytes.TrimLeft(b[end:], `"'`)
 	rest = bytes.TrimLeft(rest, " \t")
 	if len(rest) == 0 || (rest[0] != ':' && rest[0] != '=') {
-		return 0, false
+		return 0, 0, false
 	}
 	value := bytes.TrimLeft(rest[1:], " \t\"'")
+	from = len(b) - len(value)
 	if i := bytes.IndexAny(value, " \t\r\n\"',"); i >= 0 {
 		value = value[:i]
 	}
 	if len(value) < 8 || strings.IndexByte("$%{<[", value[0]) >= 0 || bytes.Count(value, value[:1]) == len(value) {
-		return 0, false
+		return 0, 0, false
 	}
 	text := strings.ToLower(string(value))
 	for _, p := range placeholders {
 		if strings.Contains(text, p) {
-			return 0, false
+			return 0, 0, false
 		}
 	}
 	for _, p := range placeholderStarts {
 		if strings.HasPrefix(text, p) {
-			return 0, false
+			return 0, 0, false
 		}
 	}
-	return at, true
+	return from, from + len(value), true
 }

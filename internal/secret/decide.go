@@ -1,6 +1,7 @@
 // Package secret knows what import leaves out of a workspace: paths with names that promise
 // secrets, fields with credentials in files that are of use without them, and content with
-// the shape of a live token.
+// the shape of a live token. Its table of those shapes is that of redaction, of the
+// environment of cells, of the gateway and of the store of credentials too.
 //
 // A decision depends only on its arguments (a path, whether git tracks it, what the user let
 // in). No result or report holds a secret's value, and hostile content costs no more than
@@ -14,6 +15,7 @@
 //	fields.go           files that lose some fields, by formats.go and xml.go
 //	scanner.go          looking for tokens in content
 //	shapes.go           what tokens look like, with checks.go and keys.go
+//	loose.go            the same in texts and requests, where a part of one counts
 package secret
 
 import (

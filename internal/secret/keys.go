@@ -8,7 +8,7 @@ import (
 // findPEM: "-----BEGIN … PRIVATE KEY-----" or "PRIVATE KEY BLOCK", and real
 // base64 after it. Code that only names the header, and examples cut short with
 // dots, are no keys. Encrypted keys count: their password may be weak.
-func findPEM(b []byte, at, end int) (int, bool) {
+func findPEM(b []byte, at, end int) (from, to int, ok bool) {
 	kind := trailing(b[:at], newByteSet("A-Z0-9 "))
 	start := at - len(kind) - len("-----")
 	rest := b[end:]
@@ -16,20 +16,20 @@ func findPEM(b []byte, at, end int) (int, bool) {
 	if start < 0 || !bytes.HasPrefix(kind, []byte("BEGIN ")) || string(b[start:start+5]) != "-----" {
 		// RFC 4716 and PuTTY's exports: "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"
 		if start = bytes.LastIndex(b[:at], []byte("---- BEGIN ")); start < 0 || at-start > 40 || !bytes.HasPrefix(rest, []byte(" ----")) {
-			return 0, false
+			return 0, 0, false
 		}
 		rest = rest[1:]
 	}
 	if rest = bytes.TrimLeft(rest, "-"); len(rest) == 0 {
-		return 0, false
+		return 0, 0, false
 	}
-	return start, hasKeyBody(rest)
+	return start, len(b), hasKeyBody(rest)
 }
 
 // findPuTTY: "Private-Lines: 8" and base64.
-func findPuTTY(b []byte, at, end int) (int, bool) {
+func findPuTTY(b []byte, at, end int) (from, to int, ok bool) {
 	count := leading(b[end:], newByteSet("0-9"))
-	return at, wordStart(b, at) && len(count) > 0 && hasKeyBody(b[end+len(count):])
+	return at, len(b), wordStart(b, at) && len(count) > 0 && hasKeyBody(b[end+len(count):])
 }
 
 // hasKeyBody reports whether one of the first lines of b is of base64 and looks
@@ -86,23 +86,25 @@ func headerEnd(rest []byte) int {
 
 // findDER: a file that begins like a private key in DER: PKCS #8 or PKCS #1
 // (version 0), or SEC 1 (version 1 and an octet string).
-func findDER(b []byte, at, end int) (int, bool) {
+func findDER(b []byte, at, end int) (from, to int, ok bool) {
 	if at < 2 || b[0] != 0x30 || len(b) < end+16 {
-		return 0, false
+		return 0, 0, false
 	}
 	switch b[1] { // the length of the sequence, in one, two or three bytes
 	case 0x81:
-		return 0, at == 3
+		ok = at == 3
 	case 0x82:
-		return 0, at == 4
+		ok = at == 4
+	default:
+		ok = at == 2 && b[1] < 0x80
 	}
-	return 0, at == 2 && b[1] < 0x80
+	return 0, len(b), ok
 }
 
 // findAge: Bech32 with its checksum (BIP 173).
-func findAge(b []byte, at, end int) (int, bool) {
+func findAge(b []byte, at, end int) (from, to int, ok bool) {
 	data := leading(b[end:], upperNum)
-	return at, wordStart(b, at) && len(data) == 58 && looksRandom(data) && bech32OK(strings.ToLower(string(b[at:end-1])), strings.ToLower(string(data)))
+	return at, end + len(data), wordStart(b, at) && len(data) == 58 && looksRandom(data) && bech32OK(strings.ToLower(string(b[at:end-1])), strings.ToLower(string(data)))
 }
 
 func bech32OK(prefix, data string) bool {

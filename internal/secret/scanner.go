@@ -108,7 +108,7 @@ const maxFindings = 16
 // scanShapes appends to found the tokens with an anchor that begins in b[from:to]; b begins
 // at base in the content.
 func scanShapes(b []byte, base int64, from, to int, named bool, limit int, found []Finding) []Finding {
-	f := scanFilter()
+	f := fileFilter()
 	for at := from; at < to && len(found) < limit; at++ {
 		var anchors []scanAnchor
 		at, anchors = f.next(b, at, to)
@@ -146,12 +146,23 @@ type scanAnchor struct {
 	text  string
 	rare  int // where its three rare bytes are
 	shape *shape
+	row   int // of shape
 }
 
-var scanFilter = sync.OnceValue(func() *scanTable {
+// The filters of the uses.
+var (
+	fileFilter    = sync.OnceValue(func() *scanTable { return newScanTable(files) })
+	textFilter    = sync.OnceValue(func() *scanTable { return newScanTable(texts) })
+	requestFilter = sync.OnceValue(func() *scanTable { return newScanTable(requests) })
+)
+
+func newScanTable(u use) *scanTable {
 	f := &scanTable{three: []uint32{0}, anchors: [][]scanAnchor{nil}}
-	for i := range shapes {
-		s := &shapes[i]
+	for i := range shapes() {
+		s := &shapes()[i]
+		if s.not&u != 0 {
+			continue
+		}
 		for _, text := range s.anchors {
 			v := threeBytes(text[s.rare:])
 			n := &f.buckets[scanHash(v)]
@@ -163,11 +174,11 @@ var scanFilter = sync.OnceValue(func() *scanTable {
 			if f.three[*n] != v {
 				panic("secret: the hash of two anchors is the same; choose another rare for " + text)
 			}
-			f.anchors[*n] = append(f.anchors[*n], scanAnchor{text, s.rare, s})
+			f.anchors[*n] = append(f.anchors[*n], scanAnchor{text, s.rare, s, i})
 		}
 	}
 	return f
-})
+}
 
 func threeBytes[T string | []byte](b T) uint32 {
 	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16

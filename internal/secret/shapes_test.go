@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -115,16 +116,28 @@ func scanSamples(rnd *rand.Rand) map[string]func(anchor string) string {
 		"Private-Lines: ":         func(a string) string { return a + "8\r\n" + randomOf(rnd, alnum, 64) + "\r\n" },
 		"AGE-SECRET-KEY-1":        func(a string) string { return bech32Sample(rnd, "age-secret-key-") },
 		"AGE-SECRET-KEY-PQ-1":     func(a string) string { return bech32Sample(rnd, "age-secret-key-pq-") },
-		"\x02\x01\x00\x30":        func(a string) string { return "\x30\x82\x04\xa4" + a + strings.Repeat("k", 40) },
-		"\x02\x01\x00\x02":        func(a string) string { return "\x30\x82\x04\xa4" + a + strings.Repeat("k", 40) },
-		"\x02\x01\x01\x04":        func(a string) string { return "\x30\x77" + a + strings.Repeat("k", 40) },
+		"LS0tLS1CRUdJTi": func(string) string {
+			return base64.StdEncoding.EncodeToString([]byte(pemSample(rnd, "RSA PRIVATE KEY")))
+		},
+		"JSON Web Token": func(a string) string {
+			return a + randomOf(rnd, b64, 30) + ".eyJ" + randomOf(rnd, b64, 40) + "." + randomOf(rnd, b64, 43)
+		},
+		"Bearer ": func(a string) string { return a + randomOf(rnd, b64, 40) },
+		"bearer ": func(a string) string { return a + randomOf(rnd, b64, 40) },
+		"HTTP authentication": func(a string) string {
+			return a + base64.StdEncoding.EncodeToString([]byte("user:"+randomOf(rnd, alnum, 12)))
+		},
+		"password in a URL": func(a string) string { return "https" + a + "user:" + randomOf(rnd, alnum, 12) + "@host/x" },
+		"\x02\x01\x00\x30":  func(a string) string { return "\x30\x82\x04\xa4" + a + strings.Repeat("k", 40) },
+		"\x02\x01\x00\x02":  func(a string) string { return "\x30\x82\x04\xa4" + a + strings.Repeat("k", 40) },
+		"\x02\x01\x01\x04":  func(a string) string { return "\x30\x77" + a + strings.Repeat("k", 40) },
 	}
 }
 
 // sampleOf makes a token of a shape.
 func sampleOf(rnd *rand.Rand, s *shape, anchor string) string {
 	samples := scanSamples(rnd)
-	for _, key := range []string{s.what, anchor} {
+	for _, key := range []string{anchor, s.what} {
 		if f := samples[key]; f != nil {
 			return f(anchor)
 		}
@@ -146,8 +159,11 @@ func sampleOf(rnd *rand.Rand, s *shape, anchor string) string {
 // find what is almost one.
 func TestF21EveryShapeIsFound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for i := range shapes {
-		s := &shapes[i]
+	for i := range shapes() {
+		s := &shapes()[i]
+		if s.not&files != 0 {
+			continue
+		}
 		for _, anchor := range s.anchors {
 			t.Run(s.what+"/"+anchor, func(t *testing.T) {
 				if s.rare+3 > len(anchor) {
