@@ -99,6 +99,22 @@ const (
 	Protect MountKind = "protect" // makes what the cell has at Target read-only
 )
 
+// Role is what a mount is for. Most have none.
+type Role string
+
+// The roles.
+const (
+	RoleWorkspace Role = "workspace"
+	RoleHome      Role = "home"
+	RoleTmp       Role = "tmp"
+	RoleImage     Role = "image"     // of an image other than the host; overlays have a layer of the cell's own
+	RoleNetwork   Role = "network"   // what a cell is told of its network
+	RoleDenied    Role = "denied"    // stands in place of a denied program
+	RoleSetID     Role = "set-id"    // covers a program with the rights of another user
+	RoleHidden    Role = "hidden"    // covers a path of the workspace
+	RoleReadOnly  Role = "read-only" // makes a path of the workspace read-only
+)
+
 // Mount is one mount of a cell.
 type Mount struct {
 	Kind     MountKind `json:"kind"`
@@ -112,7 +128,8 @@ type Mount struct {
 	// cell's own where it can (workspaces, the caller's toolchains). Other binds keep the
 	// host's ids.
 	Owned bool   `json:"owned,omitempty"`
-	Why   string `json:"why,omitempty"` // for people: "workspace", "toolchain go", "cache npm"
+	Role  Role   `json:"role,omitempty"` // for programs, which tell the mounts of a cell apart by it
+	Why   string `json:"why,omitempty"`  // for people: "workspace", "toolchain go", "cache npm"
 	// Denies is the rule that put this file in place of a denied program; each execution
 	// of the file is counted.
 	Denies *Denial `json:"denies,omitempty"`

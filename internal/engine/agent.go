@@ -190,7 +190,7 @@ func listenAgent(dir string) (*os.File, error) {
 // known_hosts, so that its ssh asks nobody. The cell may change the file: what a
 // key is lent for, its keeper knows by itself.
 func (e *Engine) writeKnownHosts(c *state.Cell, keys []cell.LentKey) error {
-	dir := e.ownDir(c, whyHome)
+	dir := e.ownDir(c, cell.RoleHome)
 	if dir == "" || c.Home != nil && len(c.Home.Base.Layers) > 0 { // a fork has those of whom it was forked from
 		return nil
 	}

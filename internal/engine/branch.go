@@ -18,7 +18,6 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -418,7 +417,7 @@ func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branc
 // place its own folder is.
 func layered(mounts []cell.Mount) bool {
 	return slices.ContainsFunc(mounts, func(m cell.Mount) bool {
-		return m.Kind == cell.Cache || m.Why == image.WhyImage && m.Kind == cell.Overlay
+		return m.Kind == cell.Cache || m.Role == cell.RoleImage && m.Kind == cell.Overlay
 	})
 }
 

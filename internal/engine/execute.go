@@ -128,9 +128,9 @@ func (x *execution) setUp() error {
 		return err
 	}
 	x.plan.Insert(
-		cell.Mount{Kind: cell.Bind, Target: x.plan.Home, Owned: true, Why: whyHome},
-		cell.Mount{Kind: cell.Bind, Target: x.plan.Tmp, Owned: true, Why: whyTmp},
-		cell.Mount{Target: x.plan.Workspace, Why: whyWorkspace},
+		cell.Mount{Kind: cell.Bind, Target: x.plan.Home, Owned: true, Role: cell.RoleHome, Why: whyHome},
+		cell.Mount{Kind: cell.Bind, Target: x.plan.Tmp, Owned: true, Role: cell.RoleTmp, Why: whyTmp},
+		cell.Mount{Target: x.plan.Workspace, Role: cell.RoleWorkspace, Why: whyWorkspace},
 	)
 	if _, _, err := e.lend(&x.c, pol.Handles()); err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
-	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -48,7 +47,7 @@ func (e *Engine) copyTalk(c *state.Cell, mounts []cell.Mount) error {
 	}
 	to := filepath.Join(e.private(c.ID), talkFolder)
 	for i := range mounts {
-		if m := &mounts[i]; m.Why == image.WhyNetwork {
+		if m := &mounts[i]; m.Role == cell.RoleNetwork {
 			m.Source = filepath.Join(to, talkName(m))
 		}
 	}

@@ -79,7 +79,7 @@ func (e *Engine) layImage(c *state.Cell, mounts []cell.Mount) error {
 	fresh := false
 	for i := range mounts {
 		m := &mounts[i]
-		if m.Why != image.WhyImage || m.Kind != cell.Overlay {
+		if m.Role != cell.RoleImage || m.Kind != cell.Overlay {
 			continue
 		}
 		// What a copy stands on may be gone with the host's last start.
@@ -105,7 +105,7 @@ func (e *Engine) layImage(c *state.Cell, mounts []cell.Mount) error {
 	}
 	for _, s := range c.Setup.Seeds {
 		for _, m := range mounts {
-			if m.Why != image.WhyImage || m.Kind != cell.Overlay || len(m.Lower) > 1 || !strings.HasPrefix(s.Path, m.Target+"/") {
+			if m.Role != cell.RoleImage || m.Kind != cell.Overlay || len(m.Lower) > 1 || !strings.HasPrefix(s.Path, m.Target+"/") {
 				continue
 			}
 			at := filepath.Join(m.Upper, strings.TrimPrefix(s.Path, m.Target))
@@ -191,7 +191,7 @@ func (e *Engine) etcDir() string { return filepath.Join(e.cfg.Home.Images(), "et
 func stacked(mounts []cell.Mount) []cell.Mount {
 	out := append([]cell.Mount(nil), mounts...)
 	for i, m := range out {
-		if m.Why == image.WhyImage && m.Kind == cell.Overlay && m.Upper != "" {
+		if m.Role == cell.RoleImage && m.Kind == cell.Overlay && m.Upper != "" {
 			out[i].Lower = append([]string{m.Upper}, m.Lower...)
 		}
 	}
@@ -203,7 +203,7 @@ func stacked(mounts []cell.Mount) []cell.Mount {
 func (e *Engine) stackedOf(c *state.Cell) []cell.Mount {
 	mounts := slices.Clone(c.Setup.Mounts)
 	for i := range mounts {
-		if m := &mounts[i]; m.Why == image.WhyImage && m.Kind == cell.Overlay {
+		if m := &mounts[i]; m.Role == cell.RoleImage && m.Kind == cell.Overlay {
 			m.Upper, _ = e.rootLayer(c, m.Target)
 			if _, err := os.Lstat(m.Upper); err != nil {
 				m.Upper = ""
@@ -212,7 +212,7 @@ func (e *Engine) stackedOf(c *state.Cell) []cell.Mount {
 	}
 	mounts = stacked(mounts)
 	for i := range mounts {
-		if m := &mounts[i]; m.Why == image.WhyImage && m.Kind == cell.Overlay {
+		if m := &mounts[i]; m.Role == cell.RoleImage && m.Kind == cell.Overlay {
 			m.Upper, m.Work = "", ""
 		}
 	}

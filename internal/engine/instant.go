@@ -13,7 +13,6 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/memory"
 	"github.com/pando-dev/pando/internal/state"
@@ -197,7 +196,7 @@ func (e *Engine) uppers(c *state.Cell) map[string]string {
 		case m.Kind == cell.Cache:
 			list[m.Target] = filepath.Join(cachePath(e.private(c.ID), c.Roots, caches), "fs")
 			caches++
-		case m.Why == image.WhyImage && m.Kind == cell.Overlay:
+		case m.Role == cell.RoleImage && m.Kind == cell.Overlay:
 			list[m.Target], _ = e.rootLayer(c, m.Target)
 		}
 	}

@@ -38,10 +38,10 @@ func (e *Engine) mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Mount
 	}
 	plan := &image.HostPlan{}
 	for _, m := range mounts {
-		if m.Why == whyWorkspace {
+		if m.Role == cell.RoleWorkspace {
 			plan.Workspace = m.Target
 		}
-		if m.Why != whyHidden && m.Why != whyReadOnly {
+		if m.Role != cell.RoleHidden && m.Role != cell.RoleReadOnly {
 			plan.Mounts = append(plan.Mounts, m)
 		}
 	}
@@ -54,16 +54,16 @@ func (e *Engine) mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Mount
 		case why != "":
 			c.Setup.Unmasked = append(c.Setup.Unmasked, rel+" is not hidden: "+why)
 		case entry.Type == workspace.Folder:
-			plan.Insert(cell.Mount{Kind: cell.Tmpfs, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Why: whyHidden})
+			plan.Insert(cell.Mount{Kind: cell.Tmpfs, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Role: cell.RoleHidden, Why: whyHidden})
 		default:
-			plan.Insert(cell.Mount{Kind: cell.Bind, Target: path.Join(plan.Workspace, rel), Source: empty, ReadOnly: true, Owned: true, Why: whyHidden})
+			plan.Insert(cell.Mount{Kind: cell.Bind, Target: path.Join(plan.Workspace, rel), Source: empty, ReadOnly: true, Owned: true, Role: cell.RoleHidden, Why: whyHidden})
 		}
 	}
 	for _, rel := range c.Setup.ReadOnly {
 		if _, why := maskable(tree, rel); why != "" {
 			c.Setup.Unmasked = append(c.Setup.Unmasked, rel+" is not read-only: "+why)
 		} else {
-			plan.Insert(cell.Mount{Kind: cell.Protect, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Why: whyReadOnly})
+			plan.Insert(cell.Mount{Kind: cell.Protect, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Role: cell.RoleReadOnly, Why: whyReadOnly})
 		}
 	}
 	return plan.Mounts, nil

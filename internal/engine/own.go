@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
@@ -43,14 +44,14 @@ func (e *Engine) moveOwn(c *state.Cell, p workspace.Provider) error {
 // ownDir is the directory of the host that holds what a cell wrote to its home
 // or /tmp; "" when it has none. What it has from the cell that it was forked
 // from is not there.
-func (e *Engine) ownDir(c *state.Cell, why string) string {
+func (e *Engine) ownDir(c *state.Cell, role cell.Role) string {
 	g := c.Home
-	if why == whyTmp {
+	if role == cell.RoleTmp {
 		g = c.Tmp
 	}
 	for i := range c.Setup.Mounts {
 		m := &c.Setup.Mounts[i]
-		if m.Why != why {
+		if m.Role != role {
 			continue
 		}
 		if g != nil {

@@ -48,8 +48,8 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	x.nameOutside()
 	out.LeftOut = append(out.LeftOut, state.LeftOutAPI(leftOutOf(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }), hidden))...)
 	out.Notes = append(out.Notes, x.run.Notes...)
-	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Why: whyTmp},
-		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Why: whyWorkspace})
+	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Role: cell.RoleHome, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Role: cell.RoleTmp, Why: whyTmp},
+		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Role: cell.RoleWorkspace, Why: whyWorkspace})
 	for _, m := range img.Mounts {
 		out.Mounts = append(out.Mounts, api.Mount{Target: m.Target, Source: m.Source, Kind: string(m.Kind), ReadOnly: m.ReadOnly, Why: m.Why})
 	}

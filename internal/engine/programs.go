@@ -22,7 +22,7 @@ const whyDenied = "denied by the policy"
 // the cell has of the host, in the directories of PATH and where a pattern is a
 // path; a copy that a command makes is another file.
 func (e *Engine) denyPrograms(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
-	mounts = slices.DeleteFunc(mounts, func(m cell.Mount) bool { return m.Why == whyDenied })
+	mounts = slices.DeleteFunc(mounts, func(m cell.Mount) bool { return m.Role == cell.RoleDenied })
 	for _, pattern := range c.Setup.Programs {
 		denial := cell.Denial{Rule: "deny program " + pattern, Origin: c.Setup.Origins.Lines["deny program "+pattern]}
 		rule := denial.Rule
@@ -44,8 +44,8 @@ func (e *Engine) denyPrograms(c *state.Cell, mounts []cell.Mount) ([]cell.Mount,
 				return nil, err
 			}
 			covered++
-			if !slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Why == whyDenied && m.Target == f.at }) {
-				mounts = append(mounts, cell.Mount{Kind: cell.Bind, Target: f.at, Source: source, ReadOnly: true, Owned: true, Why: whyDenied, Denies: &denial})
+			if !slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Role == cell.RoleDenied && m.Target == f.at }) {
+				mounts = append(mounts, cell.Mount{Kind: cell.Bind, Target: f.at, Source: source, ReadOnly: true, Owned: true, Role: cell.RoleDenied, Why: whyDenied, Denies: &denial})
 			}
 		}
 		if covered == 0 && len(found) == 0 {
@@ -190,12 +190,12 @@ func onHost(mounts []cell.Mount, p string) (in, disk string, ok bool) {
 			}
 			p = path.Join(to, rest)
 		case cell.Bind:
-			if best.Why == whyHome || best.Why == whyTmp || best.Why == whyWorkspace {
+			if best.Role == cell.RoleHome || best.Role == cell.RoleTmp || best.Role == cell.RoleWorkspace {
 				return "", "", false
 			}
 			return p, filepath.Join(best.Source, rest), true
 		case cell.Overlay:
-			if best.Why != image.WhyImage {
+			if best.Role != cell.RoleImage {
 				return "", "", false
 			}
 			real, disk := onImage(mounts, best, p)

@@ -11,13 +11,12 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
-	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// What the cell's own mounts are, in cell.Mount.Why.
+// What the cell's own mounts are, for people.
 const (
 	whyWorkspace = "workspace"
 	whyHome      = "the cell's home"
@@ -37,13 +36,13 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 	for i := range mounts {
 		m := &mounts[i]
 		switch {
-		case m.Why == whyWorkspace:
+		case m.Role == cell.RoleWorkspace:
 			*m = p.Mount(*c.Gen, m.Target)
-		case m.Why == whyHome:
+		case m.Role == cell.RoleHome:
 			*m = ownMount(m, p, c.Home, filepath.Join(private, "home"))
-		case m.Why == whyTmp:
+		case m.Role == cell.RoleTmp:
 			*m = ownMount(m, p, c.Tmp, filepath.Join(private, "tmp"))
-		case m.Why == image.WhyNetwork:
+		case m.Role == cell.RoleNetwork:
 			m.Source = filepath.Join(private, talkFolder, talkName(m))
 		case m.Kind == cell.Cache:
 			m.Upper = cachePath(private, c.Roots, caches)
@@ -117,7 +116,7 @@ func ownMount(m *cell.Mount, p workspace.Provider, g *workspace.Generation, dir 
 			own = cell.Mount{Kind: cell.Bind, Target: m.Target, Source: writable(&own), Owned: true}
 		}
 	}
-	own.Why = m.Why
+	own.Role, own.Why = m.Role, m.Why
 	return own
 }
 

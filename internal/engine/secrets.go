@@ -243,11 +243,11 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 		}
 	}
 	for _, m := range x.c.Setup.Mounts {
-		in := map[string]string{whyHome: state.InHome, whyTmp: state.InTmp}[m.Why]
+		in := map[cell.Role]string{cell.RoleHome: state.InHome, cell.RoleTmp: state.InTmp}[m.Role]
 		if in == "" {
 			continue
 		}
-		root, err := workspace.OpenRoot(x.e.ownDir(&x.c, m.Why))
+		root, err := workspace.OpenRoot(x.e.ownDir(&x.c, m.Role))
 		if os.IsNotExist(err) {
 			continue
 		}

@@ -28,7 +28,7 @@ const maxSetID = 256
 func (e *Engine) coverSetID(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
 	plan := &image.HostPlan{}
 	for _, m := range mounts {
-		if m.Why != whySetID {
+		if m.Role != cell.RoleSetID {
 			plan.Mounts = append(plan.Mounts, m)
 		}
 	}
@@ -50,7 +50,7 @@ func (e *Engine) coverSetID(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, e
 			if !slices.ContainsFunc(plan.Mounts, func(o cell.Mount) bool { // something else is seen there
 				return o.Target != m.Target && inside(o.Target, m.Target) && inside(target, o.Target)
 			}) {
-				plan.Insert(cell.Mount{Kind: cell.Protect, Target: target, ReadOnly: true, Why: whySetID})
+				plan.Insert(cell.Mount{Kind: cell.Protect, Target: target, ReadOnly: true, Role: cell.RoleSetID, Why: whySetID})
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func (e *Engine) spec(c *state.Cell, mounts []cell.Mount) cell.Spec {
 	}
 	for i := range s.Mounts {
 		switch m := &s.Mounts[i]; {
-		case m.Why == whyWorkspace, m.Why == whyHome && c.Home != nil, m.Why == whyTmp && c.Tmp != nil:
+		case m.Role == cell.RoleWorkspace, m.Role == cell.RoleHome && c.Home != nil, m.Role == cell.RoleTmp && c.Tmp != nil:
 			s.Writes = append(s.Writes, writable(m))
 		}
 	}

@@ -47,7 +47,7 @@ func (e *Engine) takeMoved(id cell.ID) []string {
 // nothing is moved: its state is the user's, and the start is refused.)
 func clearTargets(mounts []cell.Mount) (moved []string, err error) {
 	for _, own := range mounts {
-		if own.Why != whyHome && own.Why != whyTmp {
+		if own.Role != cell.RoleHome && own.Role != cell.RoleTmp {
 			continue
 		}
 		for _, m := range mounts {

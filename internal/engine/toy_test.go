@@ -592,12 +592,12 @@ func (t *toy) eval(expr string) (sum int, err error) {
 // file finds a file of the workspace, or of home below "~/", where the cell has
 // it on the host.
 func (t *toy) file(name string) string {
-	why := whyWorkspace
+	role := cell.RoleWorkspace
 	if rest, ok := strings.CutPrefix(name, "~/"); ok {
-		why, name = whyHome, rest
+		role, name = cell.RoleHome, rest
 	}
 	for _, m := range t.spec.Mounts {
-		if m.Why == why {
+		if m.Role == role {
 			return filepath.Join(orElse(m.Upper, m.Source), name)
 		}
 	}

@@ -157,7 +157,7 @@ func TestX08SearchOfADeepHome(t *testing.T) {
 		r, err := b.StartRun(b.ctx, b.request("a", "while ! test -e "+flag+"; do sleep 0.01; done"))
 		b.must(err)
 		b.starts(r)
-		b.must(deepIn(b.ownDir(c, whyHome), x.name, x.depth, leak))
+		b.must(deepIn(b.ownDir(c, cell.RoleHome), x.name, x.depth, leak))
 		b.must(os.WriteFile(flag, nil, 0o644))
 		r, err = b.WaitRun(b.ctx, cell.RunID(r.ID))
 		b.must(err)

@@ -231,11 +231,11 @@ func (e *Engine) forkMounts(c *state.Cell, p workspace.Provider) ([]cell.Mount, 
 	for i := range mounts {
 		m := &mounts[i]
 		switch {
-		case m.Why == whyWorkspace:
+		case m.Role == cell.RoleWorkspace:
 			*m = p.Mount(*c.Gen, m.Target)
-		case m.Why == whyHome:
+		case m.Role == cell.RoleHome:
 			*m = ownMount(m, p, c.Home, "")
-		case m.Why == whyTmp:
+		case m.Role == cell.RoleTmp:
 			*m = ownMount(m, p, c.Tmp, "")
 		case m.Kind == cell.Cache:
 			m.Upper = cachePath(e.private(c.ID), c.Roots, caches)

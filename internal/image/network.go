@@ -53,7 +53,7 @@ echo "To be allowed more, tell the person you work for what you need and why; th
 // tellWhy shows a cell what it was refused, and the program that tells it.
 func (h *HostPlan) tellWhy() {
 	for suffix, name := range map[string]string{"": DenialsText, ".jsonl": DenialsLines} {
-		h.Insert(cell.Mount{Kind: cell.Link, Target: DeniedAt + suffix, Source: path.Join(TalkDir, DenialsFolder, name), Why: WhyTold})
+		h.Insert(cell.Mount{Kind: cell.Link, Target: DeniedAt + suffix, Source: path.Join(TalkDir, DenialsFolder, name), Why: whyTold})
 	}
 	if dirs := h.getenv("PATH"); dirs != "" {
 		h.setenv("PATH", dirs+":"+TalkDir)
@@ -88,7 +88,7 @@ func (h *HostPlan) Talk(dir string) (lists []string) {
 	}
 	p := h.find.now()
 	bind := func(target, name string) {
-		h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Why: WhyNetwork})
+		h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Role: cell.RoleNetwork, Why: whyNetwork})
 	}
 	bind(TalkDir, "")
 	bind("/etc/resolv.conf", resolvFile)
@@ -109,11 +109,10 @@ func (h *HostPlan) Talk(dir string) (lists []string) {
 	return lists
 }
 
-// WhyNetwork marks the mounts of a cell that talks, and WhyTold the links to what
-// it is told.
+// Why a cell that talks has its mounts, and the links to what it is told.
 const (
-	WhyNetwork = "network"
-	WhyTold    = "network refusals"
+	whyNetwork = "network"
+	whyTold    = "network refusals"
 )
 
 // The files that WriteTalk writes.
@@ -165,7 +164,7 @@ func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers 
 	}
 	resolv.WriteString("options timeout:5 attempts:2\n")
 	files := map[string][]byte{resolvFile: []byte(resolv.String()), authorityFile: []byte(authority), bundleFile: list}
-	if slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Why == WhyNetwork && path.Base(m.Source) == storeFile }) {
+	if slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Role == cell.RoleNetwork && path.Base(m.Source) == storeFile }) {
 		files[storeFile] = javaStore(list)
 	}
 	old, err := os.ReadDir(dir)

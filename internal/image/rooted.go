@@ -32,9 +32,8 @@ type RootedRequest struct {
 	Used bool
 }
 
-// WhyImage marks what a cell sees of an image other than the host. Mounts of
-// kind Overlay among them get a writable layer of the cell's own.
-const WhyImage = "image"
+// whyImage is why a cell sees something of an image other than the host.
+const whyImage = "image"
 
 // A Seed is a file that a cell finds over its image from the beginning.
 type Seed struct {
@@ -161,9 +160,9 @@ func (r *rooted) tops() error {
 			r.slots[at] = layered(at, r.in.disk(at))
 			dirs++
 		case e.mode&os.ModeSymlink != 0 && e.text != "":
-			r.slots[at] = slot{Mount: cell.Mount{Kind: cell.Link, Target: at, Source: e.text, Why: WhyImage}}
+			r.slots[at] = slot{Mount: cell.Mount{Kind: cell.Link, Target: at, Source: e.text, Role: cell.RoleImage, Why: whyImage}}
 		case e.mode.IsRegular():
-			r.slots[at] = slot{Mount: cell.Mount{Kind: cell.Bind, Target: at, Source: r.in.disk(at), ReadOnly: true, Owned: true, Why: WhyImage}}
+			r.slots[at] = slot{Mount: cell.Mount{Kind: cell.Bind, Target: at, Source: r.in.disk(at), ReadOnly: true, Owned: true, Role: cell.RoleImage, Why: whyImage}}
 		}
 		if len(r.slots) > 4*maxTops || dirs > maxTops {
 			return cell.Errorf(cell.Unsupported, "image.Rooted", "use an image with fewer names in /", "cannot use this image: it has more than %d directories at its top", maxTops)
@@ -183,7 +182,7 @@ func (r *rooted) tops() error {
 }
 
 func layered(at, disk string) slot {
-	return slot{Mount: cell.Mount{Kind: cell.Overlay, Target: at, Lower: []string{disk}, Why: WhyImage}}
+	return slot{Mount: cell.Mount{Kind: cell.Overlay, Target: at, Lower: []string{disk}, Role: cell.RoleImage, Why: whyImage}}
 }
 
 // mounts adds what was asked for with --mount. Sources are the host's, and
@@ -384,7 +383,7 @@ func (r *rooted) talk(h *HostPlan, dir string) (lists []string) {
 	in := newTree(r.req.Dir)
 	bind := func(target, name string) {
 		if !slices.ContainsFunc([]string{"/proc", "/dev", "/sys", "/oldroot"}, func(s string) bool { return within(s, target) }) {
-			h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Why: WhyNetwork})
+			h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Role: cell.RoleNetwork, Why: whyNetwork})
 		}
 	}
 	bind(TalkDir, "")
@@ -412,7 +411,7 @@ func (r *rooted) talk(h *HostPlan, dir string) (lists []string) {
 // real disk: "/" for the host image.
 func RootOf(mounts []cell.Mount) string {
 	for _, m := range mounts {
-		if m.Why == WhyImage && m.Kind == cell.Overlay && len(m.Lower) > 0 {
+		if m.Role == cell.RoleImage && m.Kind == cell.Overlay && len(m.Lower) > 0 {
 			if top := m.Lower[len(m.Lower)-1]; path.Base(top) == path.Base(m.Target) {
 				return path.Dir(top)
 			}

@@ -124,7 +124,7 @@ func TestRootedFollowsTheImagesLinks(t *testing.T) {
 	p.Talk("/talk")
 	targets := map[string]string{}
 	for _, m := range p.Mounts {
-		if m.Why == WhyNetwork {
+		if m.Role == cell.RoleNetwork {
 			targets[m.Target] = filepath.Base(m.Source)
 		}
 	}

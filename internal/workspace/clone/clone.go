@@ -119,7 +119,7 @@ func (p *Provider) Resume(ctx context.Context, g workspace.Generation) error { r
 
 // Mount implements workspace.Provider.
 func (p *Provider) Mount(g workspace.Generation, target string) cell.Mount {
-	return cell.Mount{Kind: cell.Bind, Source: p.fs(g.Layer), Target: target, Owned: true, Why: "workspace"}
+	return cell.Mount{Kind: cell.Bind, Source: p.fs(g.Layer), Target: target, Owned: true, Role: cell.RoleWorkspace, Why: "workspace"}
 }
 
 // Claims implements workspace.Provider.

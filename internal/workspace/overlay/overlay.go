@@ -133,7 +133,7 @@ func (p *Provider) Resume(ctx context.Context, g workspace.Generation) error {
 
 // Mount implements workspace.Provider.
 func (p *Provider) Mount(g workspace.Generation, target string) cell.Mount {
-	m := cell.Mount{Kind: cell.Overlay, Target: target, Owned: true, Why: "workspace",
+	m := cell.Mount{Kind: cell.Overlay, Target: target, Owned: true, Role: cell.RoleWorkspace, Why: "workspace",
 		Upper: p.fs(g.Layer), Work: filepath.Join(p.root, g.Layer, "work")}
 	for i := len(g.Base.Layers) - 1; i >= 0; i-- {
 		m.Lower = append(m.Lower, p.fs(g.Base.Layers[i]))
