@@ -7,12 +7,16 @@ type Kind string
 
 // Error is the body of every answer that is not a success.
 type Error struct {
-	Kind    Kind   `json:"kind"`           // one word for programs to decide on
-	Message string `json:"message"`        // one sentence for people
-	Hint    string `json:"hint,omitempty"` // what to do about it
+	Kind    Kind   `json:"kind"`              // one word for programs to decide on
+	Subject string `json:"subject,omitempty"` // tells errors of one kind apart: source (none was given), canary (the isolation does not hold)
+	Message string `json:"message"`           // one sentence for people
+	Hint    string `json:"hint,omitempty"`    // what to do about it
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// SubjectSource is the subject of the error of a run without a source, which its new cell needs.
+const SubjectSource = "source"
 
 // Reason says how each kind of caller sees a kind.
 type Reason struct {

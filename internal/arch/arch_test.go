@@ -270,6 +270,77 @@ func TestDesignPageNamesEveryPackage(t *testing.T) {
 	}
 }
 
+// readsText are the files that may decide by the text of an error, or of what is called alike.
+var readsText = map[string]string{
+	"internal/daemon/unread.go":  "encoding/json has no type for an unknown field",
+	"internal/state/index.go":    "the message of a checkpoint",
+	"internal/e2b/template.go":   "the message of a checkpoint",
+	"internal/e2b/create.go":     "the message of a checkpoint",
+	"internal/engine/failed.go":  "completes the sentence, and decides nothing",
+	"internal/daemon/respond.go": "completes the sentence, and decides nothing",
+	"internal/cli/cli.go":        "completes the sentence, and decides nothing",
+}
+
+// Programs decide by the kind of an error and by its subject. Its text is for people, and changes.
+func TestNothingDecidesByTheTextOfAnError(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range list(t) {
+		if !strings.HasPrefix(p.ImportPath, "internal/") && !strings.HasPrefix(p.ImportPath, "cmd/") && p.ImportPath != "client" || strings.HasSuffix(p.ImportPath, "test") {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			rel := p.ImportPath + "/" + name
+			for _, at := range textDecisions(t, filepath.Join(p.Dir, name), nil) {
+				if seen[rel] = true; readsText[rel] == "" {
+					t.Errorf("%s:%d decides by the text of an error: give it a kind or a subject (package cell)", rel, at)
+				}
+			}
+		}
+	}
+	for rel := range readsText {
+		if !seen[rel] {
+			t.Errorf("%s no longer reads a text: take it off the list", rel)
+		}
+	}
+	const broken = "package x\nfunc f(err error, e E) bool { return strings.Contains(err.Error(), \"x\") ||\n strings.HasPrefix(e.Message, \"x\") || strings.Contains(e.Name, \"x\") }"
+	if got := textDecisions(t, "broken.go", broken); !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("found in lines %v", got)
+	}
+}
+
+// textDecisions returns the lines of a file in which a function of package strings looks into the
+// text of an error.
+func textDecisions(t *testing.T, path string, src any) (lines []int) {
+	t.Helper()
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, path, src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) < 2 {
+			return true
+		}
+		fn, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok || !slices.Contains([]string{"Contains", "HasPrefix", "HasSuffix", "Index", "EqualFold", "CutPrefix", "CutSuffix"}, fn.Sel.Name) {
+			return true
+		}
+		if x, ok := fn.X.(*ast.Ident); !ok || x.Name != "strings" {
+			return true
+		}
+		text := call.Args[0]
+		if c, ok := text.(*ast.CallExpr); ok && len(c.Args) == 0 {
+			text = c.Fun
+		}
+		if s, ok := text.(*ast.SelectorExpr); ok && (s.Sel.Name == "Error" || s.Sel.Name == "Message") {
+			lines = append(lines, set.Position(call.Pos()).Line)
+		}
+		return true
+	})
+	return lines
+}
+
 // Every proxy to a program in a cell strips what its caller showed to pando.
 func TestX03EveryProxyStrips(t *testing.T) {
 	proxies := 0

@@ -3,6 +3,7 @@ package cell
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -38,10 +39,65 @@ const (
 // Error is the error type that carries meaning across package boundaries. Err's text begins
 // with "cannot" where users read it. Hint is one imperative sentence: the next step.
 type Error struct {
-	Op   string // the place, as "package.Function"
-	Kind Kind
-	Hint string
-	Err  error
+	Op      string // the place, as "package.Function"
+	Kind    Kind
+	Subject Subject // mostly none
+	Hint    string
+	Err     error
+}
+
+// A Subject is what an error is about, where programs tell errors of one kind apart.
+type Subject string
+
+// The subjects.
+const (
+	NoSource Subject = "source" // no source is given, and a new cell needs one
+	Canary   Subject = "canary" // the isolation did not stop what it has to stop
+)
+
+// About gives an error its subject.
+func (e *Error) About(s Subject) *Error {
+	e.Subject = s
+	return e
+}
+
+// SubjectOf returns the first subject found in err's tree, outermost first; "" for none.
+func SubjectOf(err error) Subject {
+	for err != nil {
+		e, ok := errors.AsType[*Error](err)
+		if !ok {
+			return ""
+		}
+		if e.Subject != "" {
+			return e.Subject
+		}
+		err = e.Err
+	}
+	return ""
+}
+
+// Told is an error of another process: its text, and the system's error in it.
+type Told struct {
+	Text  string
+	Errno syscall.Errno // 0 for none
+}
+
+func (e *Told) Error() string { return e.Text }
+
+// Is reports whether target is the system's error. Told does not unwrap to that: a file that does
+// not exist for the other process is none that this one looked for.
+func (e *Told) Is(target error) bool {
+	n, ok := target.(syscall.Errno)
+	return ok && n != 0 && n == e.Errno
+}
+
+// ErrnoOf returns the system's error in err's tree, 0 for none.
+func ErrnoOf(err error) syscall.Errno {
+	if t, ok := errors.AsType[*Told](err); ok {
+		return t.Errno
+	}
+	n, _ := errors.AsType[syscall.Errno](err)
+	return n
 }
 
 func (e *Error) Error() string { return e.Err.Error() }

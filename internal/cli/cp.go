@@ -204,10 +204,10 @@ func (a *app) copyIn(ctx context.Context, from, sel, to string) error {
 func (a *app) isDirIn(ctx context.Context, sel, p string) (bool, error) {
 	body, err := a.client.ReadFiles(ctx, sel, p)
 	if e, ok := err.(*api.Error); ok && e.Kind == "not-found" {
-		if strings.Contains(e.Message, "in the cell") {
-			return false, nil
+		if _, gone := a.client.Cell(ctx, sel); gone != nil { // it is the cell that there is not
+			return false, err
 		}
-		return false, err
+		return false, nil
 	}
 	if err != nil {
 		return false, err

@@ -194,7 +194,7 @@ func (a *app) repository() string {
 // finds that the cell does not exist.
 func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	run, err := a.client.StartRun(ctx, req)
-	if e, ok := err.(*api.Error); !ok || e.Kind != "invalid" || req.From+req.Upload != "" || req.Cell == "" || !strings.Contains(e.Message, "no source directory") {
+	if req.From+req.Upload != "" || req.Cell == "" || !needsSource(err) {
 		return run, err
 	}
 	if a.remote {
@@ -205,6 +205,12 @@ func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error)
 		req.From = a.repository()
 	}
 	return a.client.StartRun(ctx, req)
+}
+
+// needsSource reports whether a run is refused since no source was given for its new cell.
+func needsSource(err error) bool {
+	e, ok := err.(*api.Error)
+	return ok && e.Subject == api.SubjectSource
 }
 
 // runEnded prints how a run ended and sets the exit code.
@@ -401,7 +407,7 @@ func summary(run api.Run) string {
 
 func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 	p, err := a.client.PlanRun(ctx, req)
-	if e, ok := err.(*api.Error); ok && req.From+req.Upload == "" && strings.Contains(e.Message, "no source directory") {
+	if req.From+req.Upload == "" && needsSource(err) {
 		if !a.remote {
 			req.From = a.dir
 		} else if err := a.sendSource(ctx, &req, true); err != nil {

@@ -191,7 +191,7 @@ func writeError(w http.ResponseWriter, err error) {
 
 // errorOf returns err as an error of the API.
 func errorOf(err error) *api.Error {
-	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
+	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Subject: string(cell.SubjectOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
 }
 
 func notFound(r *http.Request) error {

@@ -44,7 +44,7 @@ func (f *Front) failFile(w http.ResponseWriter, r *http.Request, p string, err e
 		refuse(w, http.StatusUnauthorized, sentence(err))
 	case cell.KindOf(err) == cell.NotFound:
 		refuse(w, http.StatusNotFound, "path '"+clip(p)+"' does not exist")
-	case errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()): // the keeper sends text
+	case errors.Is(err, unix.ENOSPC):
 		refuse(w, http.StatusInsufficientStorage, sentence(err))
 	default:
 		fail(w, err)

@@ -42,11 +42,11 @@ func withNames(err error, find func(cell.ID) (state.Cell, error)) error {
 	if text == err.Error() && hint == cell.HintOf(err) {
 		return err
 	}
-	return cell.Errorf(cell.KindOf(err), "engine", hint, "%s", text)
+	return cell.Errorf(cell.KindOf(err), "engine", hint, "%s", text).About(cell.SubjectOf(err))
 }
 
 // failure is an error as records have it.
 func (e *Engine) failure(err error) *state.Error {
 	err = withNames(err, e.reg.Cell)
-	return &state.Error{Kind: cell.KindOf(err), Message: err.Error(), Hint: cell.HintOf(err)}
+	return &state.Error{Kind: cell.KindOf(err), Subject: cell.SubjectOf(err), Message: err.Error(), Hint: cell.HintOf(err)}
 }

@@ -295,7 +295,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		return nil, err
 	}
 	if req.From == "" {
-		return nil, cell.Errorf(cell.Invalid, opName, "give it with --from; a request to the API has from, upload, or the cell to run in", "cannot run: no source directory given")
+		return nil, cell.Errorf(cell.Invalid, opName, "give it with --from; a request to the API has from, upload, or the cell to run in", "cannot run: no source directory given").About(cell.NoSource)
 	}
 	// Before anything is read of it: a home would be copied first and refused then.
 	for _, at := range []string{req.From, p.source} {

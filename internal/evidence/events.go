@@ -188,7 +188,7 @@ func (m *Manager) facts(r *state.Run) ocsf.Facts {
 	host, _ := os.Hostname() // without it the device has no name
 	f := ocsf.Facts{Run: r.ID, Cell: r.Cell, CellName: r.CellName, Backend: r.Backend, Command: r.Command, Policy: r.Policy, Receipt: r.Receipt,
 		Version: m.cfg.Version, Hostname: host, User: m.cfg.User}
-	if r.Error != nil && r.Error.Kind == "denied" && strings.Contains(r.Error.Message, `: the canary "`) {
+	if r.Error != nil && r.Error.Subject == cell.Canary {
 		f.Surprises = append(f.Surprises, r.Error.Message)
 	}
 	if r.Secrets != nil {

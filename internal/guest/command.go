@@ -116,7 +116,7 @@ func explainStart(err error, p cell.Process) error {
 	switch {
 	case strings.HasPrefix(se.Call, confine.CanaryOp):
 		return cell.Errorf(cell.Denied, "guest.Start", "report this: the cell's isolation does not hold on this host",
-			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, confine.CanaryOp), se.Errno)
+			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, confine.CanaryOp), se.Errno).About(cell.Canary)
 	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !hasAny(p.Path)):
 		return cell.Errorf(cell.NoSuchBinary, "guest.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
 	case se.Call == workdirOp+p.Workdir:

@@ -38,6 +38,7 @@ package guest
 import (
 	"encoding/json"
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/pando-dev/pando/internal/bound"
@@ -171,14 +172,16 @@ type note struct {
 
 // wireError is the JSON form of a cell.Error.
 type wireError struct {
-	Kind    cell.Kind `json:"kind"`
-	Op      string    `json:"op,omitempty"`
-	Message string    `json:"message"`
-	Hint    string    `json:"hint,omitempty"`
+	Kind    cell.Kind     `json:"kind"`
+	Op      string        `json:"op,omitempty"`
+	Message string        `json:"message"`
+	Hint    string        `json:"hint,omitempty"`
+	Subject cell.Subject  `json:"subject,omitempty"`
+	Errno   syscall.Errno `json:"errno,omitempty"`
 }
 
 func toWire(err error) *wireError {
-	w := &wireError{Kind: cell.KindOf(err), Op: "guest", Message: err.Error(), Hint: cell.HintOf(err)}
+	w := &wireError{Kind: cell.KindOf(err), Op: "guest", Message: err.Error(), Hint: cell.HintOf(err), Subject: cell.SubjectOf(err), Errno: cell.ErrnoOf(err)}
 	if e, ok := errors.AsType[*cell.Error](err); ok {
 		w.Op = e.Op
 	}
@@ -186,7 +189,7 @@ func toWire(err error) *wireError {
 }
 
 func (w *wireError) err() error {
-	return &cell.Error{Op: w.Op, Kind: w.Kind, Hint: w.Hint, Err: errors.New(w.Message)}
+	return &cell.Error{Op: w.Op, Kind: w.Kind, Subject: w.Subject, Hint: w.Hint, Err: &cell.Told{Text: w.Message, Errno: w.Errno}}
 }
 
 // maxValues limits the number of JSON values in a message. A list of 60,000 processes fits.

@@ -136,7 +136,7 @@ func (c *Cell) ProveNetwork(made *confine.Measured) error {
 	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.Init.PIDFD.Fd()), Share: true, Gate: proof.complete})
 	if u, ok := errors.AsType[*unseen](err); ok {
 		return cell.Errorf(cell.Denied, "isolation.ProveNetwork", "report this: the cell's isolation does not hold on this host",
-			"cannot adopt the fork: the canary %q was stopped, but nothing of it came to the gateway", u.name)
+			"cannot adopt the fork: the canary %q was stopped, but nothing of it came to the gateway", u.name).About(cell.Canary)
 	}
 	if err != nil {
 		return explainSlot(err)

@@ -114,7 +114,7 @@ func explainSlot(err error) error {
 	}
 	if len(se.Call) > len(confine.CanaryOp) && se.Call[:len(confine.CanaryOp)] == confine.CanaryOp {
 		return cell.Errorf(cell.Denied, "isolation.Inhabit", "report this: the cell's isolation does not hold on this host",
-			"cannot fork the interpreter: the canary %q was not stopped as it must be (%v)", se.Call[len(confine.CanaryOp):], se.Errno)
+			"cannot fork the interpreter: the canary %q was not stopped as it must be (%v)", se.Call[len(confine.CanaryOp):], se.Errno).About(cell.Canary)
 	}
 	return cell.Errorf(cell.Unsupported, "isolation.Inhabit", "run `pando doctor`", "cannot set up the fork: %w", se)
 }

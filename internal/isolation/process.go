@@ -74,7 +74,7 @@ func (c *Cell) explainStart(err error, p cell.Process) error {
 	}
 	if u, ok := errors.AsType[*unseen](err); ok {
 		return cell.Errorf(cell.Denied, "isolation.Start", "report this: the cell's isolation does not hold on this host",
-			"cannot start %s: the canary %q was stopped, but nothing of it came to the gateway", name, u.name)
+			"cannot start %s: the canary %q was stopped, but nothing of it came to the gateway", name, u.name).About(cell.Canary)
 	}
 	se, ok := errors.AsType[*linux.ScriptError](err)
 	if !ok {
@@ -83,7 +83,7 @@ func (c *Cell) explainStart(err error, p cell.Process) error {
 	switch {
 	case strings.HasPrefix(se.Call, confine.CanaryOp):
 		return cell.Errorf(cell.Denied, "isolation.Start", "report this: the cell's isolation does not hold on this host",
-			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, confine.CanaryOp), se.Errno)
+			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, confine.CanaryOp), se.Errno).About(cell.Canary)
 	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !c.hasAny(p.Path)):
 		return cell.Errorf(cell.NoSuchBinary, "isolation.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
 	case se.Call == workdirOp+p.Workdir:

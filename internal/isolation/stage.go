@@ -137,7 +137,7 @@ func (p *Proof) Complete() error {
 	err := p.p.complete(0)
 	if u, ok := errors.AsType[*unseen](err); ok {
 		return cell.Errorf(cell.Denied, "isolation.Start", "report this: the cell's isolation does not hold on this host",
-			"the canary %q was stopped, but nothing of it came to the gateway", u.name)
+			"the canary %q was stopped, but nothing of it came to the gateway", u.name).About(cell.Canary)
 	}
 	return err
 }

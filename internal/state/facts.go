@@ -274,7 +274,8 @@ func (f SecretFound) Place() string {
 
 // Error is why something failed.
 type Error struct {
-	Kind    cell.Kind `json:"kind"`           // one word that a program decides on
-	Message string    `json:"message"`        // one sentence for people
-	Hint    string    `json:"hint,omitempty"` // what to do about it
+	Kind    cell.Kind    `json:"kind"` // one word that a program decides on
+	Subject cell.Subject `json:"subject,omitempty"`
+	Message string       `json:"message"`        // one sentence for people
+	Hint    string       `json:"hint,omitempty"` // what to do about it
 }

@@ -72,7 +72,7 @@ func (e *Error) API() *api.Error {
 	if e == nil {
 		return nil
 	}
-	return &api.Error{Kind: api.Kind(e.Kind), Message: e.Message, Hint: e.Hint}
+	return &api.Error{Kind: api.Kind(e.Kind), Subject: string(e.Subject), Message: e.Message, Hint: e.Hint}
 }
 
 // API is what the API shows of the search for lent credentials; nil for nil.

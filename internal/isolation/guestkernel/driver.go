@@ -17,7 +17,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -247,7 +246,7 @@ func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, cont
 // blind reports whether a process did not start because the kernel cannot read any file, not
 // even the guest's program.
 func blind(g *guest.Client, err error) bool {
-	if !strings.Contains(err.Error(), unix.EIO.Error()) {
+	if !errors.Is(err, unix.EIO) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), blindGrace)

@@ -32,8 +32,8 @@
 package proto
 
 import (
-	"errors"
 	"strconv"
+	"syscall"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -58,17 +58,19 @@ type Assign struct {
 
 // WireError is a cell.Error on its way.
 type WireError struct {
-	Kind    cell.Kind `json:"kind"`
-	Message string    `json:"message"`
-	Hint    string    `json:"hint,omitempty"`
+	Kind    cell.Kind     `json:"kind"`
+	Message string        `json:"message"`
+	Hint    string        `json:"hint,omitempty"`
+	Subject cell.Subject  `json:"subject,omitempty"`
+	Errno   syscall.Errno `json:"errno,omitempty"`
 }
 
 // Wire makes an error ready to be sent.
 func Wire(err error) *WireError {
-	return &WireError{Kind: cell.KindOf(err), Message: err.Error(), Hint: cell.HintOf(err)}
+	return &WireError{Kind: cell.KindOf(err), Message: err.Error(), Hint: cell.HintOf(err), Subject: cell.SubjectOf(err), Errno: cell.ErrnoOf(err)}
 }
 
 // Err is what the sender had as its error over a request.
 func (w *WireError) Err(op string) error {
-	return &cell.Error{Op: "keeper." + op, Kind: w.Kind, Hint: w.Hint, Err: errors.New(w.Message)}
+	return &cell.Error{Op: "keeper." + op, Kind: w.Kind, Subject: w.Subject, Hint: w.Hint, Err: &cell.Told{Text: w.Message, Errno: w.Errno}}
 }
