@@ -119,6 +119,8 @@ func (f *Front) takeArchive(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, "cannot take files: the address is not one of a build that waits for them")
 		return
 	}
+	b.stays()
+	defer b.stays()
 	in := io.Reader(r.Body)
 	if f.cfg.Upload > 0 {
 		in = &bounded{in, f.cfg.Upload, f.cfg.Upload}

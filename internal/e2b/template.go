@@ -45,6 +45,10 @@ const (
 	maxBuildLines = 20000
 )
 
+// startLimit is how long a build waits for its start, or for more of the files that its steps
+// copy. Its cell is on the disk, and its client may be gone.
+const startLimit = time.Hour
+
 // build is a build of this daemon, running or ended.
 type build struct {
 	id   string
@@ -59,6 +63,45 @@ type build struct {
 	archives map[string]*archive
 	moved    string     // the cell of the steps, if it is not the original one
 	limits   api.Limits // requested limits
+	limit    *time.Timer
+}
+
+// await fails the build when startLimit is over, and calls then. Starting it ends that.
+func (b *build) await(then func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limit = time.AfterFunc(startLimit, func() {
+		b.mu.Lock()
+		over := b.status == buildWaiting
+		if over {
+			b.status, b.reason = buildFailed, "it was not started within an hour; build it again"
+		}
+		b.mu.Unlock()
+		if over {
+			then()
+		}
+	})
+}
+
+// stays lets the build wait for its start as long as at its beginning.
+func (b *build) stays() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.status == buildWaiting {
+		b.limit.Reset(startLimit)
+	}
+}
+
+// start reports whether the build was waiting; if so, it runs now.
+func (b *build) start() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.status != buildWaiting {
+		return false
+	}
+	b.limit.Stop()
+	b.status = buildRunning
+	return true
 }
 
 type buildLine struct {
@@ -328,6 +371,12 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.cell = c.ID
+	ctx := context.WithoutCancel(r.Context())
+	b.await(func() {
+		if _, err := f.cfg.Engine.Record(cell.ID(b.cell)); err == nil { // its client may have removed it
+			f.discardBuild(ctx, cell.ID(b.cell))
+		}
+	})
 	f.remember(b)
 	answer(w, http.StatusAccepted, map[string]any{"templateID": c.ID, "buildID": b.id, "names": []string{name}, "aliases": []string{name}, "tags": tags, "public": false})
 }
@@ -390,11 +439,7 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	b.mu.Lock()
-	waiting := b.status == buildWaiting
-	b.status = buildRunning
-	b.mu.Unlock()
-	if !waiting {
+	if !b.start() {
 		refuse(w, http.StatusConflict, "the build was begun already")
 		return
 	}
