@@ -106,8 +106,8 @@ def accept_cell(sel: str, apply: bool, include: Sequence[str], force: bool, reas
     return Request("POST", _cell(sel, "/accept"), body=_accepting(apply, include, force, reason, expect), once=True)
 
 
-def discard_cell(sel: str, lose: bool) -> Request:
-    return Request("POST", _cell(sel, "/discard"), body=_body(lose=lose), once=True)
+def discard_cell(sel: str, lose: bool, reason: str) -> Request:
+    return Request("POST", _cell(sel, "/discard"), body=_body(lose=lose, reason=reason), once=True)
 
 
 def revert_cell(sel: str, reason: str) -> Request:
@@ -316,8 +316,8 @@ def revert(sel: str, reason: str) -> Request:
     return Request("POST", _run(sel, "/revert"), body=_body(reason=reason), once=True)
 
 
-def discard(sel: str) -> Request:
-    return Request("POST", _run(sel, "/discard"), body={}, once=True)
+def discard(sel: str, lose: bool, reason: str) -> Request:
+    return Request("POST", _run(sel, "/discard"), body=_body(lose=lose, reason=reason), once=True)
 
 
 def approvals(answered: bool) -> Request:

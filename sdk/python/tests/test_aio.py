@@ -87,7 +87,7 @@ class Aio(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([f.path for f in (await r.diff()).files], ["new"])
         self.assertIn(r.id, str(await r.receipt()))
         self.assertTrue((await p.verify(r.id))["ok"])
-        await r.discard()
+        await r.discard(reason="only a test", lose=True)
         self.assertEqual((await p.get_run(r.id)).verdict, "discarded")
         self.assertEqual([e.fields["code"] async for e in r.events("process.exit")], [0])
         self.assertEqual([i.id async for i in p.iter_runs(page=1)], [i.id for i in await p.runs()])

@@ -441,8 +441,9 @@ class Runs(unittest.TestCase):
         again = pando.get_run(r.id)
         self.assertEqual((again.output(), again.output("stderr")), (b"out\n", b"err\n"))
         self.assertIn(r.id, [i.id for i in pando.runs()])
-        again.discard()
+        again.discard(reason="only a test")
         self.assertEqual(again.verdict, "discarded")
+        self.assertEqual(again.refresh().info.raw["reason"], "only a test")
 
     def test_events(self):
         r = pando.run("echo x > new; exit 7", source=source())

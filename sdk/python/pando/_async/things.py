@@ -201,9 +201,10 @@ class Cell:
         """Takes back from the source what accept wrote there last."""
         return dict(await self._http._call(_ask.revert_cell(self.id, reason)))
 
-    async def discard(self, *, lose: bool = False) -> Dict[str, Any]:
-        """Throws away what waits in it; of several runs, only with lose."""
-        return dict(await self._http._call(_ask.discard_cell(self.id, lose)))
+    async def discard(self, *, lose: bool = False, reason: str = "") -> Dict[str, Any]:
+        """Throws away what waits in it; of several runs, only with lose. The reason goes
+        into the receipts."""
+        return dict(await self._http._call(_ask.discard_cell(self.id, lose, reason)))
 
     async def diff(self, start: int = 0, end: int = 0, *, ignored: bool = False) -> Diff:
         """Shows what it is beside its source, which is what accept takes; with start or
@@ -479,9 +480,9 @@ class Run:
         """Takes back from the source what accept wrote there."""
         return self._decided(await self._http._call(_ask.revert(self.id, reason)))
 
-    async def discard(self) -> None:
-        """Throws its result away."""
-        self._decided(await self._http._call(_ask.discard(self.id)))
+    async def discard(self, *, lose: bool = False, reason: str = "") -> None:
+        """Throws its result away; a kept one, only with lose. The reason goes into the receipt."""
+        self._decided(await self._http._call(_ask.discard(self.id, lose, reason)))
 
     def _decided(self, doc: Dict[str, Any]) -> Dict[str, Any]:
         for r in doc.get("runs") or []:
