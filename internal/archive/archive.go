@@ -12,6 +12,8 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -145,9 +147,11 @@ func sendDir(t *tar.Writer, root *os.File, p, name string) error {
 }
 
 // Take extracts an archive below p, which it creates if missing. The new files belong to uid and
-// gid.
+// gid, and have the modes and modification times that the archive says; folders that were there
+// keep theirs.
 func Take(root *os.File, p string, uid, gid int, r io.Reader) error {
 	who := owner{uid, gid}
+	var made []folder
 	base := path.Clean("/" + p)
 	if err := mkdirs(root, base, who); err != nil {
 		return err
@@ -156,7 +160,7 @@ func Take(root *os.File, p string, uid, gid int, r io.Reader) error {
 	for {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return finish(root, made)
 		}
 		if err != nil {
 			return cell.Errorf(cell.Invalid, "archive", "", "cannot read the archive: %w", err)
@@ -165,10 +169,72 @@ func Take(root *os.File, p string, uid, gid int, r io.Reader) error {
 		if name == "/" {
 			continue
 		}
+		if h.Typeflag == tar.TypeDir && !exists(root, base+name) {
+			made = append(made, folder{base + name, os.FileMode(h.Mode & 0o777), h.ModTime})
+		}
 		if err := takeOne(root, base+name, h, t, who); err != nil {
 			return err
 		}
 	}
+}
+
+// A folder is one that an archive brought.
+type folder struct {
+	path string
+	mode os.FileMode // 0 if the archive does not say it
+	time time.Time
+}
+
+// finish sets modes and times of folders, which writing in them needs and changes.
+func finish(root *os.File, made []folder) error {
+	for _, d := range slices.Backward(made) {
+		f, err := openIn(root, d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			continue // the cell has put something else there
+		}
+		if err != nil {
+			return notInCell(err)
+		}
+		err = setTime(int(f.Fd()), "", d.time)
+		if err == nil && d.mode != 0 {
+			err = f.Chmod(d.mode)
+		}
+		f.Close()
+		if err != nil {
+			return notInCell(err)
+		}
+	}
+	return nil
+}
+
+// setTime sets the modification time of the file of that name in a directory, or of an open file
+// if name is empty. A symlink is not followed. An archive that does not say a time has that of
+// 1970.
+func setTime(fd int, name string, at time.Time) error {
+	if at.IsZero() || at.Unix() == 0 {
+		return nil
+	}
+	m, err := unix.TimeToTimespec(at)
+	if err != nil {
+		return nil // beyond what the kernel keeps
+	}
+	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, m}
+	if name != "" {
+		return os.NewSyscallError("utimensat", unix.UtimesNanoAt(fd, name, ts, unix.AT_SYMLINK_NOFOLLOW))
+	}
+	if unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH) == nil {
+		return nil
+	}
+	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), ts, 0)) // older kernels
+}
+
+func exists(root *os.File, p string) bool {
+	f, err := openIn(root, p, unix.O_PATH, 0)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }
 
 func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) error {
@@ -183,7 +249,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 		if bound.Sparse(h) {
 			return cell.Errorf(cell.Invalid, "archive", "send an archive without sparse files", "cannot copy %s: it is sparse in the archive, so its size has no bound", p)
 		}
-		return put(root, p, who, os.FileMode(mode), true, r)
+		return put(root, p, who, &attrs{os.FileMode(mode), h.ModTime}, r)
 	case tar.TypeSymlink:
 		dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {
@@ -194,7 +260,10 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 		if err := unix.Symlinkat(h.Linkname, int(dir.Fd()), path.Base(p)); err != nil {
 			return notInCell(&os.PathError{Op: "symlink", Path: p, Err: err})
 		}
-		return os.NewSyscallError("chown", unix.Fchownat(int(dir.Fd()), path.Base(p), who.uid, who.gid, unix.AT_SYMLINK_NOFOLLOW))
+		if err := unix.Fchownat(int(dir.Fd()), path.Base(p), who.uid, who.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return os.NewSyscallError("chown", err)
+		}
+		return setTime(int(dir.Fd()), path.Base(p), h.ModTime)
 	}
 	return cell.Errorf(cell.Unsupported, "archive", "", "cannot copy %s: only files, folders and symlinks can be copied", p)
 }

@@ -4,10 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pando-dev/pando/internal/bound/boundtest"
@@ -47,8 +49,9 @@ func pack(t *testing.T, list ...tar.Header) io.Reader {
 func TestThereAndBack(t *testing.T) {
 	dir := t.TempDir()
 	root := openRoot(t, dir)
-	in := pack(t, tar.Header{Name: "d/f", Typeflag: tar.TypeReg, Mode: 0o640}, tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "f"},
-		tar.Header{Name: "d/e/", Typeflag: tar.TypeDir})
+	at := time.Date(2001, 2, 3, 4, 5, 6, 789_000_000, time.UTC)
+	in := pack(t, tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o511, ModTime: at, Format: tar.FormatPAX}, tar.Header{Name: "d/f", Typeflag: tar.TypeReg, Mode: 0o440, ModTime: at, Format: tar.FormatPAX},
+		tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "f", ModTime: at, Format: tar.FormatPAX}, tar.Header{Name: "d/e/", Typeflag: tar.TypeDir})
 	if err := Take(root, "/to", os.Getuid(), os.Getgid(), in); err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +70,14 @@ func TestThereAndBack(t *testing.T) {
 		}
 		content, _ := io.ReadAll(r)
 		got[h.Name] = string(h.Typeflag) + " " + string(content) + h.Linkname
+		if h.Typeflag != tar.TypeSymlink {
+			got[h.Name] += fmt.Sprintf(" %o", h.Mode)
+		}
+		if said := h.Name != "d/e/"; h.ModTime.Equal(at) != said || h.ModTime.Unix() == 0 { // without a time it is the present
+			t.Errorf("%s is of %s", h.Name, h.ModTime)
+		}
 	}
-	want := map[string]string{"d/": "5 ", "d/e/": "5 ", "d/f": "0 d/f", "d/l": "2 f"}
+	want := map[string]string{"d/": "5  511", "d/e/": "5  755", "d/f": "0 d/f 440", "d/l": "2 f"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

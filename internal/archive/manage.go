@@ -263,7 +263,7 @@ func write(root *os.File, p string, who owner, in io.Reader) error {
 	if err := mkdirs(root, path.Dir(p), who); err != nil {
 		return err
 	}
-	return put(root, p, who, 0o644, false, in)
+	return put(root, p, who, nil, in)
 }
 
 // regular rejects everything but regular files.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,8 +19,8 @@ const inMemory = 1 << 20
 
 // put writes in into the regular file at p, in an existing directory. It changes nothing before
 // all of in has arrived: when in breaks off, no partial file is left. An existing file keeps its
-// inode, its mode and its owner, unless mode is to be set.
-func put(root *os.File, p string, who owner, mode os.FileMode, set bool, in io.Reader) error {
+// inode, its mode and its owner, unless there are attributes to set.
+func put(root *os.File, p string, who owner, set *attrs, in io.Reader) error {
 	old, err := openIn(root, p, unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	switch {
 	case err == nil:
@@ -49,8 +50,17 @@ func put(root *os.File, p string, who owner, mode os.FileMode, set bool, in io.R
 		}
 		in = io.MultiReader(&first, rest)
 	}
-	return putInPlace(root, p, old, who, mode, set, in)
+	return putInPlace(root, p, old, who, set, in)
 }
+
+// attrs are attributes of a file that come with its content.
+type attrs struct {
+	mode os.FileMode
+	time time.Time
+}
+
+// newMode is the mode of a new file that comes without attributes.
+const newMode = 0o644
 
 // spool reads in to its end and returns its bytes again: from a file without a name in the
 // cell's /tmp, visible only to watchers there. If such a file is impossible, it returns in
@@ -77,8 +87,11 @@ func spool(root *os.File, in io.Reader) (io.Reader, error) {
 }
 
 // putInPlace writes into the file at p, which it creates if old is nil.
-func putInPlace(root *os.File, p string, old *os.File, who owner, mode os.FileMode, set bool, in io.Reader) error {
-	f, made := old, false
+func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in io.Reader) error {
+	f, made, mode := old, false, os.FileMode(newMode)
+	if set != nil {
+		mode = set.mode
+	}
 	if f == nil {
 		var err error
 		if f, err = openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, uint32(mode)); err != nil {
@@ -105,11 +118,14 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, mode os.FileMo
 	if _, err := io.Copy(f, in); err != nil {
 		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
 	}
-	if !made && !set {
+	if !made && set == nil {
 		return nil
 	}
 	if err := f.Chmod(mode); err != nil {
 		return err
 	}
-	return own(f, who)
+	if err := own(f, who); err != nil || set == nil {
+		return err
+	}
+	return setTime(int(f.Fd()), "", set.time)
 }

@@ -25,7 +25,8 @@ func (a *app) cpCmd() *cobra.Command {
 		Short: "Copy files into or out of a cell; one side is CELL:PATH",
 		Long: `Copy files into or out of a cell; one side is CELL:PATH. As the other side - is a tar
 archive on standard output, or on standard input, which is unpacked in the folder
-PATH. What is copied out keeps its modification times.`,
+PATH. What is copied keeps its modes and modification times; folders that are there
+keep theirs. Symlinks that are copied out have the time of the copy.`,
 		Example: `  pando cp web:dist ./dist-of-web
   pando cp fixtures web:/tmp/`,
 		Args: cobra.ExactArgs(2),
@@ -108,14 +109,15 @@ func (a *app) copyOut(ctx context.Context, sel, from, to string) error {
 func extract(root *os.Root, rename string, t *tar.Reader) (files int, err error) {
 	type folder struct {
 		name string
+		mode fs.FileMode
 		at   time.Time
 	}
-	var made []folder // parents come first; writing in them changes their times, which are set last
+	var made []folder // parents come first; writing needs other modes and changes times, which are set last
 	for {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			for _, d := range slices.Backward(made) {
-				if err := root.Chtimes(d.name, time.Time{}, d.at); err != nil {
+				if err := errors.Join(root.Chtimes(d.name, time.Time{}, d.at), root.Chmod(d.name, d.mode)); err != nil {
 					return files, fmt.Errorf("cannot write %s: %w", printable(d.name), err)
 				}
 			}
@@ -139,7 +141,7 @@ func extract(root *os.Root, rename string, t *tar.Reader) (files int, err error)
 			if errors.Is(err, fs.ErrExist) {
 				err = nil
 			} else if err == nil {
-				made = append(made, folder{name, h.ModTime})
+				made = append(made, folder{name, mode, h.ModTime})
 			}
 		case tar.TypeReg:
 			if err = extractFile(root, name, mode, t); err == nil {
@@ -168,6 +170,9 @@ func extractFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) erro
 		return err
 	}
 	_, err = io.Copy(f, r)
+	if err == nil {
+		err = f.Chmod(mode) // whatever the umask is, and the mode of a file that was there
+	}
 	return errors.Join(err, f.Close())
 }
 
