@@ -63,7 +63,7 @@ func readable(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if !bound.IsText(b) {
-		http.Error(w, "cannot read the request: it is not UTF-8 (name such a file from within the cell, or name its folder)", http.StatusBadRequest)
+		http.Error(w, notText, http.StatusBadRequest)
 		return false
 	}
 	r.Body = io.NopCloser(bytes.NewReader(b))

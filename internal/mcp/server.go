@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"sync"
@@ -83,13 +82,4 @@ Their variables hold placeholders, which work where the credential is for.`
 	s.addTools()
 	s.addResources()
 	return s
-}
-
-// Run answers on standard input and output until the input or ctx ends.
-func (s *Server) Run(ctx context.Context) error {
-	err := s.mcp.Run(ctx, &sdk.StdioTransport{})
-	if ctx.Err() != nil {
-		return nil // it was told to end
-	}
-	return err
 }
