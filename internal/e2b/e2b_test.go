@@ -67,6 +67,21 @@ func TestNamesThatAreNoText(t *testing.T) {
 	}
 }
 
+// A sandbox is on a backend with an isolation, and the error for another names them.
+func TestBackendsOfSandboxes(t *testing.T) {
+	for _, b := range isolating {
+		if labels, err := labelsOf(&createRequest{Metadata: map[string]string{metaBackend: b}}); err != nil || labels[metaBackend] != b {
+			t.Errorf("%s: %q, %v", b, labels[metaBackend], err)
+		}
+	}
+	for _, b := range []string{"none", "docker", ""} {
+		_, err := labelsOf(&createRequest{Metadata: map[string]string{metaBackend: b}})
+		if hint := cell.HintOf(err); cell.KindOf(err) != cell.Invalid || !strings.Contains(hint, "namespace") || !strings.Contains(hint, "gvisor") || !strings.Contains(hint, "microvm") {
+			t.Errorf("%q: %v (%s)", b, err, hint)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	f := New(Config{Key: []byte("k")})
 	for path, want := range map[string]bool{

@@ -113,7 +113,7 @@ func TestX01HostIsOutOfReach(t *testing.T) {
 			t.Errorf("%+v is not refused", req)
 		}
 	}
-	for _, req := range []any{createRequest{Metadata: map[string]string{metaBackend: "gvisor", "a": "none"}, TemplateID: "base"}, buildRequest{FromImage: "e2bdev/base:latest"}} {
+	for _, req := range []any{createRequest{Metadata: map[string]string{metaBackend: "gvisor", "a": "none"}, TemplateID: "base"}, createRequest{Metadata: map[string]string{metaBackend: "microvm"}}, buildRequest{FromImage: "e2bdev/base:latest"}} {
 		if err := fields.MayName(run, req); err != nil {
 			t.Errorf("%+v: %v", req, err)
 		}

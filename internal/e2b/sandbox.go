@@ -32,12 +32,11 @@ const (
 	labelInternet = "e2b:internet" // likewise
 )
 
-// metaBackend is the metadata key that chooses the backend of a sandbox of the base: namespace
-// or gvisor.
+// metaBackend is the metadata key that chooses the backend of a sandbox of the base.
 const metaBackend = "pando:backend"
 
-// isolating are its values.
-var isolating = []string{"namespace", "gvisor"}
+// isolating are its values: the backends with an isolation.
+var isolating = []string{"namespace", "gvisor", "microvm"}
 
 // home is the home directory that programs expect in a sandbox.
 const home = "/home/user"
@@ -354,7 +353,7 @@ func labelsOf(req *createRequest) (map[string]string, error) {
 			return nil, cell.Errorf(cell.Invalid, "e2b.create", "choose another key", "cannot set metadata %s: pando uses such keys itself", clip(k))
 		}
 		if strings.HasPrefix(k, "pando:") && (k != metaBackend || !slices.Contains(isolating, v)) {
-			return nil, cell.Errorf(cell.Invalid, "e2b.create", "there is "+metaBackend+": namespace or gvisor", "cannot do metadata %s: %s", clip(k), clip(v))
+			return nil, cell.Errorf(cell.Invalid, "e2b.create", "there is "+metaBackend+": "+strings.Join(isolating, ", "), "cannot do metadata %s: %s", clip(k), clip(v))
 		}
 		labels[k] = v
 	}

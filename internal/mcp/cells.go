@@ -66,7 +66,7 @@ func (v cellView) line() string {
 // place says what a new cell is made from.
 type place struct {
 	From    string   `json:"from,omitempty" jsonschema:"directory to copy into the cell, absolute; it is seen at the same path there. Default: the directory this server was started in, if it was in one"`
-	Backend string   `json:"backend,omitempty" jsonschema:"auto (default), namespace, or gvisor: a kernel of its own, with checkpoints and branches of running programs"`
+	Backend string   `json:"backend,omitempty" jsonschema:"auto (default), namespace; or gvisor or microvm: a kernel of its own, with checkpoints and branches of running programs"`
 	Image   string   `json:"image,omitempty" jsonschema:"root file system: host (default) or oci:REFERENCE"`
 	Allow   []string `json:"allow,omitempty" jsonschema:"what the cell may reach: HOST[:PORT], *.HOST, or a preset such as @npm or @pypi; default nothing"`
 	Env     []string `json:"env,omitempty" jsonschema:"variables, as NAME=value"`
@@ -82,9 +82,9 @@ func (s *Server) request(p place) (api.RunRequest, error) {
 	req := api.RunRequest{From: p.From, Backend: p.Backend, Image: p.Image, Allow: p.Allow, Env: p.Env, CallerDir: s.cfg.Dir, Credentials: s.cfg.Credentials,
 		Limits: api.Limits{CPUs: p.CPUs, Memory: p.Memory, PIDs: p.PIDs, Disk: p.Disk}}
 	switch p.Backend {
-	case "", "auto", "namespace", "gvisor":
+	case "", "auto", "namespace", "gvisor", "microvm":
 	default:
-		return req, invalid("leave backend out, or use auto, namespace or gvisor", fmt.Sprintf("cannot make cells with backend %q for an agent", p.Backend))
+		return req, invalid("leave backend out, or use auto, namespace, gvisor or microvm", fmt.Sprintf("cannot make cells with backend %q for an agent", p.Backend))
 	}
 	if p.Image != "" && p.Image != "host" && !strings.HasPrefix(p.Image, "oci:") {
 		return req, invalid("leave image out, or use host or oci:REFERENCE", fmt.Sprintf("cannot make cells from image %q for an agent", p.Image))
