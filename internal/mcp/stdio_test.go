@@ -23,7 +23,7 @@ func TestInputThatIsNoText(t *testing.T) {
 	read, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- New(Config{}).answer(t.Context(), in, out)
+		ended <- New(Config{Client: client.New(client.Config{Socket: "none"})}).answer(t.Context(), in, out)
 		out.Close()
 	}()
 	answers := bufio.NewReader(read)
