@@ -63,7 +63,8 @@ func (a *Attachment) Result() (any, error) { return a.result() }
 // their terminal attaches again. Later calls do nothing.
 func (a *Attachment) Release(gone bool) { a.over.Do(func() { a.release(gone) }) }
 
-// AttachRun attaches to a run. It may have ended: then Done is closed.
+// AttachRun attaches to a run. It may have ended: then Done is closed. It fails at once where the
+// cell's keeper is out of reach.
 func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 	run, err := e.reg.Run(id)
 	if err != nil {
@@ -89,6 +90,9 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 			open: func(context.Context, backend.Attach) (net.Conn, error) {
 				return nil, cell.Errorf(cell.Conflict, "engine.Attach", "", "run %s has ended", id)
 			}}, nil
+	}
+	if err := e.heldUnreached(run.CellID()); err != nil {
+		return nil, err
 	}
 	watch := make(chan api.Progress, 16)
 	l.mu.Lock()

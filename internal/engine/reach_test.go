@@ -107,6 +107,8 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				b.wantKind("stats", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				_, err = b.Pause(b.ctx, id)
 				b.wantKind("pause", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				_, err = b.AttachRun(cell.RunID(r.ID), true)
+				b.wantKind("attaching to the run", err, cell.Unavailable, "cannot tell what goes on in cell r")
 				_, err = b.alive.Dial(b.ctx, id, 80)
 				b.wantKind("dial", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				b.wantKind("a change of what is allowed", b.regovern(b.ctx, id), cell.Unavailable, "cannot tell what goes on in cell w")

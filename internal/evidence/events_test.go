@@ -299,7 +299,7 @@ func TestEventsAsOCSF(t *testing.T) {
 	// What was found after the run, and what refused its start.
 	run := r
 	run.Secrets = &state.Secrets{Found: []state.SecretFound{{In: "workspace", Path: "a", Credential: "github", Encoding: "plain"}}}
-	run.Error = &state.Error{Kind: "denied", Message: `cannot start sh: the canary "mount" was not stopped as it must be (0)`}
+	run.Error = &state.Error{Kind: "denied", Subject: cell.Canary, Message: `cannot start sh: the canary "mount" was not stopped as it must be (0)`}
 	b.must(b.reg.Commit(&run))
 	list = read(EventQuery{})
 	if len(list) != 4 || list[2].ClassName != "Detection Finding" || list[3].FindingInfo.Types[0] != "Credential exposure" {
