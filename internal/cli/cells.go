@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -406,13 +405,7 @@ func (a *app) stopCmd() *cobra.Command {
 					a.say("%s", marked(fmt.Sprintf("cell %s is %s", c.Name, c.State), c.Isolation))
 				}
 			})
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return json.NewEncoder(a.stdout).Encode(stopped)
-			}
-			return nil
+			return a.printWith(err, stopped, func(io.Writer) {})
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "all cells that have processes, or a run that is starting")
@@ -449,13 +442,14 @@ of their runs stay, and so do cells that were forked from them.`,
 					asked = append(asked, c)
 				}
 			})
-			if err != nil {
+			refused, several := err.(*refusals)
+			if err != nil && !several {
 				return err
 			}
 			if !dry && !yes {
 				for _, c := range asked {
 					if ok, err := a.confirm(fmt.Sprintf("the pending result of %s in cell %s will be removed, too. Remove?", strings.Join(c.Pending, ", "), c.Name)); err != nil || !ok {
-						return err
+						return refused.and(err)
 					}
 				}
 			}
@@ -470,13 +464,7 @@ of their runs stay, and so do cells that were forked from them.`,
 					a.say("%s", marked(fmt.Sprintf("removed cell %s", c.Name), c.Isolation))
 				}
 			})
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return json.NewEncoder(a.stdout).Encode(gone)
-			}
-			return nil
+			return a.printWith(refused.and(err), gone, func(io.Writer) {})
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")

@@ -94,6 +94,9 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 	if errors.As(err, &code) {
 		return code.code
 	}
+	if r, ok := err.(*refusals); ok {
+		return a.refused(cmd, r)
+	}
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok {
 		e = &api.Error{Kind: "internal", Message: err.Error()}
@@ -132,6 +135,28 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		return api.ExitPandoFailed
 	}
 	return reason.Exit
+}
+
+// refused prints what was refused for some of several names, and returns the exit code.
+func (a *app) refused(cmd *cobra.Command, r *refusals) int {
+	if a.json {
+		first, ok := r.errs[0].(*api.Error)
+		if !ok {
+			first = &api.Error{Kind: "internal"}
+		}
+		b, _ := json.Marshal(map[string]*api.Error{"error": {Kind: first.Kind, Message: r.Error(), Hint: first.Hint}})
+		fmt.Fprintln(a.stdout, string(b))
+		return exitRefused
+	}
+	told := map[string]bool{}
+	for _, err := range r.errs {
+		if told[err.Error()] {
+			continue
+		}
+		told[err.Error()] = true
+		a.fail(cmd, err)
+	}
+	return exitRefused
 }
 
 // cannot describes the failed command for an error message.

@@ -272,14 +272,10 @@ func (a *app) credentialRmCmd() *cobra.Command {
 		Use: "rm NAME…", Short: "Delete credentials, and take them back from all cells", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeCredentials,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := []api.RevokeResult{}
-			for _, name := range args {
-				r, err := a.client.RemoveCredential(cmd.Context(), name)
-				if err != nil {
-					return err
-				}
+			err := inTurn(args, func(name string) (api.RevokeResult, error) { return a.client.RemoveCredential(cmd.Context(), name) }, func(r api.RevokeResult) {
 				list = append(list, r)
-			}
-			return a.print(list, func(w io.Writer) {
+			})
+			return a.printWith(err, list, func(w io.Writer) {
 				for _, r := range list {
 					fmt.Fprintf(w, "%s is forgotten; %s had it\n", r.Credential, plural(len(r.Cells), "cell"))
 				}

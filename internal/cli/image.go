@@ -126,26 +126,27 @@ func (a *app) imageRmCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "rm IMAGE…", Short: "Remove images that no cell is made from", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var gone []api.Image
-			for _, sel := range args {
-				img, err := a.client.RemoveImage(cmd.Context(), sel, dry)
-				if err != nil {
-					return err
-				}
-				gone = append(gone, img)
+			type removed struct {
+				sel string
+				img api.Image
 			}
-			return a.print(gone, func(io.Writer) {
-				for i, img := range gone {
-					switch {
-					case len(img.Refs) > 0:
-						a.say("forgot %s; the image is still known as %s", printable(args[i]), printable(img.Refs[0]))
-					case dry:
-						a.say("would remove %s and free %s", printable(args[i]), size(img.Bytes))
-					default:
-						a.say("removed %s, freed %s", printable(args[i]), size(img.Bytes))
-					}
+			var gone []api.Image
+			err := inTurn(args, func(sel string) (removed, error) {
+				img, err := a.client.RemoveImage(cmd.Context(), sel, dry)
+				return removed{sel, img}, err
+			}, func(r removed) {
+				gone = append(gone, r.img)
+				switch {
+				case a.json:
+				case len(r.img.Refs) > 0:
+					a.say("forgot %s; the image is still known as %s", printable(r.sel), printable(r.img.Refs[0]))
+				case dry:
+					a.say("would remove %s and free %s", printable(r.sel), size(r.img.Bytes))
+				default:
+					a.say("removed %s, freed %s", printable(r.sel), size(r.img.Bytes))
 				}
 			})
+			return a.printWith(err, gone, func(io.Writer) {})
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")

@@ -378,14 +378,10 @@ that they share with the template stays until the last of them is removed.`,
 				return usage("--cascade removes the template's cells, --force leaves them: give one of them")
 			}
 			gone := []api.Template{}
-			for _, n := range args {
-				t, err := a.client.RemoveTemplate(cmd.Context(), n, req)
-				if err != nil {
-					return err
-				}
+			err := inTurn(args, func(n string) (api.Template, error) { return a.client.RemoveTemplate(cmd.Context(), n, req) }, func(t api.Template) {
 				gone = append(gone, t)
 				if a.json {
-					continue
+					return
 				}
 				with := ""
 				switch n := len(t.Cells); {
@@ -402,11 +398,8 @@ that they share with the template stays until the last of them is removed.`,
 				} else {
 					a.say("removed template %s%s", t.Name, with)
 				}
-			}
-			if a.json {
-				return a.print(gone, nil)
-			}
-			return nil
+			})
+			return a.printWith(err, gone, func(io.Writer) {})
 		},
 	}
 	c.Flags().BoolVar(&req.Cascade, "cascade", false, "also remove the cells that were forked from it")

@@ -210,14 +210,10 @@ func (a *app) tokenRmCmd() *cobra.Command {
 		Use: "rm NAME…", Short: "Revoke tokens", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := []api.Token{}
-			for _, name := range args {
-				t, err := a.client.RemoveToken(cmd.Context(), name)
-				if err != nil {
-					return err
-				}
+			err := inTurn(args, func(name string) (api.Token, error) { return a.client.RemoveToken(cmd.Context(), name) }, func(t api.Token) {
 				list = append(list, t)
-			}
-			return a.print(list, func(w io.Writer) {
+			})
+			return a.printWith(err, list, func(w io.Writer) {
 				for _, t := range list {
 					fmt.Fprintf(w, "revoked token %s\n", t.Name)
 				}

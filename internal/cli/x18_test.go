@@ -3,12 +3,16 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
@@ -51,40 +55,62 @@ func TestX18ManyAtATime(t *testing.T) {
 	}
 }
 
-// After an error nothing new is begun, and the first one in the order of the names is told.
-func TestX18ManyEndWithTheFirstError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var names []string
-		for i := range 100 {
-			names = append(names, fmt.Sprint("cell-", i))
+// What is refused for one name is done for the others, and all refusals are told, in the order of
+// the names; an interruption begins nothing new.
+func TestX18ManyGoOnAfterARefusal(t *testing.T) {
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprint("cell-", i))
+	}
+	refused := map[string]error{"cell-20": errors.New("of cell-20"), "cell-25": errors.New("of cell-25"), "cell-26": errors.New("of cell-25")}
+	var begun atomic.Int64
+	var said []string
+	do := func(name string) (string, error) {
+		begun.Add(1)
+		return name, refused[name]
+	}
+	err := each(names, do, func(name string) { said = append(said, name) })
+	if got, ok := err.(*refusals); !ok || len(got.errs) != 3 || got.errs[0] != refused["cell-20"] || got.Error() != "cannot do it for 3 of 100: of cell-20; of cell-25" {
+		t.Errorf("refused: %v", err)
+	}
+	if begun.Load() != 100 || len(said) != 97 || !slices.Contains(said, "cell-99") {
+		t.Errorf("%d begun, %d said", begun.Load(), len(said))
+	}
+	if err := each(names[20:21], do, func(string) {}); err != refused["cell-20"] {
+		t.Errorf("of one name: %v", err)
+	}
+	begun.Store(0)
+	stop := &api.Error{Kind: "interrupted"}
+	err = inTurn(names, func(name string) (string, error) {
+		if begun.Add(1) == 3 {
+			return "", stop
 		}
-		var begun atomic.Int64
-		first, second := errors.New("of cell-20"), errors.New("of cell-25")
-		later, others := make(chan struct{}), make(chan struct{})
-		var said []string
-		done := make(chan error, 1)
-		go func() {
-			done <- each(names, func(name string) (string, error) {
-				begun.Add(1)
-				switch n := slices.Index(names, name); {
-				case n == 20:
-					<-later
-					return "", first
-				case n == 25:
-					return "", second
-				case n > 25:
-					<-others
-				}
-				return name, nil
-			}, func(name string) { said = append(said, name) })
-		}()
-		synctest.Wait() // cell-25 has failed, cell-20 goes on, and so do those that were begun before
-		close(later)
-		synctest.Wait()
-		close(others)
-		err := <-done
-		if n := begun.Load(); err != first || n > 26+manyAtOnce || slices.Contains(said, "cell-20") || !slices.Contains(said, "cell-19") {
-			t.Errorf("%v, after %d were begun; said %v", err, n, said)
-		}
-	})
+		return name, refused[name]
+	}, func(string) {})
+	if err != stop || begun.Load() != 3 {
+		t.Errorf("interrupted: %v, %d begun", err, begun.Load())
+	}
+}
+
+// Each refusal is printed once, with its hint, and the exit code says that something failed.
+func TestRefusalsArePrinted(t *testing.T) {
+	print := func(json bool) (int, string, string) {
+		dir := t.TempDir()
+		out, _ := os.Create(filepath.Join(dir, "out"))
+		errs, _ := os.Create(filepath.Join(dir, "err"))
+		a := &app{json: json, stdout: out, stderr: errs}
+		code := a.fail(&cobra.Command{Use: "stop"}, &refusals{of: 3, errs: []error{
+			&api.Error{Kind: "not-found", Message: "cannot stop cell a: no cell a", Hint: "pando ls"}, &api.Error{Kind: "conflict", Message: "cannot stop cell b: it is busy"}}})
+		o, _ := os.ReadFile(out.Name())
+		e, _ := os.ReadFile(errs.Name())
+		return code, string(o), string(e)
+	}
+	code, out, errs := print(false)
+	if want := "pando: cannot stop cell a: no cell a\nhint: pando ls\npando: cannot stop cell b: it is busy\n"; code != 1 || out != "" || errs != want {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
+	code, out, errs = print(true)
+	if want := `{"error":{"kind":"not-found","message":"cannot do it for 2 of 3: cannot stop cell a: no cell a; cannot stop cell b: it is busy","hint":"pando ls"}}` + "\n"; code != 1 || out != want || errs != "" {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
 }
