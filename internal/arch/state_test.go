@@ -79,6 +79,9 @@ func TestStatesChangeByTheirTable(t *testing.T) {
 					for _, e := range n.Lhs {
 						assigned(e)
 					}
+				case *ast.RangeStmt:
+					assigned(n.Key)
+					assigned(n.Value)
 				case *ast.UnaryExpr:
 					if n.Op == token.AND {
 						assigned(n.X)
