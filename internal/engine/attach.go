@@ -91,7 +91,7 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 				return nil, cell.Errorf(cell.Conflict, "engine.Attach", "", "run %s has ended", id)
 			}}, nil
 	}
-	if err := e.heldUnreached(run.CellID()); err != nil {
+	if err := e.alive.MayWait(run.CellID()); err != nil {
 		return nil, err
 	}
 	watch := make(chan api.Progress, 16)
