@@ -83,8 +83,8 @@ type Inner struct {
 	More  json.RawMessage `json:"more,omitempty"`
 }
 
-// Host is the daemon's half. It runs cells in namespaces. All methods but Create and Attach are
-// those of backend.Backend.
+// Host is the daemon's half. A backend embeds it for most of backend.Backend, and wraps Create
+// and Attach.
 type Host struct {
 	cfg     Config
 	root    bool
