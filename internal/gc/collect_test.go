@@ -139,6 +139,33 @@ func TestDropCell(t *testing.T) {
 	}
 }
 
+// What lies below the homes of a template and its forks goes with the last of them.
+func TestDropCellBelowAHome(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	home := b.layer(10)
+	below := func(name string) (state.Cell, string) {
+		c := b.cell(name, 10)
+		g, err := b.clone.Begin(t.Context(), home, workspace.Entry{Mode: 0o755}, "")
+		b.must(err)
+		c.Home = &g
+		b.must(b.reg.Commit(&c))
+		return c, g.Layer
+	}
+	one, ownOfOne := below("one")
+	two, _ := below("two")
+	b.must(b.remove(t.Context(), one.ID))
+	b.work.Wait()
+	if !b.has(home) || slices.Contains(b.layers(), ownOfOne) {
+		t.Errorf("left are %v, want %v among them, and not %s", b.layers(), home.Layers, ownOfOne)
+	}
+	b.must(b.remove(t.Context(), two.ID))
+	b.work.Wait()
+	if b.has(home) {
+		t.Error("it is there when both are gone")
+	}
+}
+
 // A checkpoint that the cell is at, or that belongs to a run, is not removed.
 func TestRemoveCheckpoint(t *testing.T) {
 	t.Parallel()

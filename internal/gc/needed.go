@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -27,7 +28,7 @@ func (n *needs) state(s workspace.State) {
 	}
 }
 
-// beside finds that out. The records are looked at after it: what ends meanwhile is in them.
+// beside finds that out.
 func (m *Manager) beside() *needs {
 	n := &needs{layers: map[string]bool{}, trees: map[cell.Digest]bool{}}
 	imports := m.cfg.Pins.imports()
@@ -60,11 +61,13 @@ func (m *Manager) beside() *needs {
 
 // unneeded reports whether nothing names a layer, as if the checkpoint but were gone. Of each
 // layer it says so once.
-func (m *Manager) unneeded(n *needs, layer string, but cell.CheckpointID) bool {
-	if n.layers[layer] || m.cfg.Records.NamesLayer(layer, but) {
+func (m *Manager) unneeded(beside func() *needs, layer string, but cell.CheckpointID) bool {
+	// The records are asked first, because that is cheap, and last, for what was recorded since.
+	named := func() bool { return m.cfg.Records.NamesLayer(layer, but) }
+	if named() || beside().layers[layer] || named() {
 		return false
 	}
-	n.layers[layer] = true
+	beside().layers[layer] = true
 	return true
 }
 
@@ -75,14 +78,14 @@ const fresh = 10 * time.Minute
 // collectLayers removes layers that nothing names.
 func (m *Manager) collectLayers(dry bool) (items []api.GCItem, failed error) {
 	young := m.cfg.Pins.oldest() // before what is needed is found out: see Pins
-	n := m.beside()
+	beside := sync.OnceValue(m.beside)
 	for _, p := range m.cfg.Providers {
 		all, err := p.Layers()
 		if err != nil {
 			return items, err
 		}
 		for _, l := range all {
-			if !m.unneeded(n, l, "") {
+			if !m.unneeded(beside, l, "") {
 				continue
 			}
 			st, err := os.Lstat(filepath.Join(m.cfg.Home.Layers(), l))

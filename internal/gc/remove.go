@@ -3,7 +3,6 @@ package gc
 import (
 	"context"
 	"os"
-	"slices"
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -50,10 +49,10 @@ func (m *Manager) dropGone() {
 		beside := sync.OnceValue(m.beside)
 		var ids []cell.ID
 		for _, c := range list {
-			m.dropWritable(c, beside)
 			ids = append(ids, c.ID)
-			if known := m.cfg.Records.CheckpointIDs(c.ID); len(known) > 1 || m.orphaned(c) { // else it had a base alone, which other cells of the source have too
-				m.dropFrozen(known, beside())
+			m.dropWritable(c, beside)
+			if known := m.cfg.Records.CheckpointIDs(c.ID); len(known) > 1 || c.Parent != nil { // else it had a base alone, which other cells of the source have too
+				m.dropFrozen(known, beside)
 			}
 		}
 		m.KeepReserve() // there may be room for it again
@@ -68,7 +67,7 @@ func (m *Manager) dropGone() {
 }
 
 // dropFrozen removes the layers of a removed cell's checkpoints that are not needed.
-func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, n *needs) {
+func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, beside func() *needs) {
 	for _, id := range checkpoints {
 		k, err := m.cfg.Records.Checkpoint(id)
 		if err != nil {
@@ -76,7 +75,7 @@ func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, n *needs) {
 		}
 		for _, s := range k.States() {
 			for _, l := range s.Layers {
-				if m.unneeded(n, l, "") {
+				if m.unneeded(beside, l, "") {
 					m.DropLayer(s.Provider, l)
 				}
 			}
@@ -84,63 +83,35 @@ func (m *Manager) dropFrozen(checkpoints []cell.CheckpointID, n *needs) {
 	}
 }
 
-// dropWritable removes the writable layers of a removed cell, and those below its home and
-// /tmp, which no checkpoint names, as far as no fork or branch needs them. (While the cell
-// that it was forked from is there, that needs them.)
+// dropWritable removes the writable layers of a removed cell, which records alone can name:
+// those of forks of a template. Below its home and /tmp are layers that no checkpoint names.
 func (m *Manager) dropWritable(c *state.Cell, beside func() *needs) {
-	shared := c.Template != ""
-	if c.Home != nil && !shared {
-		shared = true
-		if c.Parent != nil && !m.orphaned(c) {
-			up, err := m.cfg.Records.Cell(c.Parent.Cell)
-			shared = err != nil || !onLayersOf(c.Home, up.Home)
-		}
-	}
 	for _, g := range c.Gens() {
-		layers := []string{g.Layer}
-		if shared && g != c.Gen {
-			layers = append(layers, g.Base.Layers...)
+		if !m.cfg.Records.NamesLayer(g.Layer, "") {
+			m.DropLayer(c.Provider, g.Layer)
 		}
-		for _, l := range layers {
-			if !shared || m.unneeded(beside(), l, "") {
+		if g == c.Gen {
+			continue
+		}
+		for _, l := range g.Base.Layers {
+			if m.unneeded(beside, l, "") {
 				m.DropLayer(c.Provider, l)
 			}
 		}
 	}
 }
 
-// orphaned reports whether what a cell was forked from is gone: it may be the last that needs
-// what is below it.
-func (m *Manager) orphaned(c *state.Cell) bool {
-	if c.Parent == nil {
-		return false
-	}
-	up, err := m.cfg.Records.Cell(c.Parent.Cell)
-	return err != nil || up.State == cell.Removed
-}
-
-// onLayersOf reports whether all that lies below a layer is another's, too. Of a cell that was
-// branched it is not.
-func onLayersOf(g, up *workspace.Generation) bool {
-	if up == nil {
-		return false
-	}
-	all := append(slices.Clone(up.Base.Layers), up.Layer)
-	n := len(g.Base.Layers)
-	return n <= len(all) && slices.Equal(g.Base.Layers, all[:n])
-}
-
 // DropStates removes the layers of a checkpoint that nothing else names, and returns how much
 // space they hold, in bytes. With dry it removes nothing.
 func (m *Manager) DropStates(k *state.Checkpoint, dry bool) (freed int64, err error) {
-	n := m.beside()
+	beside := sync.OnceValue(m.beside)
 	for _, s := range k.States() {
 		p, err := m.cfg.Provider(s.Provider)
 		if err != nil {
 			return freed, err
 		}
 		for _, l := range s.Layers {
-			if !m.unneeded(n, l, k.ID) {
+			if !m.unneeded(beside, l, k.ID) {
 				continue
 			}
 			if size, err := p.Size(l); err == nil {

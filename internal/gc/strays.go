@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/volume"
@@ -20,7 +21,7 @@ type Strays struct {
 // record names yet.
 func (m *Manager) Strays() *Strays {
 	s := &Strays{Layers: map[string][]string{}}
-	n := m.beside()
+	beside := sync.OnceValue(m.beside)
 	for _, p := range m.cfg.Providers {
 		all, err := p.Layers()
 		if err != nil {
@@ -28,7 +29,7 @@ func (m *Manager) Strays() *Strays {
 			continue
 		}
 		for _, l := range all {
-			if m.unneeded(n, l, "") {
+			if m.unneeded(beside, l, "") {
 				s.Layers[p.Name()] = append(s.Layers[p.Name()], l)
 			}
 		}
