@@ -89,7 +89,7 @@ func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*
 			return nil, resultGone(r, c)
 		}
 	}
-	if _, err := e.usable(c.ID); err != nil {
+	if _, err := e.alive.Usable(c.ID); err != nil {
 		return nil, err
 	}
 	at, err := e.presentHeld(ctx, c)

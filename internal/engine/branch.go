@@ -108,7 +108,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 // all that runs is captured, commands may, too, but for a run: its end decides what
 // becomes of the cell.
 func (e *Engine) still(ctx context.Context, id cell.ID) error {
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ type branching struct {
 func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance) (err error) {
 	const opName = "engine.Branch"
 	e := b.e
-	if b.src, err = e.usable(id); err != nil {
+	if b.src, err = e.alive.Usable(id); err != nil {
 		return err
 	}
 	c := &b.src

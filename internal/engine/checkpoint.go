@@ -14,7 +14,7 @@ func (e *Engine) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) e
 		return err
 	}
 	defer release()
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (e *Engine) NameCheckpoint(ctx context.Context, id cell.ID, number int, mes
 		return api.Checkpoint{}, err
 	}
 	defer release()
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}

@@ -52,7 +52,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	}
 	defer release()
 	defer e.pins.Begin().End()
-	src, err := e.usable(id)
+	src, err := e.alive.Usable(id)
 	if err != nil {
 		return api.ForkResult{}, err
 	}

@@ -11,7 +11,7 @@ import (
 // Lease changes how long a cell lives and what is said of it. What the request
 // does not speak of stays.
 func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, seen ...Seen) (api.Cell, error) {
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err == nil {
 		err = checkLabels(req.Labels)
 	}

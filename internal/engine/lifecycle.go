@@ -42,7 +42,7 @@ func (e *Engine) shown(id cell.ID, err error) (api.Cell, error) {
 // being made for it is removed.
 func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	l := e.underWay(id)
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil && (l == nil || c.State != cell.Creating) {
 		return api.Cell{}, err
 	}
@@ -308,7 +308,7 @@ func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, er
 
 // Processes lists what runs in a cell.
 func (e *Engine) Processes(ctx context.Context, id cell.ID) ([]api.Process, error) {
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return nil, err
 	}

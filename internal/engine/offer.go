@@ -175,7 +175,7 @@ func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, 
 	}
 	defer release()
 	defer e.pins.Begin().End()
-	fresh, err := e.usable(c.ID)
+	fresh, err := e.alive.Usable(c.ID)
 	if err != nil {
 		return state.Checkpoint{}, err
 	}

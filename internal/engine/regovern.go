@@ -19,7 +19,7 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 		return err
 	}
 	defer release()
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return err
 	}

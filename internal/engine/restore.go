@@ -38,7 +38,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	}
 	defer release()
 	defer e.pins.Begin().End()
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
@@ -305,7 +305,7 @@ func (e *Engine) verifyTree(ctx context.Context, k *state.Checkpoint) error {
 // applied of what is undone is taken back from the source: if a file is not what was
 // written there, nothing is changed.
 func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
@@ -348,7 +348,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 	}
 	defer release()
 	defer e.pins.Begin().End()
-	c, err := e.usable(id)
+	c, err := e.alive.Usable(id)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
@@ -370,26 +370,4 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 		}
 	}
 	return e.checkpointView(&k, &c), nil
-}
-
-// usable returns a cell that can be worked with.
-func (e *Engine) usable(id cell.ID) (state.Cell, error) {
-	c, err := e.reg.Cell(id)
-	if err != nil {
-		return c, err
-	}
-	switch c.State {
-	case cell.Creating, cell.Removed:
-		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s is %s", c.Title(), c.State)
-	}
-	if err := c.ForkedOnly(); err != nil {
-		return c, err
-	}
-	if err := e.alive.SameProtocol(&c); err != nil {
-		return c, err
-	}
-	if c.Head == "" {
-		return c, cell.Errorf(cell.Conflict, "engine", "remove it: pando rm "+c.Title(), "cell %s has no workspace: %s", c.Title(), orElse(c.Cause, "it was never complete"))
-	}
-	return c, nil
 }

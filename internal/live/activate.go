@@ -56,7 +56,7 @@ func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance
 // ensureLive returns the instance of a cell, making one if it is at rest. The
 // cell stays live until release is called.
 func (m *Manager) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
-	if c, err = m.cfg.Usable(id); err == nil {
+	if c, err = m.Usable(id); err == nil {
 		err = m.cfg.MayStart(&c)
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func (m *Manager) ensureLive(ctx context.Context, id cell.ID) (inst backend.Inst
 			return nil, c, nil, err
 		}
 	}
-	if c, err = m.cfg.Usable(id); err == nil {
+	if c, err = m.Usable(id); err == nil {
 		err = m.notParked(&c)
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (m *Manager) wake(ctx context.Context, id cell.ID) (backend.Instance, func(
 		return inst, release, err
 	}
 	defer unlock()
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -53,7 +53,7 @@ func (h *host) instances() int {
 // atRest makes a cell in which nothing runs.
 func (b *bed) atRest(id cell.ID, l *state.Lease) {
 	b.Helper()
-	objects := []any{&state.Cell{ID: id, State: cell.Idle, Created: time.Now()}}
+	objects := []any{&state.Cell{ID: id, State: cell.Idle, Head: "k-1", Created: time.Now()}}
 	if l != nil {
 		l.Cell = id
 		objects = append(objects, l)

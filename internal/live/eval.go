@@ -45,7 +45,7 @@ func (m *Manager) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out
 	if err != nil {
 		return res, err
 	}
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err == nil {
 		err = m.cfg.MayStart(&c)
 	}
@@ -63,7 +63,7 @@ func (m *Manager) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out
 		}
 	}
 	defer release()
-	if c, err = m.cfg.Usable(id); err != nil {
+	if c, err = m.Usable(id); err != nil {
 		return res, err
 	}
 	res.Name, res.Isolation = c.Title(), api.IsolationOf(c.Backend)
@@ -99,7 +99,7 @@ func (m *Manager) MayEval(id cell.ID, kind string) error {
 	if err := knownKind(kind); err != nil {
 		return err
 	}
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err == nil {
 		err = m.cfg.MayStart(&c)
 	}
@@ -200,7 +200,7 @@ func (m *Manager) kindOf(id cell.ID, asked string) interpreters.Kind {
 // had one or a fresh one is wanted.
 func (m *Manager) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (inst backend.Instance, release func(), notes []string, err error) {
 	fresh := req.Fresh
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err != nil { // before anything is started for it
 		return nil, nil, nil, err
 	}

@@ -15,9 +15,8 @@
 //
 // Lock order: 1. the lock of a cell's pauses (pauses), 2. the lock of a cell (state.CellLocks),
 // 3. the lock of the record of its lease (leasing) or its interpreter (recording), 4. the
-// registry. Table.mu and envMu are the last: nothing is locked, and no
-// keeper is asked, while one is held. Functions of Config are called without Table.mu, and with
-// the lock of the cell where they say so.
+// registry. Table.mu and envMu are the last: nothing is locked, and no keeper is asked, while
+// one is held. Functions of Config are called without them.
 package live
 
 import (
@@ -32,71 +31,61 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// Config is what a Manager is made of.
+// Config is what a Manager is made of. Its functions will be methods of other managers.
 type Config struct {
 	Registry    *state.Registry
 	Locks       *state.CellLocks
 	Log         *slog.Logger
 	Redactor    *receipt.Redactor
-	AttachGrace time.Duration                                     // how long a command waits for the client that said it would attach
-	Cells       string                                            // the folder of the folders of cells
-	Backend     func(name string) (backend.Backend, error)        // by its name in records
-	Reach       time.Duration                                     // how long a keeper may take to answer a daemon that has no connection to it
-	Life        context.Context                                   // ends with the daemon
-	Work        func(work func(ctx context.Context))              // starts work that outlives its request, with Life
-	Follow      func(follow func(ctx context.Context))            // starts what goes on as long as the daemon, with Life
-	Working     func(id cell.ID) bool                             // reports whether a run is under way in a cell
-	Drain       func(ctx context.Context, template, cause string) // takes away the forks of a template that were made ahead
-
-	// Usable returns a cell that can be worked with.
-	Usable func(id cell.ID) (state.Cell, error)
-
-	// MayStart refuses to start anything in a cell that policies do not allow now.
-	MayStart func(c *state.Cell) error
-
-	// Prepare gives a cell at rest a writable layer and mounts for its next start. What it
-	// changed is committed with the cell. done is called then, and after an error.
-	Prepare func(ctx context.Context, c *state.Cell) (changed []any, done func(), err error)
-
-	// Specify is what the instance of a cell is made of now.
-	Specify func(c *state.Cell) (cell.Spec, error)
-
-	// FollowAsks is called with the instance of a cell with a gateway, when it is in the table:
-	// it may ask for what its policy leaves to a person.
-	FollowAsks func(inst backend.Instance)
-
-	// Woken gives a cell that was at rest what it had when it ran last.
-	Woken func(ctx context.Context, c *state.Cell, inst backend.Instance)
-
-	// Env are the variables that every command in a cell finds, but for those of its lease.
-	Env func(c *state.Cell) []string
-
-	// Spend counts a command outside runs, and refuses it when the cell may have no more.
-	Spend func(c *state.Cell) error
-
-	// StartNotes is what is told, once, of the latest start of a cell. EndNotes is what is told
-	// of a command that has ended, with its output, or as the process that has it.
-	StartNotes func(id cell.ID) []string
-	EndNotes   func(ctx context.Context, id cell.ID, workdir string, inst backend.Instance, proc backend.Process, d backend.Done) []string
-
-	// Stop and RemoveCell are what may become of a cell when its lease is over, and EndKept of a
-	// paused one that was kept for as long as it may. The cell's lock of pauses is held.
-	Stop, RemoveCell func(ctx context.Context, id cell.ID) error
-	EndKept          func(l state.Lease)
-
-	// Leaving is called with an instance that is about to be taken down.
-	Leaving func(ctx context.Context, inst backend.Instance)
-
+	Cells       string                                     // the folder of the folders of cells
+	AttachGrace time.Duration                              // how long a command waits for the client that said it would attach
+	Reach       time.Duration                              // how long a keeper may take to answer a daemon that has no connection to it
+	Backend     func(name string) (backend.Backend, error) // by its name in records
+	Life        context.Context                            // ends with the daemon
+	Work        func(work func(ctx context.Context))       // starts work that outlives its request, with Life
+	Follow      func(follow func(ctx context.Context))     // starts what goes on as long as the daemon, with Life
 	// Stage begins a part of an act, which is measured by itself.
 	Stage func(ctx context.Context, what string) (context.Context, func(error))
 
-	// TakeUp takes up what goes on in a cell that an earlier daemon made, beside its interpreter
-	// and its commands.
+	// Of runs: Working reports whether one is under way in a cell.
+	Working func(id cell.ID) bool
+
+	// Of the start of cells. Prepare gives one at rest a writable layer and mounts: what it
+	// changed is committed with the cell, and done is called then, also after an error. Specify
+	// is what its instance is made of. Woken gives it what it had when it ran last.
+	Prepare func(ctx context.Context, c *state.Cell) (changed []any, done func(), err error)
+	Specify func(c *state.Cell) (cell.Spec, error)
+	Woken   func(ctx context.Context, c *state.Cell, inst backend.Instance)
+
+	// Of policies. MayStart refuses to start anything in a cell that they do not allow now.
+	// Spend counts a command outside runs, and refuses one too many. Env are the variables that
+	// every command in a cell finds, but for those of its lease.
+	MayStart func(c *state.Cell) error
+	Spend    func(c *state.Cell) error
+	Env      func(c *state.Cell) []string
+
+	// Of gateways. FollowAsks is called with an instance that has one, when it is in the table:
+	// it may ask for what its policy leaves to a person. Govern puts into force what a cell is
+	// allowed now, which may have been changed while it was unreached. Leaving is called with
+	// an instance that is about to be taken down.
+	FollowAsks func(inst backend.Instance)
+	Govern     func(ctx context.Context, id cell.ID) error
+	Leaving    func(ctx context.Context, inst backend.Instance)
+
+	// Of templates. Drain takes away the forks of one that were made ahead. TakeUp takes up
+	// what goes on in a cell that an earlier daemon made, beside its interpreter and commands.
+	Drain  func(ctx context.Context, template, cause string)
 	TakeUp func(ctx context.Context, c *state.Cell, inst backend.Instance)
 
-	// Govern puts into force what a cell is allowed now: it may have been changed while the
-	// cell was unreached.
-	Govern func(ctx context.Context, id cell.ID) error
+	// Of notes. StartNotes is what is told, once, of the latest start of a cell. EndNotes is
+	// what is told of a command that has ended, with its output, or as the process that has it.
+	StartNotes func(id cell.ID) []string
+	EndNotes   func(ctx context.Context, id cell.ID, workdir string, inst backend.Instance, proc backend.Process, d backend.Done) []string
+
+	// Of what may become of a cell when its lease is over, and of a paused one that was kept
+	// for as long as it may. The lock of its pauses is held.
+	Stop, RemoveCell func(ctx context.Context, id cell.ID) error
+	EndKept          func(l state.Lease)
 }
 
 // ErrClosing is the cause of work that ends because the daemon does.

@@ -144,7 +144,7 @@ func newBed(t *testing.T) *bed {
 	b := &bed{T: t, reg: reg, host: &host{}, end: end}
 	b.Manager = New(Config{
 		Registry: reg, Locks: new(state.CellLocks), Log: slog.New(slog.DiscardHandler), Cells: t.TempDir(), Life: life, Work: start, Follow: start,
-		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Usable: reg.Cell, MayStart: func(*state.Cell) error { return nil },
+		Backend: func(string) (backend.Backend, error) { return b.host, nil }, MayStart: func(*state.Cell) error { return nil },
 		Prepare:  func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
 		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
 		Redactor: new(receipt.Redactor), AttachGrace: 10 * time.Second,
@@ -180,7 +180,7 @@ func newBed(t *testing.T) *bed {
 func (b *bed) alive(id cell.ID, interp bool) *fake {
 	b.Helper()
 	f := &fake{id: id, deaths: make(chan cell.Death)}
-	c := &state.Cell{ID: id, State: cell.Running, Created: time.Now()}
+	c := &state.Cell{ID: id, State: cell.Running, Head: "k-1", Created: time.Now()}
 	var i *state.Interp
 	objects := []any{c}
 	if interp {

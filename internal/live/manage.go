@@ -86,7 +86,7 @@ func (m *Manager) Watch(ctx context.Context, id cell.ID, path string, below bool
 // for it: Unavailable, when nothing listens there. The cell stays live as long as
 // the connection is open.
 func (m *Manager) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (m *Manager) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, err
 // Ports lists the TCP ports on which something listens in a cell; none when nothing
 // runs in it.
 func (m *Manager) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (m *Manager) thaw(ctx context.Context, id cell.ID) error {
 }
 
 func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(backend.Instance, context.Context) error) error {
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 		return err
 	}
 	over := func() bool { return to == cell.Running && c.State == cell.Idle } // it went on, and what ran in it has ended
-	if c, err = m.cfg.Usable(id); err == nil && c.State != next && !over() {
+	if c, err = m.Usable(id); err == nil && c.State != next && !over() {
 		err = cell.Errorf(cell.Conflict, "live.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)
 	}
 	return err
@@ -98,7 +98,7 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 // Park pauses a cell until Unpark: its processes stand still, and nothing can be
 // started in it, also when it has none. It reports whether it ran.
 func (m *Manager) Park(ctx context.Context, id cell.ID) (bool, error) {
-	if _, err := m.cfg.Usable(id); err != nil {
+	if _, err := m.Usable(id); err != nil {
 		return false, err
 	}
 	release, err := m.pauses.Acquire(ctx, id, "pause", nil)
@@ -146,7 +146,7 @@ func (m *Manager) Unpark(ctx context.Context, id cell.ID) (bool, error) {
 		return false, err
 	}
 	defer release()
-	c, err := m.cfg.Usable(id)
+	c, err := m.Usable(id)
 	if err != nil {
 		return false, err
 	}

@@ -31,6 +31,28 @@ func (m *Manager) SameProtocol(c *state.Cell) error {
 	return nil
 }
 
+// Usable returns a cell that can be worked with.
+func (m *Manager) Usable(id cell.ID) (state.Cell, error) {
+	c, err := m.cfg.Registry.Cell(id)
+	if err != nil {
+		return c, err
+	}
+	switch c.State {
+	case cell.Creating, cell.Removed:
+		return c, cell.Errorf(cell.Conflict, "live", "", "cell %s is %s", c.Title(), c.State)
+	}
+	if err := c.ForkedOnly(); err != nil {
+		return c, err
+	}
+	if err := m.SameProtocol(&c); err != nil {
+		return c, err
+	}
+	if c.Head == "" {
+		return c, cell.Errorf(cell.Conflict, "live", "remove it: pando rm "+c.Title(), "cell %s has no workspace: %s", c.Title(), cmp.Or(c.Cause, "it was never complete"))
+	}
+	return c, nil
+}
+
 // MayWait refuses to wait for a run in an unreached cell.
 func (m *Manager) MayWait(id cell.ID) error {
 	if !m.Unreached(id) || !m.cfg.Working(id) {
