@@ -15,7 +15,7 @@ import (
 // host is a backend of fakes.
 type host struct {
 	backend.Backend
-	takes time.Duration // to make an instance
+	may chan struct{} // closed when instances may be made; nil: they may
 
 	mu   sync.Mutex // guards what follows
 	made []*fake
@@ -23,7 +23,9 @@ type host struct {
 }
 
 func (h *host) Create(_ context.Context, s cell.Spec) (backend.Instance, error) {
-	time.Sleep(h.takes)
+	if h.may != nil {
+		<-h.may
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.old != nil && h.old.cause() == "" {
@@ -68,7 +70,7 @@ func (b *bed) atRest(id cell.ID, l *state.Lease) {
 func TestEnsureLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		ctx := context.Background()
-		b.host.takes = 100 * time.Millisecond
+		b.host.may = make(chan struct{})
 		b.atRest("c-1", nil)
 		ensure := func() {
 			inst, c, release, err := b.ensureLive(ctx, "c-1")
@@ -82,6 +84,8 @@ func TestEnsureLive(t *testing.T) {
 		for range 3 {
 			all.Go(ensure)
 		}
+		b.pass(moment)
+		close(b.host.may)
 		all.Wait()
 		if n := b.host.instances(); n != 1 {
 			t.Errorf("it came to have %d instances", n)
