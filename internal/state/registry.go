@@ -254,11 +254,9 @@ func (r *Registry) locate(rec *Record) {
 	}
 	if rec.Cell != nil {
 		rec.Cell.Setup.Mounts = renamed(rec.Cell.Setup.Mounts, full)
-		rec.Cell.Setup.GiveRoles()
 	}
 	if rec.Shared != nil {
 		rec.Shared.Setup.Mounts = renamed(rec.Shared.Setup.Mounts, full)
-		rec.Shared.Setup.GiveRoles()
 	}
 }
 

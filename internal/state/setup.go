@@ -1,8 +1,6 @@
 package state
 
 import (
-	"sync"
-
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
@@ -62,27 +60,3 @@ type Shared struct {
 	Setup   Setup               `json:"setup"`
 	LeftOut []workspace.LeftOut `json:"left_out,omitempty"`
 }
-
-// GiveRoles gives the mounts of a setup that an earlier version recorded their roles, which it
-// told by their text.
-func (s *Setup) GiveRoles() {
-	for i := range s.Mounts {
-		if m := &s.Mounts[i]; m.Role == "" {
-			m.Role = oldRoles()[m.Why]
-		}
-	}
-}
-
-var oldRoles = sync.OnceValue(func() map[string]cell.Role {
-	return map[string]cell.Role{
-		"workspace":                            cell.RoleWorkspace,
-		"the cell's home":                      cell.RoleHome,
-		"the cell's /tmp":                      cell.RoleTmp,
-		"image":                                cell.RoleImage,
-		"network":                              cell.RoleNetwork,
-		"denied by the policy":                 cell.RoleDenied,
-		"runs with the rights of another user": cell.RoleSetID,
-		"hidden by the policy":                 cell.RoleHidden,
-		"read-only by the policy":              cell.RoleReadOnly,
-	}
-})

@@ -269,33 +269,3 @@ func TestIndexIsThatOfTheJournal(t *testing.T) {
 		}
 	}
 }
-
-// Mounts that were recorded before they had a role have the one that their text tells, also
-// those that forks share; what the user mounted has none.
-func TestOldMountsHaveRoles(t *testing.T) {
-	t.Parallel()
-	fs := durabletest.New()
-	r := open(t, fs)
-	var mounts []cell.Mount
-	for why := range oldRoles() {
-		mounts = append(mounts, cell.Mount{Kind: cell.Bind, Target: "/" + why, Why: why})
-	}
-	mounts = append(mounts, cell.Mount{Kind: cell.Bind, Target: "/mine", Why: "--mount"})
-	d := cell.Sum([]byte("shared"))
-	if err := r.Commit(&Cell{ID: "c-1", State: cell.Idle, Setup: Setup{Mounts: mounts}}, &Shared{Digest: d, Setup: Setup{Mounts: mounts}}, &Cell{ID: "c-2", State: cell.Idle, Shared: d}); err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	r = open(t, fs)
-	for _, id := range []cell.ID{"c-1", "c-2"} {
-		c, err := r.Cell(id)
-		if err != nil || len(c.Setup.Mounts) != len(mounts) {
-			t.Fatalf("%s: %d mounts, %v", id, len(c.Setup.Mounts), err)
-		}
-		for _, m := range c.Setup.Mounts {
-			if m.Role != oldRoles()[m.Why] {
-				t.Errorf("%s: %q has the role %q", id, m.Why, m.Role)
-			}
-		}
-	}
-}
