@@ -82,7 +82,6 @@ func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
 		return nil
 	}
 	now := a.Source
-	now.Setup.GiveRoles()
 	now.Cause, now.Shared = c.Cause, cell.Digest{}
 	if err := now.To(c.State); err != nil {
 		return err
