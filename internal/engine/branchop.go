@@ -10,7 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/live"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -40,15 +40,17 @@ func (e *Engine) beginBranch(a branchArgs) (given func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	rec := op.Record{ID: a.id, Kind: opBranch, Args: raw, Phase: op.Doing}
+	rec := operation.Redo{ID: a.id, Kind: opBranch, Args: raw, Phase: operation.Doing}
 	return func() error { return e.reg.Commit(a.over()) }, e.reg.Commit(&rec)
 }
 
 // over is the record that a branch needs nothing more.
-func (a branchArgs) over() *op.Record { return &op.Record{ID: a.id, Kind: opBranch, Phase: op.Done} }
+func (a branchArgs) over() *operation.Redo {
+	return &operation.Redo{ID: a.id, Kind: opBranch, Phase: operation.Done}
+}
 
 // begunLayers are the layers that an operation which is not over may have made.
-func begunLayers(o *op.Record) []*workspace.Generation {
+func begunLayers(o *operation.Redo) []*workspace.Generation {
 	var a branchArgs
 	if o.Kind != opBranch || json.Unmarshal(o.Args, &a) != nil {
 		return nil

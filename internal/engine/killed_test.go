@@ -8,7 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -102,7 +102,7 @@ func TestF19BranchRemovedByADeadDaemon(t *testing.T) {
 		} else {
 			args, err := json.Marshal(removeArgs{Cell: id})
 			b.must(err)
-			b.must(b.reg.Commit(&op.Record{ID: "o-1", Kind: opRemove, Args: args, Phase: op.Doing}))
+			b.must(b.reg.Commit(&operation.Redo{ID: "o-1", Kind: opRemove, Args: args, Phase: operation.Doing}))
 		}
 		b.reopen()
 		if b.toys.toy(id) != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -18,7 +18,7 @@ func (b *bed) interrupted(kind string, args any) {
 	b.Helper()
 	raw, err := json.Marshal(args)
 	b.must(err)
-	b.must(b.reg.Write(op.Record{ID: "o-0000000000000001", Kind: kind, Args: raw, Phase: op.Doing}))
+	b.must(b.reg.Write(operation.Redo{ID: "o-0000000000000001", Kind: kind, Args: raw, Phase: operation.Doing}))
 	b.reopen()
 	if open := b.reg.OpenOps(); len(open) > 0 {
 		b.Errorf("operations are open still: %+v", open)

@@ -3,7 +3,7 @@ package engine
 import (
 	"context"
 
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 // The kinds of operations in the journal.
@@ -17,8 +17,8 @@ const (
 // operate does something that a restarted daemon must finish. do is
 // idempotent and can be found again by kind and args (see resume).
 func (e *Engine) operate(ctx context.Context, kind string, args any, do func(context.Context) error) error {
-	id := op.NewID()
-	carryOut := func() error { return op.RunOne(ctx, e.reg, id, kind, args, do) }
+	id := operation.NewID()
+	carryOut := func() error { return operation.Do(ctx, e.reg, id, kind, args, do) }
 	if kind == opRemove {
 		return e.gc.Freeing(carryOut)
 	}
@@ -26,16 +26,16 @@ func (e *Engine) operate(ctx context.Context, kind string, args any, do func(con
 }
 
 // resume finishes an operation that an earlier daemon began.
-func (e *Engine) resume(ctx context.Context, rec op.Record) error {
+func (e *Engine) resume(ctx context.Context, rec operation.Redo) error {
 	switch rec.Kind {
 	case opAccept:
-		return op.ResumeOne(ctx, e.reg, rec, e.resumeAccept)
+		return operation.DoAgain(ctx, e.reg, rec, e.resumeAccept)
 	case opRevert:
-		return op.ResumeOne(ctx, e.reg, rec, e.resumeRevert)
+		return operation.DoAgain(ctx, e.reg, rec, e.resumeRevert)
 	case opRemove:
-		return op.ResumeOne(ctx, e.reg, rec, e.resumeRemove)
+		return operation.DoAgain(ctx, e.reg, rec, e.resumeRemove)
 	case opBranch:
-		return op.ResumeOne(ctx, e.reg, rec, e.resumeBranch)
+		return operation.DoAgain(ctx, e.reg, rec, e.resumeBranch)
 	}
 	return e.evidence.Resume(ctx, rec)
 }

@@ -29,7 +29,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	e.endUnknown(ctx)
 	for _, rec := range e.reg.OpenOps() {
 		if err := e.resume(ctx, rec); err != nil {
-			e.log.Warn("cannot finish an operation of an earlier daemon; it was taken back", "op", rec.ID, "kind", rec.Kind, "error", err)
+			e.log.Warn("cannot finish an operation of an earlier daemon; it is given up", "op", rec.ID, "kind", rec.Kind, "error", err)
 		}
 	}
 	e.alive.ReachAll(ctx)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -74,7 +74,7 @@ func (m *Manager) CommitBatch(ctx context.Context, key string, p Batch, objects 
 	if err != nil {
 		return nil, err
 	}
-	rec := op.Record{ID: op.NewID(), Kind: OpBatch, Args: args, Phase: op.Doing}
+	rec := operation.Redo{ID: operation.NewID(), Kind: OpBatch, Args: args, Phase: operation.Doing}
 	if err := m.cfg.Records.Commit(append([]any{&rec}, objects...)...); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (m *Manager) CommitBatch(ctx context.Context, key string, p Batch, objects 
 		if err != nil {
 			return d, err // the next daemon tries again
 		}
-		rec.Phase, rec.Args = op.Done, nil
+		rec.Phase, rec.Args = operation.Done, nil
 		m.cfg.Background(func(context.Context) { // nothing waits for it: a daemon that finds the operation open finds the receipt, too
 			if err := m.cfg.Records.Commit(&rec); err != nil {
 				m.cfg.Log.Warn("cannot note that a receipt is written", "receipt", d, "error", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -79,7 +79,7 @@ func (b *bed) must(err error) {
 
 // interrupted leaves an operation in the journal as a daemon does that dies under it, and has the
 // next daemon finish it.
-func (b *bed) interrupted(rec op.Record) {
+func (b *bed) interrupted(rec operation.Redo) {
 	b.Helper()
 	b.must(b.reg.Write(rec))
 	b.close()

@@ -8,7 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -112,7 +112,7 @@ func (m *Manager) Seal(ctx context.Context, key string, act Act, objects ...any)
 		args.Predicate.Run = args.Predicate.Runs[0].Run
 	}
 	var d cell.Digest
-	err := op.RunOne(ctx, m.cfg.Records, op.NewID(), OpSeal, args, func(ctx context.Context) (err error) {
+	err := operation.Do(ctx, m.cfg.Records, operation.NewID(), OpSeal, args, func(ctx context.Context) (err error) {
 		d, err = m.seal(ctx, args)
 		return err
 	})
@@ -165,15 +165,15 @@ func (m *Manager) actReceipt(ctx context.Context, key string, p Act) (cell.Diges
 }
 
 // Resume finishes an operation of one of the kinds above that an earlier daemon began.
-func (m *Manager) Resume(ctx context.Context, rec op.Record) error {
+func (m *Manager) Resume(ctx context.Context, rec operation.Redo) error {
 	switch rec.Kind {
 	case OpSeal:
-		return op.ResumeOne(ctx, m.cfg.Records, rec, func(ctx context.Context, args sealArgs) error {
+		return operation.DoAgain(ctx, m.cfg.Records, rec, func(ctx context.Context, args sealArgs) error {
 			_, err := m.seal(ctx, args)
 			return err
 		})
 	case OpBatch:
-		return op.ResumeOne(ctx, m.cfg.Records, rec, m.resumeBatch)
+		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeBatch)
 	}
 	return fmt.Errorf("cannot resume an operation of kind %q", rec.Kind)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -25,7 +25,7 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 		}
 		raw, err := json.Marshal(args)
 		b.must(err)
-		b.interrupted(op.Record{ID: op.NewID(), Kind: OpSeal, Args: raw, Phase: op.Doing})
+		b.interrupted(operation.Redo{ID: operation.NewID(), Kind: OpSeal, Args: raw, Phase: operation.Doing})
 		now, err := b.reg.Run(run.RunID())
 		if err != nil || now.Verdict != cell.Accepted || b.ledger.Len() != 2 || now.Receipt == was || len(now.Receipts) != 2 {
 			t.Errorf("receipted %v: %d receipts; run %+v, %v", receipted, b.ledger.Len(), now, err)

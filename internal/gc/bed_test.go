@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/oci"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
@@ -85,7 +85,7 @@ func newBed(t testing.TB) *bed {
 		},
 		ForgetTrees: func() {},
 		Above:       func(cell.ID) []workspace.State { return nil },
-		Begun:       func(*op.Record) []*workspace.Generation { return nil },
+		Begun:       func(*operation.Redo) []*workspace.Generation { return nil },
 		Kept:        func(*state.Lease) (time.Duration, string) { return 0, "" },
 		Leftovers:   func(context.Context, bool) ([]string, error) { return b.leftover, nil },
 		Background:  func(do func(context.Context)) { b.work.Go(func() { do(t.Context()) }) },

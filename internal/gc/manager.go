@@ -21,7 +21,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/oci"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -64,7 +64,7 @@ type Config struct {
 	Above func(cell.ID) []workspace.State
 	// Begun returns the layers that an operation which is not over may have made. It calls no
 	// method of the registry.
-	Begun func(*op.Record) []*workspace.Generation
+	Begun func(*operation.Redo) []*workspace.Generation
 	// Kept is for how long a paused cell with a lease is kept, and by which rule.
 	Kept func(*state.Lease) (time.Duration, string)
 	// Leftovers removes what keepers that died left, and names it; dry only names it.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 // Records are what is recorded while look runs: all of one moment.
@@ -31,8 +31,8 @@ func (n Records) Checkpoints() iter.Seq[*Checkpoint] { return values(n.r.checkpo
 func (n Records) Interps() iter.Seq[*Interp] { return values(n.r.interps.each()) }
 
 // Ops yields the operations that are not over.
-func (n Records) Ops() iter.Seq[*op.Record] {
-	return func(yield func(*op.Record) bool) {
+func (n Records) Ops() iter.Seq[*operation.Redo] {
+	return func(yield func(*operation.Redo) bool) {
 		for _, o := range n.r.ops {
 			if !yield(o) {
 				return

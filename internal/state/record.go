@@ -2,7 +2,7 @@ package state
 
 import (
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 )
 
 // version is of the journal: of what its records say, and how. The first record says it.
@@ -10,20 +10,20 @@ const version = 1
 
 // Record is one record of the registry's journal: exactly one field is set.
 type Record struct {
-	Version    int          `json:"version,omitempty"` // of the first record alone
-	Cell       *Cell        `json:"cell,omitempty"`
-	Checkpoint *Checkpoint  `json:"checkpoint,omitempty"`
-	Run        *Run         `json:"run,omitempty"`
-	Op         *op.Record   `json:"op,omitempty"`
-	Lending    *Lending     `json:"lending,omitempty"`
-	Approval   *Approval    `json:"approval,omitempty"`
-	Spent      *Spent       `json:"spent,omitempty"`
-	Template   *Template    `json:"template,omitempty"`
-	Interp     *Interp      `json:"interp,omitempty"`
-	Shared     *Shared      `json:"shared,omitempty"`
-	Lease      *Lease       `json:"lease,omitempty"`
-	Change     *StateChange `json:"change,omitempty"`
-	Forget     string       `json:"forget,omitempty"` // the id of a record that is dropped
+	Version    int             `json:"version,omitempty"` // of the first record alone
+	Cell       *Cell           `json:"cell,omitempty"`
+	Checkpoint *Checkpoint     `json:"checkpoint,omitempty"`
+	Run        *Run            `json:"run,omitempty"`
+	Op         *operation.Redo `json:"op,omitempty"`
+	Lending    *Lending        `json:"lending,omitempty"`
+	Approval   *Approval       `json:"approval,omitempty"`
+	Spent      *Spent          `json:"spent,omitempty"`
+	Template   *Template       `json:"template,omitempty"`
+	Interp     *Interp         `json:"interp,omitempty"`
+	Shared     *Shared         `json:"shared,omitempty"`
+	Lease      *Lease          `json:"lease,omitempty"`
+	Change     *StateChange    `json:"change,omitempty"`
+	Forget     string          `json:"forget,omitempty"` // the id of a record that is dropped
 }
 
 // StateChange is a change of a cell's state alone, by work that does not hold the cell's

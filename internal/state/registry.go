@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/paths"
 )
 
@@ -39,7 +39,7 @@ type Registry struct {
 	runsOf      map[cell.ID][]cell.RunID        // oldest first
 	pending     map[cell.RunID]bool             // runs that wait for a person
 	lent        map[cell.ID]map[string]*Lending // by handle
-	ops         map[string]*op.Record
+	ops         map[string]*operation.Redo
 	approvals   map[string]*Approval
 	execs       map[cell.ID]int64 // commands outside of runs, where they are counted
 	interps     table[cell.ID, Interp]
@@ -69,7 +69,7 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 		home: h, walked: walked, x: newIndex(walked), stale: map[cell.ID]bool{}, free: make(chan struct{}),
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
-		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
+		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*operation.Redo{},
 		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	empty := true
@@ -142,7 +142,7 @@ func (r *Registry) Commit(objects ...any) error {
 		case *Run:
 			c := *v
 			recs[i].Run = &c
-		case *op.Record:
+		case *operation.Redo:
 			c := *v
 			recs[i].Op = &c
 		case *Lending:
@@ -293,8 +293,8 @@ func (r *Registry) encode(rec Record) ([]byte, error) {
 	return json.Marshal(rec)
 }
 
-// Write implements op.Journal.
-func (r *Registry) Write(rec op.Record) error { return r.Commit(&rec) }
+// Write implements operation.Journal.
+func (r *Registry) Write(rec operation.Redo) error { return r.Commit(&rec) }
 
 // apply makes a record what is recorded. settle is called after the last of several.
 func (r *Registry) apply(rec *Record) {
@@ -725,10 +725,10 @@ func (r *Registry) LentOf(handle string) (out []Lending) {
 }
 
 // OpenOps returns the operations that are not over.
-func (r *Registry) OpenOps() []op.Record {
+func (r *Registry) OpenOps() []operation.Redo {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var out []op.Record
+	var out []operation.Redo
 	for _, o := range r.ops {
 		out = append(out, *o)
 	}
