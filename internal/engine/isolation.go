@@ -4,9 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -91,13 +89,4 @@ func (e *Engine) planBackend(p *runPlan) (err error) {
 		}
 	}
 	return p.policy.Isolation.Refuse(p.policy.Origins, "run", p.backend.Name())
-}
-
-// isolation is the word for what a cell runs on.
-func (e *Engine) isolation(id cell.ID) string {
-	c, err := e.reg.Cell(id)
-	if err != nil {
-		return api.Isolated
-	}
-	return api.IsolationOf(c.Backend)
 }

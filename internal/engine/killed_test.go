@@ -151,26 +151,6 @@ func TestEvalWithoutAKeeper(t *testing.T) {
 	}
 }
 
-// The keeper of a cell has died, and who noted it has not yet written it down: an
-// evaluation that comes in this moment does not begin with a new interpreter, whose
-// variables would be missing without a word.
-func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, "f: 0")
-	b.run("web", "true")
-	b.eval("web", "x = 41")
-	b.toys.lose()
-	inst, _ := b.alive.Take(b.id("web"))
-	b.alive.Put(b.id("web"), inst, nil)
-	_, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "x + 1"}, nil)
-	b.wantKind("eval", err, cell.Conflict, "its interpreter is gone", "keeper")
-	r, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "y = 42\ny", Fresh: true}, nil)
-	b.must(err)
-	if repr(r.Result) != "42" {
-		t.Errorf("a new one says %s", r.Result)
-	}
-}
-
 // A keeper that dies closes its connections one after the other: a new interpreter that is
 // asked for in between is begun when it is gone.
 func TestFreshEvalWhileAKeeperDies(t *testing.T) {

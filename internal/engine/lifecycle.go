@@ -306,27 +306,6 @@ func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, er
 	return runs, nil
 }
 
-// Processes lists what runs in a cell.
-func (e *Engine) Processes(ctx context.Context, id cell.ID) ([]api.Process, error) {
-	c, err := e.alive.Usable(id)
-	if err != nil {
-		return nil, err
-	}
-	out := []api.Process{}
-	inst, err := e.alive.InstanceOf(&c)
-	if inst == nil {
-		return out, err
-	}
-	list, err := inst.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range list {
-		out = append(out, api.Process(p))
-	}
-	return out, nil
-}
-
 // Stats is what a cell uses now.
 func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 	c, err := e.reg.Cell(id)

@@ -51,7 +51,7 @@ func TestX14QuestionsWithoutAnAnswer(t *testing.T) {
 			b.StartRun(b.ctx, api.RunRequest{Cell: "w", Command: []string{"no such program"}})
 			b.Checkpoint(b.ctx, id, api.CheckpointRequest{})
 			b.Fork(b.ctx, id, api.ForkRequest{Name: "d"})
-			b.Processes(b.ctx, id)
+			b.alive.Processes(b.ctx, id)
 			b.Stats(b.ctx, id)
 			b.alive.Rest(b.ctx, id)
 			b.alive.Rest(b.ctx, b.id("e"))
@@ -101,7 +101,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				b.wantKind("remove", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				_, err = b.Stop(b.ctx, id)
 				b.wantKind("stop", err, cell.Unavailable, "cannot tell what goes on in cell w")
-				_, err = b.Processes(b.ctx, id)
+				_, err = b.alive.Processes(b.ctx, id)
 				b.wantKind("ps", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				_, err = b.Stats(b.ctx, id)
 				b.wantKind("stats", err, cell.Unavailable, "cannot tell what goes on in cell w")
@@ -129,7 +129,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 			}
 			b.toys.fail(act, nil)
 			b.until("the cell was found", func() bool {
-				list, err := b.Processes(b.ctx, id)
+				list, err := b.alive.Processes(b.ctx, id)
 				return err == nil && len(list) == 1
 			})
 			if b.ended(x.ID) {

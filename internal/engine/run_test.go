@@ -288,7 +288,7 @@ func TestStopEndsARun(t *testing.T) {
 		if err != nil || end.Verdict != string(cell.Pending) || end.Cause != "interrupted" {
 			t.Errorf("%+v, %v", end, err)
 		}
-		if list, err := b.Processes(b.ctx, cell.ID(r.Cell)); err != nil || len(list) > 0 {
+		if list, err := b.alive.Processes(b.ctx, cell.ID(r.Cell)); err != nil || len(list) > 0 {
 			t.Errorf("%+v, %v", list, err)
 		}
 		b.verified()
@@ -337,7 +337,7 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		b.reopen()
-		if list, err := b.Processes(b.ctx, id); err != nil || len(list) != 1 || !strings.Contains(list[0].Command, "sleep 300") {
+		if list, err := b.alive.Processes(b.ctx, id); err != nil || len(list) != 1 || !strings.Contains(list[0].Command, "sleep 300") {
 			t.Errorf("after a restart, of %s: %+v, %v", y.ID, list, err)
 		}
 	})

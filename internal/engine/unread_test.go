@@ -112,7 +112,7 @@ func TestX08ListErrorIsNotEmptiness(t *testing.T) {
 	_, err = b.Fork(b.ctx, id, api.ForkRequest{Name: "d"})
 	b.wantKind("fork", err, cell.Unsupported, "it has processes")
 	b.toys.fail("list", nil)
-	if list, err := b.Processes(b.ctx, id); err != nil || len(list) != 1 {
+	if list, err := b.alive.Processes(b.ctx, id); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	b.has("w", "f: 1")

@@ -464,7 +464,7 @@ func (v *View) Regovern(ctx context.Context, id cell.ID, text string) error {
 
 // Processes: see Engine.
 func (v *View) Processes(ctx context.Context, id cell.ID) ([]api.Process, error) {
-	return onCell(v, id, func() ([]api.Process, error) { return v.e.Processes(ctx, id) })
+	return onCell(v, id, func() ([]api.Process, error) { return v.e.alive.Processes(ctx, id) })
 }
 
 // Stats: see Engine.

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -45,13 +46,17 @@ func (m *Manager) earlierExecs(ctx context.Context, inst backend.Instance) (list
 	return list, nil
 }
 
-// followEarlier follows them: a client that waited for one can come back, and read on from
-// where it was.
-func (m *Manager) followEarlier(inst backend.Instance, list []earlierExec) {
-	for _, was := range list {
-		_, release := m.Ref(inst.ID())
-		x := m.newExec(was.name, inst.ID(), was.st.Started)
+// putEarlier has an instance be that of a cell, with its interpreter and those commands: a
+// client that waited for one can come back, and read on from where it was.
+func (m *Manager) putEarlier(id cell.ID, inst backend.Instance, it *Interp, list []earlierExec) {
+	execs := make([]*Exec, len(list))
+	for i, was := range list {
+		x := m.newExec(was.name, id, was.st.Started)
 		x.inst, x.proc, x.command = inst, was.proc, m.cfg.Redactor.Args(was.st.Args)
-		m.followUp(x, was.st.Awaited, release)
+		execs[i] = x
+	}
+	m.put(id, inst, it, execs...)
+	for i, x := range execs {
+		m.attend(x, list[i].st.Awaited, sync.OnceFunc(func() { m.release(id) }))
 	}
 }

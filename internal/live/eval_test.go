@@ -76,3 +76,27 @@ func TestEvalRefused(t *testing.T) {
 		}
 	})
 }
+
+// The keeper of a cell has died, and that is not recorded yet: an evaluation that comes in this
+// moment does not begin with a new interpreter, where the variables would be missing without a
+// word. One that asks for a new one gets it.
+func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx := context.Background()
+		f := b.alive("c-1", true)
+		f.change(func() { f.dead = true })
+		b.takeInterp("c-1")
+		if _, err := b.Eval(ctx, "c-1", api.EvalRequest{Code: "x"}, nil); !errors.Is(err, ErrInterpreterGone) {
+			t.Errorf("got %v", err)
+		}
+		if i := b.reg.Interp("c-1"); i.Ended != KeeperLost {
+			t.Errorf("its end is recorded as %q", i.Ended)
+		}
+		if _, err := b.Eval(ctx, "c-1", api.EvalRequest{Code: "x", Fresh: true}, nil); err != nil || !b.HasInterp("c-1") {
+			t.Errorf("a new one: %v, it lives: %v", err, b.HasInterp("c-1"))
+		}
+		if i := b.reg.Interp("c-1"); i.Ended != "" || i.Kind != "python" {
+			t.Errorf("it is recorded as %+v", i)
+		}
+	})
+}

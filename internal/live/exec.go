@@ -143,7 +143,10 @@ func (m *Manager) StartExec(ctx context.Context, r *ReadyExec, ended func(error)
 		r.release()
 		return api.Exec{}, err
 	}
-	m.followUp(x, r.start.Hold, r.release)
+	m.mu.Lock()
+	m.execs[x.id] = x
+	m.mu.Unlock()
+	m.attend(x, r.start.Hold, r.release)
 	return api.Exec{ID: x.id, Cell: string(x.cell), Isolation: x.isolation, PID: x.pid(), Running: true, Notes: m.cfg.StartNotes(x.cell)}, nil
 }
 
@@ -203,12 +206,9 @@ func (m *Manager) endedExec(id string, of cell.ID, began time.Time, st cell.Stat
 // since is the time since began in milliseconds.
 func since(began time.Time) float64 { return float64(time.Since(began).Microseconds()) / 1000 }
 
-// followUp makes a command one that can be asked for, until some time after its
-// end. One with attach runs for a client, which has to come.
-func (m *Manager) followUp(x *Exec, attach bool, release func()) {
-	m.mu.Lock()
-	m.execs[x.id] = x
-	m.mu.Unlock()
+// attend waits for a command that is in the table. One with attach runs for a client, which has
+// to come.
+func (m *Manager) attend(x *Exec, attach bool, release func()) {
 	if attach {
 		m.cfg.Work(func(context.Context) { x.awaitClient(m.cfg.AttachGrace) })
 	}
@@ -339,19 +339,21 @@ func NoExec(id string) error {
 // Cell is the cell that it is in.
 func (x *Exec) Cell() cell.ID { return x.cell }
 
-// allExecs are the commands that are known, in no order.
-func (m *Manager) allExecs() (out []*Exec) {
+// execsIn are the commands that are known in a cell, "" for all, in no order.
+func (m *Manager) execsIn(id cell.ID) (out []*Exec) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, x := range m.execs {
-		out = append(out, x)
+		if id == "" || x.cell == id {
+			out = append(out, x)
+		}
 	}
 	return out
 }
 
 // Running counts the commands that run, outside runs, in all cells.
 func (m *Manager) Running() (n int) {
-	for _, x := range m.allExecs() {
+	for _, x := range m.execsIn("") {
 		if !x.over() {
 			n++
 		}
@@ -361,8 +363,8 @@ func (m *Manager) Running() (n int) {
 
 // RunsCommand reports whether a command runs in a cell, outside runs, and returns one that does.
 func (m *Manager) RunsCommand(id cell.ID) (command []string, runs bool) {
-	for _, x := range m.allExecs() {
-		if x.cell == id && !x.over() {
+	for _, x := range m.execsIn(id) {
+		if !x.over() {
 			return x.command, true
 		}
 	}
@@ -375,13 +377,11 @@ func (m *Manager) Execs(id cell.ID) ([]api.Exec, error) {
 	if _, err := m.cfg.Registry.Cell(id); err != nil {
 		return nil, err
 	}
-	all := m.allExecs()
+	all := m.execsIn(id)
 	slices.SortFunc(all, func(a, b *Exec) int { return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.id, b.id)) })
 	list := []api.Exec{}
 	for _, x := range all {
-		if x.cell == id {
-			list = append(list, x.view())
-		}
+		list = append(list, x.view())
 	}
 	return list, nil
 }

@@ -29,7 +29,9 @@ type fake struct {
 	removed string
 	frozen  bool
 	started []*process
+	named   map[string]*process // that an earlier daemon started
 	answer  cell.Evaluated
+	warm    *cell.Warmth // of an interpreter that was started in it
 	deaths  chan cell.Death
 	// freezing is closed when it is to be frozen, which it is when mayFreeze is closed.
 	freezing, mayFreeze chan struct{}
@@ -84,7 +86,19 @@ func (f *fake) isFrozen() bool {
 	return f.frozen
 }
 
+func (f *fake) Warm(_ context.Context, w cell.Warm, _ func(cell.Output)) (cell.Warmth, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.warm = &cell.Warmth{Kind: w.Kind, Started: time.Now()}
+	return *f.warm, nil
+}
+
 func (f *fake) Warmth(context.Context) (cell.Warmth, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.warm != nil {
+		return *f.warm, nil
+	}
 	return cell.Warmth{}, cell.Errorf(cell.NotFound, "fake", "", "it has ended")
 }
 
@@ -149,6 +163,7 @@ func newBed(t *testing.T) *bed {
 		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
 		Redactor: new(receipt.Redactor), AttachGrace: 10 * time.Second,
 		Env: func(*state.Cell) []string { return []string{"PATH=/bin"} }, Spend: func(*state.Cell) error { return nil },
+		Reach: time.Second, TakeUp: func(context.Context, *state.Cell, backend.Instance) {},
 		Stage:      func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} },
 		StartNotes: func(cell.ID) []string { return nil },
 		EndNotes: func(context.Context, cell.ID, string, backend.Instance, backend.Process, backend.Done) []string {
@@ -317,7 +332,7 @@ func TestKeepersThatDoNotAnswer(t *testing.T) {
 func TestReferredInstanceIsNotTaken(t *testing.T) {
 	t.Parallel()
 	tab := newTable(func(cell.ID) {})
-	tab.Put("c-1", &fake{id: "c-1"}, nil)
+	tab.put("c-1", &fake{id: "c-1"}, nil)
 	if tab.unreferenced("c-1") == nil {
 		t.Error("something refers to it")
 	}
@@ -337,7 +352,7 @@ func TestFamilyIsFollowedOnce(t *testing.T) {
 	t.Parallel()
 	tab := newTable(func(cell.ID) {})
 	f := &fake{id: "c-2"}
-	tab.Put("c-2", f, &Interp{Keeper: "c-1"})
+	tab.put("c-2", f, &Interp{Keeper: "c-1"})
 	if !tab.follow("c-1") || tab.follow("c-1") {
 		t.Error("it is not followed once")
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -125,6 +126,27 @@ func (m *Manager) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, erro
 	}
 	defer release()
 	return inst.Ports(ctx)
+}
+
+// Processes lists what runs in a cell.
+func (m *Manager) Processes(ctx context.Context, id cell.ID) ([]api.Process, error) {
+	c, err := m.Usable(id)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.Process{}
+	inst, err := m.InstanceOf(&c)
+	if inst == nil {
+		return out, err
+	}
+	list, err := inst.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		out = append(out, api.Process(p))
+	}
+	return out, nil
 }
 
 // refConn keeps a cell live until it is closed.

@@ -208,8 +208,7 @@ func (m *Manager) reached(ctx context.Context, c *state.Cell, inst backend.Insta
 	if err != nil {
 		return err
 	}
-	m.Put(c.ID, inst, it)
-	m.followEarlier(inst, execs)
+	m.putEarlier(c.ID, inst, it, execs)
 	m.cfg.TakeUp(ctx, c, inst)
 	if it != nil {
 		m.FollowDeaths(it.Keeper)

@@ -16,10 +16,10 @@ import (
 // none, and puts the cell to rest when what goes on in it by itself has ended.
 func (m *Manager) Add(c *state.Cell, inst backend.Instance, i *state.Interp) {
 	if i == nil {
-		m.Put(c.ID, inst, nil)
+		m.put(c.ID, inst, nil)
 		m.watch(c.ID, inst)
 	} else {
-		m.Put(c.ID, inst, &Interp{Template: i.Template, Keeper: c.Keeper(), Used: time.Now()})
+		m.put(c.ID, inst, &Interp{Template: i.Template, Keeper: c.Keeper(), Used: time.Now()})
 		m.FollowDeaths(c.Keeper())
 	}
 	if c.Talks() {

@@ -70,13 +70,18 @@ func (t *Table) Busy() bool {
 	return len(t.instances) > 0 || len(t.unreached) > 0 || len(t.ending) > 0 || len(t.execs) > 0
 }
 
-// Put has an instance be that of a cell, with the interpreter that lives in it, if one does.
-func (t *Table) Put(id cell.ID, inst backend.Instance, it *Interp) {
+// put has an instance be that of a cell, with the interpreter that lives in it, if one does, and
+// the commands in it. Each of them refers to the instance.
+func (t *Table) put(id cell.ID, inst backend.Instance, it *Interp, execs ...*Exec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.instances[id] = inst
 	if it != nil {
 		t.interps[id] = *it
+	}
+	for _, x := range execs {
+		t.execs[x.id] = x
+		t.refs[id]++
 	}
 }
 
