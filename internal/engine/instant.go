@@ -85,52 +85,9 @@ func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backe
 	if err == nil {
 		err = t.take(ctx, src, c)
 	}
-	terr := e.thaw(ctx, src) // also what was frozen when nobody waited for it any more
+	terr := e.alive.Unfreeze(ctx, src) // also what was frozen when nobody waited for it any more
 	t.pause = time.Since(began)
 	return t, errors.Join(err, terr)
-}
-
-// thawGrace is how long a cell may take to go on after it stood still. After that it is
-// asked to again each second.
-const (
-	thawGrace = 10 * time.Second
-	thawAgain = time.Second
-)
-
-// thaw lets a cell go on that stood still for an act, also when ctx has ended. It is no
-// error when the keeper is gone: no process of the cell is left then. What fails is tried
-// again, here until thawGrace is over, and then without end in the background.
-func (e *Engine) thaw(ctx context.Context, inst backend.Instance) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawGrace)
-	defer cancel()
-	err := e.keepThawing(ctx, inst, live.AskAgain)
-	if err == nil {
-		return nil
-	}
-	e.background(func(ctx context.Context) {
-		if err := e.keepThawing(ctx, inst, thawAgain); err != nil && ctx.Err() == nil {
-			e.log.Error("cannot let a cell go on", "cell", inst.ID(), "error", err)
-		}
-	})
-	return cell.Errorf(cell.Unavailable, "engine.thaw", "it is tried again each second; pando stop ends what runs in the cell", "cannot let the cell go on: %w", err)
-}
-
-// keepThawing thaws until the cell goes on, is gone, was paused by its user, or ctx ends.
-func (e *Engine) keepThawing(ctx context.Context, inst backend.Instance, pause time.Duration) error {
-	for {
-		if c, err := e.reg.Cell(inst.ID()); err == nil && c.State == cell.Paused {
-			return nil
-		}
-		err := inst.Thaw(ctx)
-		if err == nil || cell.KindOf(err) == cell.NotFound || live.Dead(ctx, inst) {
-			return nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // take captures what stands still.

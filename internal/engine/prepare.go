@@ -461,7 +461,7 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 		return s, err
 	}
 	s, err = take()
-	terr := e.thaw(ctx, inst)
+	terr := e.alive.Unfreeze(ctx, inst)
 	if n := len(s.Layers); terr != nil && err == nil && n > len(c.Gen.Base.Layers) {
 		err = p.Drop(s.Layers[n-1])
 	}

@@ -26,7 +26,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		e.log.Warn("cannot remove the uploaded sources of an earlier daemon", "error", err)
 	}
 	e.openVolumes()
-	e.endUnknown(ctx)
+	e.alive.EndUnknown(ctx, e.cfg.Backends)
 	for _, rec := range e.reg.OpenOps() {
 		if err := e.resume(ctx, rec); err != nil {
 			e.log.Warn("cannot finish an operation of an earlier daemon; it is given up", "op", rec.ID, "kind", rec.Kind, "error", err)
@@ -80,23 +80,6 @@ func (e *Engine) takeUp(ctx context.Context, c *state.Cell, inst backend.Instanc
 	if c.Talks() {
 		e.countRefused(ctx, inst, true)
 		e.followAsks(inst)
-	}
-}
-
-// endUnknown ends the cells that have no business to live: those that an earlier
-// daemon had made ahead or for itself, those it was making or had not recorded yet,
-// those whose end it had recorded, and keepers without a cell.
-func (e *Engine) endUnknown(ctx context.Context) {
-	for _, b := range e.cfg.Backends {
-		living, err := b.Living(ctx)
-		if err != nil {
-			e.log.Warn("cannot tell which cells live", "backend", b.Name(), "error", err)
-		}
-		for _, h := range living {
-			if c, err := e.reg.Cell(h.ID); err != nil || c.State != cell.Running && c.State != cell.Paused {
-				e.alive.EndOrphan(ctx, b, h)
-			}
-		}
 	}
 }
 

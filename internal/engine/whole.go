@@ -185,7 +185,7 @@ func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
 		return full(err)
 	}
 	e.alive.Take(c.ID)
-	if err := e.removeStill(ctx, inst); err != nil {
+	if err := e.alive.RemoveFrozen(ctx, inst, "it was captured"); err != nil {
 		return err
 	}
 	if err := b.seal(ctx); err != nil {
@@ -217,14 +217,6 @@ func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
 		return err
 	}
 	return full(os.WriteFile(filepath.Join(t.dir, wholeFile), facts, 0o600))
-}
-
-// removeStill removes an instance whose processes stand still, without letting them
-// go on before they end.
-func (e *Engine) removeStill(ctx context.Context, inst backend.Instance) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawGrace)
-	defer cancel()
-	return inst.Remove(ctx, "it was captured")
 }
 
 // wholeOf is the instant that a whole template's forks begin at. An image that is not

@@ -177,6 +177,23 @@ func (m *Manager) liveOrLock(ctx context.Context, id cell.ID) (inst backend.Inst
 	}
 }
 
+// EndUnknown ends the cells that have no business to live: those that an earlier
+// daemon had made ahead or for itself, those it was making or had not recorded yet,
+// those with a recorded end, and keepers without a cell.
+func (m *Manager) EndUnknown(ctx context.Context, backends []backend.Backend) {
+	for _, b := range backends {
+		living, err := b.Living(ctx)
+		if err != nil {
+			m.cfg.Log.Warn("cannot tell which cells live", "backend", b.Name(), "error", err)
+		}
+		for _, h := range living {
+			if c, err := m.cfg.Registry.Cell(h.ID); err != nil || c.State != cell.Running && c.State != cell.Paused {
+				m.EndOrphan(ctx, b, h)
+			}
+		}
+	}
+}
+
 // EndOrphan ends a cell that the daemon which was to end it did not: that has died.
 func (m *Manager) EndOrphan(ctx context.Context, b backend.Backend, h cell.Held) {
 	inst, err := b.Attach(ctx, h.ID, h.Family)

@@ -45,6 +45,10 @@ func (h *host) Attach(_ context.Context, id, _ cell.ID) (backend.Instance, error
 	return h.old, nil
 }
 
+func (h *host) Living(context.Context) ([]cell.Held, error) {
+	return []cell.Held{{ID: h.old.id}}, nil
+}
+
 // instances is how many were made.
 func (h *host) instances() int {
 	h.mu.Lock()

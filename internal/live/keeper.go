@@ -47,8 +47,8 @@ func deadSoon(ctx context.Context, inst backend.Instance) bool {
 	return true
 }
 
-// AskAgain is the pause before a question that was not answered is put again.
-const AskAgain = 50 * time.Millisecond
+// askAgain is the pause before a question that was not answered is put again.
+const askAgain = 50 * time.Millisecond
 
 // Ask puts a question to a cell's keeper until it is answered, the keeper is gone, or ctx
 // ends. A connection that could not be made, or broke, says nothing about the cell.
@@ -58,7 +58,7 @@ func Ask[T any](ctx context.Context, inst backend.Instance, question func(contex
 			return answer, err
 		}
 		select {
-		case <-time.After(AskAgain):
+		case <-time.After(askAgain):
 		case <-ctx.Done():
 			return answer, err
 		}

@@ -28,6 +28,7 @@ type fake struct {
 	silent  error // in place of every answer
 	removed string
 	frozen  bool
+	stuck   bool // it can't be thawed
 	started []*process
 	named   map[string]*process // that an earlier daemon started
 	answer  cell.Evaluated
@@ -76,7 +77,12 @@ func (f *fake) Freeze(context.Context) error {
 }
 
 func (f *fake) Thaw(context.Context) error {
-	f.change(func() { f.frozen = false })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stuck {
+		return cell.Errorf(cell.Timeout, "fake", "", "no answer in time")
+	}
+	f.frozen = false
 	return nil
 }
 
