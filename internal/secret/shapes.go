@@ -121,6 +121,8 @@ var shapes = sync.OnceValue(func() []shape {
 		{what: "Hugging Face token", service: "huggingface", anchors: []string{"hf_"}, body: alnum, min: 34, max: 34, some: 20},
 		{what: "Hugging Face token", service: "huggingface", anchors: []string{"api_org_"}, rare: 2, body: alnum, min: 34, max: 34},
 		{what: "LangSmith key", anchors: []string{"lsv2_pt_", "lsv2_sk_"}, body: alnumLine, min: 43, max: 43, some: 20},
+		{what: "pando token", anchors: []string{"pando_"}, rare: 2, body: hexDigits, min: 40, max: 40},
+		{what: "pando token", anchors: []string{"pando_envd_", "pando_traffic_"}, rare: 2, body: hexDigits, min: 64, max: 64}, // of a sandbox
 		{what: "E2B key", anchors: []string{"e2b_"}, body: hexDigits, min: 40, max: 40},
 
 		{what: "AWS access key", anchors: []string{"AKIA", "ASIA"}, find: findAWSPair, some: 16, wide: upperNum},                                                                 // alone it tells an account
