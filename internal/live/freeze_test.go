@@ -17,8 +17,7 @@ func TestUnfreeze(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // the act was given up
 		f := b.alive("c-1", false)
-		f.runs = []cell.ProcessInfo{{PID: 7}}
-		f.change(func() { f.frozen, f.stuck = true, true })
+		f.change(func() { f.runs, f.frozen, f.stuck = []cell.ProcessInfo{{PID: 7}}, true, true })
 		began := time.Now()
 		if err := b.Unfreeze(ctx, f); cell.KindOf(err) != cell.Unavailable || time.Since(began) != thawGrace {
 			t.Errorf("after %s: %v", time.Since(began), err)

@@ -76,7 +76,7 @@ func TestResumedWhileItIsPaused(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		ctx := context.Background()
 		f := b.alive("c-1", false)
-		f.runs = []cell.ProcessInfo{{PID: 7}}
+		f.change(func() { f.runs = []cell.ProcessInfo{{PID: 7}} })
 		f.freezing, f.mayFreeze = make(chan struct{}), make(chan struct{})
 		runs := func(when string) {
 			t.Helper()
