@@ -109,7 +109,7 @@ type Engine struct {
 	uploads   []upload             // sources that were sent, oldest first
 	hostParts []string             // see there
 	probed    map[string]probed
-	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
+	moved     map[cell.ID][]string // what was moved aside for a cell's start, until that was told
 	started   time.Time
 
 	names    map[string]bool       // of cells that are being forked
