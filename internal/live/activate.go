@@ -146,9 +146,24 @@ func (m *Manager) liveOrLock(ctx context.Context, id cell.ID) (inst backend.Inst
 		unlock, err = m.cfg.Locks.Acquire(ctx, id, "start", nil)
 		taken <- err
 	}()
-	tick := time.NewTicker(5 * time.Millisecond)
+	giveUp := func() {
+		cancel()
+		if <-taken == nil {
+			unlock()
+		}
+	}
+	tick := time.NewTicker(unreachedTick)
 	defer tick.Stop()
 	for {
+		arrived := m.arrival()
+		if inst, release = m.Ref(id); inst != nil {
+			giveUp()
+			return inst, release, nil, nil
+		}
+		if err := m.MayWait(id); err != nil {
+			giveUp()
+			return nil, nil, nil, err
+		}
 		select {
 		case err := <-taken:
 			if err != nil {
@@ -158,24 +173,15 @@ func (m *Manager) liveOrLock(ctx context.Context, id cell.ID) (inst backend.Inst
 				unlock()
 			}
 			return inst, release, unlock, nil
+		case <-arrived:
 		case <-tick.C:
-			if inst, release = m.Ref(id); inst != nil {
-				cancel()
-				if <-taken == nil {
-					unlock()
-				}
-				return inst, release, nil, nil
-			}
-			if err := m.MayWait(id); err != nil {
-				cancel()
-				if <-taken == nil {
-					unlock()
-				}
-				return nil, nil, nil, err
-			}
 		}
 	}
 }
+
+// unreachedTick is how often a request that waits for a cell's lock looks whether a run in an
+// unreached cell has it.
+const unreachedTick = 50 * time.Millisecond
 
 // EndUnknown ends the cells that have no business to live: those that an earlier
 // daemon had made ahead or for itself, those it was making or had not recorded yet,

@@ -102,6 +102,64 @@ func TestEnsureLive(t *testing.T) {
 	})
 }
 
+// A request for a cell in which a run starts waits for the instance, and not for the end of the
+// run, which holds the lock of the cell.
+func TestEnsureLiveWhileARunStarts(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx := context.Background()
+		b.atRest("c-1", nil)
+		unlock, err := b.cfg.Locks.Acquire(ctx, "c-1", "run r-1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		got := make(chan time.Time)
+		go func() {
+			inst, _, release, err := b.ensureLive(ctx, "c-1")
+			if err != nil || inst == nil {
+				t.Errorf("%v, %v", inst, err)
+			} else {
+				release()
+			}
+			got <- time.Now()
+		}()
+		b.pass(unreachedTick / 2)
+		c := b.state("c-1")
+		if err := c.To(cell.Running); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.reg.Commit(&c); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Activate(ctx, &c); err != nil {
+			t.Fatal(err)
+		}
+		made := time.Now()
+		if at := <-got; at != made {
+			t.Errorf("it waited for %s longer", at.Sub(made))
+		}
+	})
+}
+
+// What waits for a run in a cell is refused when that is unreached.
+func TestEnsureLiveOfAnUnreachedCell(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx := context.Background()
+		f, _ := b.left("c-1")
+		f.change(func() { f.silent = &cell.NoAnswer{Err: context.DeadlineExceeded} })
+		b.ReachAll(ctx)
+		unlock, err := b.cfg.Locks.Acquire(ctx, "c-1", "run r-1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		time.AfterFunc(time.Second, func() { b.working.Store(true) })
+		if _, _, _, err := b.ensureLive(ctx, "c-1"); cell.KindOf(err) != cell.Unavailable {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // Nothing is started for a cell that is paused.
 func TestEnsureLiveOfAPausedCell(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,11 +134,13 @@ func (f *fake) cause() string {
 type bed struct {
 	*testing.T
 	*Manager
-	reg     *state.Registry
-	host    *host
-	drained []string
-	end     context.CancelCauseFunc // of the daemon
-	pass    func(d time.Duration)   // returns when nothing more happens in the time
+	reg      *state.Registry
+	host     *host
+	working  atomic.Bool  // a run is under way
+	governed atomic.Int64 // how often what a cell is allowed was put into force
+	drained  []string
+	end      context.CancelCauseFunc // of the daemon
+	pass     func(d time.Duration)   // returns when nothing more happens in the time
 }
 
 // inBubble calls test with a bed in a bubble of synctest.
@@ -169,7 +172,8 @@ func newBed(t *testing.T) *bed {
 		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
 		Redactor: new(receipt.Redactor), AttachGrace: 10 * time.Second,
 		Env: func(*state.Cell) []string { return []string{"PATH=/bin"} }, Spend: func(*state.Cell) error { return nil },
-		Reach: time.Second, TakeUp: func(context.Context, *state.Cell, backend.Instance) {},
+		Govern: func(context.Context, cell.ID) error { b.governed.Add(1); return nil },
+		Reach:  time.Second, TakeUp: func(context.Context, *state.Cell, backend.Instance) {},
 		Stage:      func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} },
 		StartNotes: func(cell.ID) []string { return nil },
 		EndNotes: func(context.Context, cell.ID, string, backend.Instance, backend.Process, backend.Done) []string {
@@ -186,7 +190,7 @@ func newBed(t *testing.T) *bed {
 			return reg.Commit(&c)
 		},
 		Woken:   func(context.Context, *state.Cell, backend.Instance) {},
-		Working: func(cell.ID) bool { return false }, Leaving: func(context.Context, backend.Instance) {},
+		Working: func(cell.ID) bool { return b.working.Load() }, Leaving: func(context.Context, backend.Instance) {},
 		Drain: func(_ context.Context, template, _ string) { b.drained = append(b.drained, template) },
 	})
 	t.Cleanup(func() {

@@ -82,11 +82,9 @@ func TestUnreached(t *testing.T) {
 			t.Errorf("an unreached cell is %s, %v", c.State, err)
 		}
 		f.change(func() { f.silent = nil })
-		governed := 0
-		b.cfg.Govern = func(context.Context, cell.ID) error { governed++; return nil }
 		b.pass(2 * reachAgain)
-		if inst, err := b.InstanceOf(&c); inst != f || err != nil || governed != 1 {
-			t.Errorf("it is %v, %v, governed %d times", inst, err, governed)
+		if inst, err := b.InstanceOf(&c); inst != f || err != nil || b.governed.Load() != 1 {
+			t.Errorf("it is %v, %v, governed %d times", inst, err, b.governed.Load())
 		}
 	})
 }

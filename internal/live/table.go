@@ -26,6 +26,7 @@ type Table struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
+	arrived   chan struct{}             // closed when a cell comes to have an instance; nil: nothing waits for that
 	refs      map[cell.ID]int           // to instances
 	idle      map[cell.ID]bool          // cells that unused was called for, until claimIdle
 	unreached map[cell.ID]error         // why they are
@@ -76,6 +77,10 @@ func (t *Table) put(id cell.ID, inst backend.Instance, it *Interp, execs ...*Exe
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.instances[id] = inst
+	if t.arrived != nil {
+		close(t.arrived)
+		t.arrived = nil
+	}
 	if it != nil {
 		t.interps[id] = *it
 	}
@@ -95,6 +100,16 @@ func (t *Table) Take(id cell.ID) (inst backend.Instance, interp bool) {
 	delete(t.instances, id)
 	delete(t.interps, id)
 	return inst, interp
+}
+
+// arrival is closed when a cell comes to have an instance from now on.
+func (t *Table) arrival() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.arrived == nil {
+		t.arrived = make(chan struct{})
+	}
+	return t.arrived
 }
 
 // takeUnused is Take, unless the cell has no instance or something refers to it.
