@@ -153,8 +153,18 @@ func TestEnsureLiveOfAnUnreachedCell(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer unlock()
-		time.AfterFunc(time.Second, func() { b.working.Store(true) })
-		if _, _, _, err := b.ensureLive(ctx, "c-1"); cell.KindOf(err) != cell.Unavailable {
+		got := make(chan error, 1)
+		go func() { _, _, _, err := b.ensureLive(ctx, "c-1"); got <- err }()
+		b.pass(time.Second)
+		if len(got) > 0 {
+			t.Fatalf("nothing is under way in it yet, and it was refused: %v", <-got)
+		}
+		b.working.Store(true)
+		b.pass(2 * unreachedTick)
+		if len(got) == 0 {
+			t.Fatal("it still waits")
+		}
+		if err := <-got; cell.KindOf(err) != cell.Unavailable {
 			t.Errorf("got %v", err)
 		}
 	})
