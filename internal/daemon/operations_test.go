@@ -244,9 +244,14 @@ func TestC28OperationsAfterARestart(t *testing.T) {
 	if text := readAll(t, filepath.Join(dir, "operations.log")); strings.Contains(text, "secret") {
 		t.Errorf("the journal has it: %q", text)
 	}
-	// What a daemon finds that begins now, while the old one has no time to say more.
-	ops, err := operation.Open(durable.Disk(copyOf(t, dir)), "operations.log", slog.New(slog.DiscardHandler))
+	// What the next daemons find that begin now, while the old one has no time to say more.
+	disk := durable.Disk(copyOf(t, dir))
+	ops, err := operation.Open(disk, "operations.log", slog.New(slog.DiscardHandler))
 	if err != nil {
+		t.Fatal(err)
+	}
+	ops.Close()
+	if ops, err = operation.Open(disk, "operations.log", slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	defer ops.Close()
@@ -258,6 +263,9 @@ func TestC28OperationsAfterARestart(t *testing.T) {
 		v := ops.Look(op)
 		if v.State != want || v.Ended.IsZero() || v.Error == nil != (want == api.OperationDone) || v.Note == "" != (want != api.OperationDone) || v.By != name {
 			t.Errorf("%s: %+v", name, v)
+		}
+		if name == "hangs" && !strings.Contains(v.Error.Message, "the daemon ended") {
+			t.Errorf("%s: %s", name, v.Error.Message)
 		}
 		if _, _, more := ops.After(op, 0); more != nil {
 			t.Errorf("%s: it seems to go on", name)

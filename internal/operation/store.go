@@ -129,8 +129,10 @@ func recalled(r opRecord) *Operation {
 	op := &Operation{owner: r.Owner, done: over, cancel: func(error) {}, view: api.Operation{
 		ID: r.ID, Kind: r.Kind, Object: r.Object, State: r.State, By: r.By, Request: r.Request, Began: r.Began, Ended: r.Ended}}
 	switch {
-	case r.State == api.OperationRunning:
-		op.view.State, op.view.Ended = api.OperationLost, time.Now().UTC()
+	case r.State == api.OperationRunning, r.State == api.OperationLost:
+		if op.view.State = api.OperationLost; r.Ended.IsZero() {
+			op.view.Ended = time.Now().UTC()
+		}
 		op.view.Error = apiError(cell.Errorf(cell.Unavailable, "operation", "check whether it was done: nothing is left half done",
 			"its outcome is unknown: the daemon ended while it ran"))
 	case r.Error != "":
