@@ -553,12 +553,16 @@ func TestTransactions(t *testing.T) {
 
 type history struct {
 	*bed
-	rt    *rapid.T
-	cells []string
-	runs  []api.Run
-	// undo is what the source's files were before each accept of a cell that is in the
-	// source: path, and content, "" for none.
-	undone map[string][]map[string]string
+	rt      *rapid.T
+	cells   []string
+	runs    []api.Run
+	accepts []accept // of all cells, that changed the source, oldest first
+}
+
+// accept is what the source's files were before it: path, and content, "" for none.
+type accept struct {
+	id  string // of what the cell's record has of it
+	old map[string]string
 }
 
 func (h *history) cell() string { return rapid.SampledFrom(h.cells).Draw(h.rt, "cell") }
@@ -649,10 +653,8 @@ func (h *history) accept() {
 		old[p] = source[p]
 	}
 	if len(old) > 0 {
-		if h.undone == nil {
-			h.undone = map[string][]map[string]string{}
-		}
-		h.undone[name] = append(h.undone[name], old)
+		list := h.applied(name)
+		h.accepts = append(h.accepts, accept{list[len(list)-1].ID, old})
 	}
 	for _, p := range res.Applied {
 		if _, changed := old[p]; !changed {
@@ -672,29 +674,46 @@ func union(a, b map[string]string) map[string]bool {
 	return all
 }
 
-// tookBack checks that the source is what it was before the newest n accepts.
-func (h *history) tookBack(name string, n int, source map[string]string) {
-	for range n {
-		list := h.undone[name]
-		if len(list) == 0 {
-			h.Errorf("more was taken back than was applied")
+// applied is what of a cell's work is in the source.
+func (h *history) applied(name string) []state.Applied {
+	c, err := h.reg.Cell(h.id(name))
+	h.must(err)
+	return c.Applied
+}
+
+// tookBack checks that the source is what it was without the accepts of a cell that its record
+// has no more: they need not be its newest, since undo takes back what the checkpoint that it
+// goes to does not come of. A file that a later accept of the cell changed is left to that.
+func (h *history) tookBack(name string, was []state.Applied, source map[string]string) {
+	left := map[string]bool{}
+	for _, a := range h.applied(name) {
+		left[a.ID] = true
+	}
+	kept := map[string]bool{} // paths
+	for _, a := range slices.Backward(was) {
+		at := slices.IndexFunc(h.accepts, func(x accept) bool { return x.id == a.ID })
+		if at < 0 {
+			h.Errorf("%s is in a record, and was not applied", a.ID)
 			return
 		}
-		for p, text := range list[len(list)-1] {
-			if text == "" {
+		for p, text := range h.accepts[at].old {
+			switch {
+			case left[a.ID]:
+				kept[p] = true
+			case kept[p]:
+			case text == "":
 				delete(source, p)
-			} else {
+			default:
 				source[p] = text
 			}
 		}
-		h.undone[name] = list[:len(list)-1]
 	}
 	h.wantFiles("taken back", source)
 }
 
 func (h *history) revert() {
 	name := h.cell()
-	before, source := h.waiting(), h.files()
+	before, source, was := h.waiting(), h.files(), h.applied(name)
 	_, err := h.Revert(h.ctx, h.cellTarget(name), api.RevertRequest{})
 	h.lost(before, nil)
 	if err != nil {
@@ -702,7 +721,10 @@ func (h *history) revert() {
 		h.wantFiles("refused", source)
 		return
 	}
-	h.tookBack(name, 1, source)
+	if n := len(h.applied(name)); n != len(was)-1 {
+		h.Errorf("%d were applied, and %d after one was taken back", len(was), n)
+	}
+	h.tookBack(name, was, source)
 }
 
 func (h *history) undo() {
@@ -718,9 +740,7 @@ func (h *history) undo() {
 		return
 	}
 	h.lost(before, res.Lost)
-	now, err := h.reg.Cell(c.ID)
-	h.must(err)
-	h.tookBack(name, len(c.Applied)-len(now.Applied), source)
+	h.tookBack(name, c.Applied, source)
 }
 
 func (h *history) discard() {
