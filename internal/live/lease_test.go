@@ -70,6 +70,29 @@ func TestLeasesEndInTime(t *testing.T) {
 	})
 }
 
+// A cell that is taken down while it is resumed is resumed at rest.
+func TestResumedWhileItComesToRest(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx := context.Background()
+		f := b.alive("c-1", false)
+		f.change(func() { f.runs = []cell.ProcessInfo{{PID: 7}} })
+		if _, err := b.Park(ctx, "c-1"); err != nil || b.state("c-1").State != cell.Paused {
+			t.Fatalf("%s, %v", b.state("c-1").State, err)
+		}
+		f.thawing = make(chan struct{})
+		told := make(chan error, 1)
+		go func() { _, err := b.Unpark(ctx, "c-1"); told <- err }()
+		synctest.Wait()
+		if err := b.Deactivate(ctx, "c-1", "a test"); err != nil {
+			t.Error(err)
+		}
+		close(f.thawing)
+		if err := <-told; err != nil || b.parked("c-1") {
+			t.Errorf("%v, its lease %+v", err, b.reg.Lease("c-1"))
+		}
+	})
+}
+
 // A cell that is resumed while it is being paused runs when the caller is answered, and
 // one with a lease that is extended while its end was decided goes on.
 func TestResumedWhileItIsPaused(t *testing.T) {

@@ -37,6 +37,7 @@ type fake struct {
 	deaths  chan cell.Death
 	// freezing is closed when it is to be frozen, which it is when mayFreeze is closed.
 	freezing, mayFreeze chan struct{}
+	thawing             chan struct{} // closed when it answers that it is gone; nil: it can be thawed
 }
 
 func (f *fake) ID() cell.ID { return f.id }
@@ -78,6 +79,10 @@ func (f *fake) Freeze(context.Context) error {
 }
 
 func (f *fake) Thaw(context.Context) error {
+	if f.thawing != nil {
+		<-f.thawing
+		return cell.Errorf(cell.NotFound, "fake", "", "no cell %s", f.id)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stuck {

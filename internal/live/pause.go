@@ -155,7 +155,7 @@ func (m *Manager) Unpark(ctx context.Context, id cell.ID) (bool, error) {
 		was = true
 	}
 	if c.State == cell.Paused {
-		if err := m.thaw(ctx, id); err != nil {
+		if err := m.thaw(ctx, id); err != nil && !m.AtRest(id) { // else it came to rest meanwhile, maybe while it was asked
 			return was, err
 		}
 	}
