@@ -140,40 +140,26 @@ func (p Place) String() string {
 
 func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "/"), "/") }
 
-// holdsPath matches segment by segment. After ** it remembers one position for
-// backtracking: the latest one suffices, as with * in names.
+// holdsPath matches segment by segment; ** matches any number of them.
 func holdsPath(pattern, path []string) bool {
-	i, j, back, from := 0, 0, -1, 0
-	for j < len(path) {
-		switch {
-		case i < len(pattern) && pattern[i] == "**":
-			back, from = i, j
-			i++
-		case i < len(pattern) && holdsPart(pattern[i], path[j]):
-			i++
-			j++
-		case back >= 0:
-			from++
-			i, j = back+1, from
-		default:
-			return false
-		}
-	}
-	for i < len(pattern) && pattern[i] == "**" {
-		i++
-	}
-	return i == len(pattern)
+	return matches(pattern, path, "**", holdsPart)
 }
 
 // holdsPart matches one segment; * matches any part of it.
 func holdsPart(pattern, part string) bool {
+	return matches([]byte(pattern), []byte(part), '*', func(a, b byte) bool { return a == b })
+}
+
+// matches matches a list with a pattern in which wild matches any number of elements. After
+// wild it remembers one position for backtracking: the latest suffices.
+func matches[T comparable](pattern, list []T, wild T, same func(pattern, element T) bool) bool {
 	i, j, back, from := 0, 0, -1, 0
-	for j < len(part) {
+	for j < len(list) {
 		switch {
-		case i < len(pattern) && pattern[i] == '*':
+		case i < len(pattern) && pattern[i] == wild:
 			back, from = i, j
 			i++
-		case i < len(pattern) && pattern[i] == part[j]:
+		case i < len(pattern) && same(pattern[i], list[j]):
 			i++
 			j++
 		case back >= 0:
@@ -183,7 +169,10 @@ func holdsPart(pattern, part string) bool {
 			return false
 		}
 	}
-	return strings.Trim(pattern[i:], "*") == ""
+	for i < len(pattern) && pattern[i] == wild {
+		i++
+	}
+	return i == len(pattern)
 }
 
 // Fits reports whether this credential may go into a request.

@@ -260,7 +260,7 @@ func (s *Store) missing(name string) error {
 	} else {
 		add += " --from-env VARIABLE --for https://HOST/**"
 	}
-	return cell.Errorf(cell.NotFound, "credential.Get", "store it with `"+add+"`", "no credential %s", clip(name))
+	return cell.Errorf(cell.NotFound, "credential.Get", "store it with `"+add+"`", "no credential %s", cell.Clip(name))
 }
 
 // Check reads a credential again from the disk and tells what is wrong with
@@ -297,11 +297,4 @@ func suspect(name, value string) []string {
 		return nil
 	}
 	return []string{"the value does not begin with " + strings.Join(shapes, " or ") + ", as tokens of " + name + " do"}
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		s = s[:80] + "…"
-	}
-	return strings.ToValidUTF8(s, "�")
 }

@@ -95,7 +95,7 @@ func wanted(r *http.Request) (a backend.Attach, err error) {
 	for name, to := range map[string]*int64{"stdout": &a.Stdout, "stderr": &a.Stderr} {
 		if s := q.Get(name); s != "" {
 			if *to, err = strconv.ParseInt(s, 10, 64); err != nil || *to < 0 {
-				return a, cell.Errorf(cell.Invalid, "daemon.attach", "give a number of bytes", "%s can't be %s", name, strconv.Quote(clip(s)))
+				return a, cell.Errorf(cell.Invalid, "daemon.attach", "give a number of bytes", "%s can't be %s", name, strconv.Quote(cell.Clip(s)))
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func wanted(r *http.Request) (a backend.Attach, err error) {
 	for i, name := range []string{"rows", "cols"} {
 		if s := q.Get(name); s != "" {
 			if size[i], err = strconv.ParseUint(s, 10, 16); err != nil {
-				return a, cell.Errorf(cell.Invalid, "daemon.attach", "give a number", "%s can't be %s", name, strconv.Quote(clip(s)))
+				return a, cell.Errorf(cell.Invalid, "daemon.attach", "give a number", "%s can't be %s", name, strconv.Quote(cell.Clip(s)))
 			}
 		}
 	}

@@ -174,13 +174,13 @@ func (a *Audit) note(d *Daemon, v *requestRecord, r *http.Request) {
 	if a == nil || v.from == "socket" && (v.route == nil || v.route.Access == Read) && !v.front {
 		return
 	}
-	l := auditLine{Time: v.began.UTC(), Request: v.id, Who: v.who.Name, Token: v.who.Token, From: v.from, Object: clip(v.object), Status: v.w.status, Kind: v.kind,
+	l := auditLine{Time: v.began.UTC(), Request: v.id, Who: v.who.Name, Token: v.who.Token, From: v.from, Object: cell.Clip(v.object), Status: v.w.status, Kind: v.kind,
 		TookMS: float64(time.Since(v.began).Microseconds()) / 1000, Bytes: v.w.bytes}
 	if v.route != nil {
 		path, _ := v.route.Split()
-		l.What = clip(r.Method) + " " + path
+		l.What = cell.Clip(r.Method) + " " + path
 	} else {
-		l.What = clip(r.Method) + " " + clip(r.URL.Path)
+		l.What = cell.Clip(r.Method) + " " + cell.Clip(r.URL.Path)
 	}
 	if l.refused() && v.from != "socket" && v.who.Token == "" {
 		a.stranger(d.cfg.Log, l)

@@ -209,7 +209,7 @@ func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
 	}
 	if uncleanPath(trimFinalSlash(r.URL.Path)) {
 		// The mux would redirect the client, and a name could be part of a way up.
-		writeError(w, cell.Errorf(cell.Invalid, "daemon", "escape names, and use none that is . or ..", "cannot use %q as a path", clip(r.URL.Path)))
+		writeError(w, cell.Errorf(cell.Invalid, "daemon", "escape names, and use none that is . or ..", "cannot use %q as a path", cell.Clip(r.URL.Path)))
 		return
 	}
 	d.mux.ServeHTTP(w, r)

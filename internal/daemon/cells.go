@@ -23,7 +23,7 @@ func (d *Daemon) listCells(w http.ResponseWriter, r *http.Request) (any, error) 
 	for _, l := range r.URL.Query()["label"] {
 		k, v, ok := strings.Cut(l, "=")
 		if k == "" || !ok {
-			return nil, cell.Errorf(cell.Invalid, "daemon.listCells", "write it as NAME=VALUE", "%q is no label", clip(l))
+			return nil, cell.Errorf(cell.Invalid, "daemon.listCells", "write it as NAME=VALUE", "%q is no label", cell.Clip(l))
 		}
 		if was, ok := q.Labels[k]; ok && was != v {
 			return []api.Cell{}, nil

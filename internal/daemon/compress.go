@@ -307,7 +307,7 @@ func refuseEncoded(w http.ResponseWriter, r *http.Request, route Route) error {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if c := strings.TrimSpace(coding); c != "" && !strings.EqualFold(c, "identity") {
 			w.Header().Set("Accept-Encoding", "identity") // RFC 9110, 15.5.16
-			return cell.Errorf(cell.WrongType, "daemon", "send it without Content-Encoding", "cannot read a body that is encoded as %s", strconv.Quote(clip(c)))
+			return cell.Errorf(cell.WrongType, "daemon", "send it without Content-Encoding", "cannot read a body that is encoded as %s", strconv.Quote(cell.Clip(c)))
 		}
 	}
 	return nil

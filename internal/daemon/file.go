@@ -33,7 +33,7 @@ func checkPath(p string) error {
 	case len(p) > maxPath:
 		return cell.Errorf(cell.Invalid, "daemon.file", "", "the path is longer than %d bytes", maxPath)
 	case strings.Contains(p, "\x00"):
-		return cell.Errorf(cell.Invalid, "daemon.file", "", "%q is no path", clip(p))
+		return cell.Errorf(cell.Invalid, "daemon.file", "", "%q is no path", cell.Clip(p))
 	}
 	return nil
 }
@@ -71,11 +71,11 @@ func (d *Daemon) manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.R
 func isRegular(f api.File) error {
 	switch {
 	case f.Type == cell.TypeDirectory || f.Leads == cell.TypeDirectory:
-		return cell.Errorf(cell.Invalid, "daemon.file", "list it, or read it as an archive: GET /v1/cells/CELL/list, /files", "%s is a directory", strconv.Quote(clip(f.Path)))
+		return cell.Errorf(cell.Invalid, "daemon.file", "list it, or read it as an archive: GET /v1/cells/CELL/list, /files", "%s is a directory", strconv.Quote(cell.Clip(f.Path)))
 	case f.Type == cell.TypeSymlink && f.Leads == "":
-		return cell.Errorf(cell.NotFound, "daemon.file", "", "%s is a symlink that leads nowhere", strconv.Quote(clip(f.Path)))
+		return cell.Errorf(cell.NotFound, "daemon.file", "", "%s is a symlink that leads nowhere", strconv.Quote(cell.Clip(f.Path)))
 	case f.Type != cell.TypeFile && f.Leads != cell.TypeFile:
-		return cell.Errorf(cell.Invalid, "daemon.file", "", "%s is no regular file", strconv.Quote(clip(f.Path)))
+		return cell.Errorf(cell.Invalid, "daemon.file", "", "%s is no regular file", strconv.Quote(cell.Clip(f.Path)))
 	}
 	return nil
 }
@@ -207,21 +207,29 @@ func (s *sized) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// writeFile writes the body into one file. If-Match and If-None-Match are checked under a lock,
-// so that no other writer on this route comes between check and write.
-func (d *Daemon) writeFile(w http.ResponseWriter, r *http.Request) (any, error) {
-	id, p, err := d.fileOf(r)
-	if err != nil {
-		return nil, err
+// lockFile locks the file of a request against other writers on these routes, and then checks
+// If-Match and If-None-Match, so that none comes between check and write.
+func (d *Daemon) lockFile(r *http.Request) (id cell.ID, path string, release func(), err error) {
+	if id, path, err = d.fileOf(r); err != nil {
+		return "", "", nil, err
 	}
-	release, err := d.writers.lock(r.Context(), string(id)+"\x00"+p)
+	if release, err = d.writers.lock(r.Context(), string(id)+"\x00"+path); err != nil {
+		return "", "", nil, err
+	}
+	if err := d.unchanged(r, id, path); err != nil {
+		release()
+		return "", "", nil, err
+	}
+	return id, path, release, nil
+}
+
+// writeFile writes the body into one file.
+func (d *Daemon) writeFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p, release, err := d.lockFile(r)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if err := d.unchanged(r, id, p); err != nil {
-		return nil, err
-	}
 	in := &uploadBody{Reader: r.Body}
 	h := sha256.New()
 	f, err := d.manage(r.Context(), id, cell.FileAct{Act: cell.FileWrite, Path: p}, io.TeeReader(in, h))
@@ -234,18 +242,11 @@ func (d *Daemon) writeFile(w http.ResponseWriter, r *http.Request) (any, error) 
 }
 
 func (d *Daemon) removeFile(w http.ResponseWriter, r *http.Request) (any, error) {
-	id, p, err := d.fileOf(r)
-	if err != nil {
-		return nil, err
-	}
-	release, err := d.writers.lock(r.Context(), string(id)+"\x00"+p)
+	id, p, release, err := d.lockFile(r)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if err := d.unchanged(r, id, p); err != nil {
-		return nil, err
-	}
 	f, err := d.manage(r.Context(), id, cell.FileAct{Act: cell.FileStat, Path: p}, nil)
 	if err != nil {
 		return nil, err

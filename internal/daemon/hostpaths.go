@@ -11,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/oci"
 )
 
@@ -210,12 +211,12 @@ func hostThing(what string) access.Names {
 		switch field.Kind() {
 		case reflect.Slice:
 			for i := range field.Len() {
-				list = append(list, what+clip(field.Index(i).String()))
+				list = append(list, what+cell.Clip(field.Index(i).String()))
 			}
 		case reflect.Bool:
 			list = append(list, what)
 		default:
-			list = append(list, what+clip(field.String()))
+			list = append(list, what+cell.Clip(field.String()))
 		}
 		return list
 	}
@@ -244,7 +245,7 @@ func imageOfHost(_, field reflect.Value) []string {
 	if !strings.HasPrefix(image, "dir:") && !oci.IsPath(strings.TrimPrefix(image, "oci:")) {
 		return nil
 	}
-	return []string{"the image " + clip(image)}
+	return []string{"the image " + cell.Clip(image)}
 }
 
 // programOfHost: the host's image mounts the installation directory of a program that the
@@ -270,7 +271,7 @@ func programOfHost(request, field reflect.Value) []string {
 	if slices.Contains(systemPath, path.Dir(path.Clean(at))) {
 		return nil
 	}
-	return []string{"the program " + clip(name)}
+	return []string{"the program " + cell.Clip(name)}
 }
 
 // policyText: a policy can name mounts.
@@ -291,7 +292,7 @@ func projectDir(request, field reflect.Value) []string {
 	if req, ok := request.Interface().(api.PolicyRequest); ok && (req.Of != "" || req.Run.From != "") {
 		return nil
 	}
-	return []string{"the directory " + clip(field.String())}
+	return []string{"the directory " + cell.Clip(field.String())}
 }
 
 // plainVars are variables of a caller that control the display of text, and have no paths.
@@ -311,7 +312,7 @@ func callerEnv(_, field reflect.Value) (list []string) {
 		case name == "PATH" && !slices.ContainsFunc(strings.Split(value, ":"), func(dir string) bool { return !slices.Contains(systemPath, dir) }):
 			continue
 		}
-		list = append(list, "the variable "+clip(name)+" of caller_env")
+		list = append(list, "the variable "+cell.Clip(name)+" of caller_env")
 		if len(list) == 8 {
 			return append(list, "and more")
 		}

@@ -47,7 +47,7 @@ func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) 
 func labelsOfOthers(labels map[string]string) error {
 	for k := range labels {
 		if strings.Contains(k, ":") {
-			return cell.Errorf(cell.Invalid, "daemon", "use a name without a colon", "cannot set label %s: such names are reserved", clip(k))
+			return cell.Errorf(cell.Invalid, "daemon", "use a name without a colon", "cannot set label %s: such names are reserved", cell.Clip(k))
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do operati
 		}
 		return res, err
 	}
-	view := api.Operation{Kind: route.Operation(), Object: clip(object), Request: v.id}
+	view := api.Operation{Kind: route.Operation(), Object: cell.Clip(object), Request: v.id}
 	op, err := d.cfg.Operations.Begin(ctx, p, view, life, explained, func(o api.Operation) {
 		free()
 		d.cfg.Audit.ended(d, v, route, o)
@@ -166,7 +166,7 @@ func lastSeen(r *http.Request) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, cell.Errorf(cell.Invalid, "daemon", "give the id of the last event received", "%s is no number of an event", strconv.Quote(clip(s)))
+		return 0, cell.Errorf(cell.Invalid, "daemon", "give the id of the last event received", "%s is no number of an event", strconv.Quote(cell.Clip(s)))
 	}
 	return n, nil
 }

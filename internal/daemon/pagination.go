@@ -47,7 +47,7 @@ func cutPage(w http.ResponseWriter, r *http.Request, route Route, out any) (any,
 			err = json.Unmarshal(b, &behind)
 		}
 		if err != nil || len(behind) == 0 || len(behind) > anchors {
-			return nil, cell.Errorf(cell.Invalid, "daemon.page", "use X-Next-Cursor of an answer unchanged", "%q is no cursor", clip(cursor))
+			return nil, cell.Errorf(cell.Invalid, "daemon.page", "use X-Next-Cursor of an answer unchanged", "%q is no cursor", cell.Clip(cursor))
 		}
 		at := -1
 		for i := range list.Len() {

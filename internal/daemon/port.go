@@ -37,7 +37,7 @@ func (d *Daemon) listPorts(_ http.ResponseWriter, r *http.Request) (any, error) 
 func (d *Daemon) portOf(r *http.Request) (id cell.ID, port int, err error) {
 	port, err = strconv.Atoi(r.PathValue("port"))
 	if err != nil || port < 1 || port > 65535 || strconv.Itoa(port) != r.PathValue("port") {
-		return "", 0, cell.Errorf(cell.Invalid, "daemon.port", "give a number from 1 to 65535", "%s is no port", strconv.Quote(clip(r.PathValue("port"))))
+		return "", 0, cell.Errorf(cell.Invalid, "daemon.port", "give a number from 1 to 65535", "%s is no port", strconv.Quote(cell.Clip(r.PathValue("port"))))
 	}
 	id, err = d.cellOf(r)
 	return id, port, err

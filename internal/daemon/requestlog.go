@@ -88,7 +88,7 @@ func (d *Daemon) recoverPanic(v *requestRecord, r *http.Request) {
 	}
 	if p != http.ErrAbortHandler {
 		v.kind = string(cell.Internal)
-		d.cfg.Log.Error("request panicked", "request", v.id, "method", r.Method, "path", clip(r.URL.Path), "error", p, "stack", string(debug.Stack()))
+		d.cfg.Log.Error("request panicked", "request", v.id, "method", r.Method, "path", cell.Clip(r.URL.Path), "error", p, "stack", string(debug.Stack()))
 		if v.w.status == 0 {
 			if r.ProtoMajor < 2 { // over HTTP/2 the connection has other requests
 				v.w.Header().Set("Connection", "close")

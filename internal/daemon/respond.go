@@ -154,7 +154,7 @@ func (route Route) explain(r *http.Request, err error) error {
 		if v == "-" {
 			return "the latest " + name
 		}
-		return noun + strings.Trim(strconv.Quote(clip(v)), `"`)
+		return noun + strings.Trim(strconv.Quote(cell.Clip(v)), `"`)
 	})
 	return fmt.Errorf("cannot %s: %w", what, err)
 }
@@ -163,13 +163,6 @@ func (route Route) explain(r *http.Request, err error) error {
 var pathWord = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(cell |run |receipt |credential |template |token |operation |port |exec )?\{[a-z]+\}`)
 })
-
-func clip(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
-}
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
@@ -195,7 +188,7 @@ func errorOf(err error) *api.Error {
 }
 
 func notFound(r *http.Request) error {
-	return cell.Errorf(cell.NotFound, "daemon", "see /docs or GET /v1/openapi.json for the paths of this API", "cannot find %s in this API", strconv.Quote(clip(r.URL.Path)))
+	return cell.Errorf(cell.NotFound, "daemon", "see /docs or GET /v1/openapi.json for the paths of this API", "cannot find %s in this API", strconv.Quote(cell.Clip(r.URL.Path)))
 }
 
 // methods are the methods that routes have.
@@ -215,7 +208,7 @@ func noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	err := notFound(r)
 	if len(allow) > 0 {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		err = cell.Errorf(cell.WrongMethod, "daemon", "use "+strings.Join(allow, " or "), "cannot %s %s", clip(r.Method), strconv.Quote(clip(r.URL.Path)))
+		err = cell.Errorf(cell.WrongMethod, "daemon", "use "+strings.Join(allow, " or "), "cannot %s %s", cell.Clip(r.Method), strconv.Quote(cell.Clip(r.URL.Path)))
 	}
 	if v := requestRecordOf(r); v != nil {
 		v.kind = string(cell.KindOf(err))
@@ -272,7 +265,7 @@ func typed(r *http.Request, want string) error {
 	if kind, _, err := mime.ParseMediaType(said); err == nil && kind == want {
 		return nil
 	}
-	return cell.Errorf(cell.WrongType, "daemon", "send Content-Type: "+want, "cannot read a body of type %s", strconv.Quote(clip(said)))
+	return cell.Errorf(cell.WrongType, "daemon", "send Content-Type: "+want, "cannot read a body of type %s", strconv.Quote(cell.Clip(said)))
 }
 
 // selector reads a path segment; "-" stands for an empty one.

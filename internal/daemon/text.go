@@ -32,7 +32,7 @@ func checkQuery(route Route, raw string) error {
 			if len(known) > 0 {
 				hint = "it takes " + strings.Join(known, ", ")
 			}
-			return cell.Errorf(cell.Invalid, "daemon.Query", hint, "there is no parameter %s", strconv.Quote(clip(name)))
+			return cell.Errorf(cell.Invalid, "daemon.Query", hint, "there is no parameter %s", strconv.Quote(cell.Clip(name)))
 		}
 		for _, v := range values {
 			if name != "dir" && !utf8.ValidString(v) {

@@ -35,7 +35,7 @@ func boundsOf(req api.TokenRequest) (b access.Bounds, err error) {
 	}
 	if req.TTL != "" {
 		if b.TTL, err = time.ParseDuration(req.TTL); err != nil || b.TTL <= 0 {
-			return b, cell.Errorf(cell.Invalid, op, "write it as 90s, 10m or 12h", "%q is no time to live", clip(req.TTL))
+			return b, cell.Errorf(cell.Invalid, op, "write it as 90s, 10m or 12h", "%q is no time to live", cell.Clip(req.TTL))
 		}
 	}
 	return b, b.Check()

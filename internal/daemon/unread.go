@@ -32,7 +32,7 @@ func unreadJSON(err error, t reflect.Type) error {
 		if t.Kind() == reflect.Struct {
 			hint = "it takes " + strings.Join(jsonFields(t), ", ")
 		}
-		return cell.Errorf(cell.Invalid, "daemon.decode", hint, "cannot read the request: it has an unknown field %s", strconv.Quote(clip(strings.Trim(name, `"`))))
+		return cell.Errorf(cell.Invalid, "daemon.decode", hint, "cannot read the request: it has an unknown field %s", strconv.Quote(cell.Clip(strings.Trim(name, `"`))))
 	}
 	return unread(err)
 }

@@ -36,7 +36,7 @@ func (f *Front) mayBegin(req *buildRequest) error {
 	switch t := req.FromTemplate; {
 	case t == "" || slices.Contains(baseTemplates, t):
 	case e.HasTemplate(t):
-		return cell.Errorf(cell.Unsupported, op, "start from base, an image, or a template built through this API", "cannot build from template %s: it is one of pando template build, with forks of its memory", clip(t))
+		return cell.Errorf(cell.Unsupported, op, "start from base, an image, or a template built through this API", "cannot build from template %s: it is one of pando template build, with forks of its memory", cell.Clip(t))
 	default:
 		_, _, err := f.state(t)
 		return err
@@ -45,7 +45,7 @@ func (f *Front) mayBegin(req *buildRequest) error {
 		return nil
 	}
 	if r := req.Registry; r != nil && r.Type != "registry" {
-		return cell.Errorf(cell.Unsupported, op, "give a user and a password", "cannot log in to a registry of type %s", clip(r.Type))
+		return cell.Errorf(cell.Unsupported, op, "give a user and a password", "cannot log in to a registry of type %s", cell.Clip(r.Type))
 	}
 	ref, err := imageOf(req.FromImage)
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *Front) mayBegin(req *buildRequest) error {
 	}
 	if !allowsImage(f.cfg.BuildImages, ref) {
 		name := ref.Registry + "/" + ref.Repository
-		return cell.Errorf(cell.Denied, op, "the operator can allow it with pando serve --build-image "+name, "cannot build from image %s: builds may not start from it", clip(name))
+		return cell.Errorf(cell.Denied, op, "the operator can allow it with pando serve --build-image "+name, "cannot build from image %s: builds may not start from it", cell.Clip(name))
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (f *Front) mayBegin(req *buildRequest) error {
 func imageOf(name string) (oci.Reference, error) {
 	ref, err := oci.Parse(name, "")
 	if err == nil && (ref.Path != "" || oci.IsPath(name)) {
-		err = cell.Errorf(cell.Denied, "e2b.build", "name an image of a registry", "cannot build from %s: it is a path", clip(name))
+		err = cell.Errorf(cell.Denied, "e2b.build", "name an image of a registry", "cannot build from %s: it is a path", cell.Clip(name))
 	}
 	return ref, err
 }

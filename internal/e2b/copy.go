@@ -59,7 +59,7 @@ func (f *Front) waitingFor(id string) *build {
 func (f *Front) archiveLink(w http.ResponseWriter, r *http.Request, id, hash string) {
 	known(w, r)
 	if _, err := f.cfg.Engine.Record(cell.ID(id)); err != nil {
-		refuse(w, http.StatusNotFound, "template '"+clip(id)+"' not found")
+		refuse(w, http.StatusNotFound, "template '"+cell.Clip(id)+"' not found")
 		return
 	}
 	b := f.waitingFor(id)
@@ -68,7 +68,7 @@ func (f *Front) archiveLink(w http.ResponseWriter, r *http.Request, id, hash str
 		refuse(w, http.StatusNotFound, noBuild)
 		return
 	case !isHash(hash):
-		refuse(w, http.StatusBadRequest, "cannot take files: "+strconv.Quote(clip(hash))+" is no hash")
+		refuse(w, http.StatusBadRequest, "cannot take files: "+strconv.Quote(cell.Clip(hash))+" is no hash")
 		return
 	}
 	b.mu.Lock()
@@ -155,7 +155,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	if m := arg(3); m != "" {
 		var err error
 		if mode, err = strconv.ParseInt(m, 8, 32); err != nil || mode < 0 || mode > 0o7777 {
-			return cell.Errorf(cell.Invalid, op, "write it like 0755", "cannot copy %s: %q is no mode", clip(src), clip(m))
+			return cell.Errorf(cell.Invalid, op, "write it like 0755", "cannot copy %s: %q is no mode", cell.Clip(src), cell.Clip(m))
 		}
 	}
 	b.mu.Lock()
@@ -163,7 +163,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	sent := a != nil && a.present
 	b.mu.Unlock()
 	if !sent {
-		return cell.Errorf(cell.NotFound, op, "send them first: GET and PUT /templates/ID/files/HASH", "cannot copy %s: its files were not uploaded", clip(src))
+		return cell.Errorf(cell.NotFound, op, "send them first: GET and PUT /templates/ID/files/HASH", "cannot copy %s: its files were not uploaded", cell.Clip(src))
 	}
 	e := f.cfg.Engine
 	into := strings.HasSuffix(dest, "/") || strings.HasSuffix(dest, "/.") || dest == "." || dest == "~"
@@ -257,10 +257,10 @@ func (f *Front) archiveNames(ctx context.Context, id cell.ID, hash, src string) 
 	p := placed{at: map[string]string{}, src: path.Clean(strings.ReplaceAll(src, `\`, "/"))}
 	err := f.archived(ctx, id, hash, p.read)
 	if err == nil && p.passes > maxArchiveLinks {
-		err = cell.Errorf(cell.Unsupported, "e2b.copy", "", "cannot copy %s: a file has more than %d names", clip(src), maxArchiveLinks)
+		err = cell.Errorf(cell.Unsupported, "e2b.copy", "", "cannot copy %s: a file has more than %d names", cell.Clip(src), maxArchiveLinks)
 	}
 	if err == nil && len(p.at) == 0 {
-		err = cell.Errorf(cell.NotFound, "e2b.copy", "", "cannot copy %s: the archive that was sent has no such files", clip(src))
+		err = cell.Errorf(cell.NotFound, "e2b.copy", "", "cannot copy %s: the archive that was sent has no such files", cell.Clip(src))
 	}
 	return p, err
 }
@@ -276,7 +276,7 @@ func (p *placed) read(in *tar.Reader) error {
 			return notAnArchive(err)
 		}
 		if len(p.at) >= maxArchiveNames {
-			return cell.Errorf(cell.TooLarge, "e2b.copy", "copy fewer at a time", "cannot copy %s: more than %d files", clip(p.src), maxArchiveNames)
+			return cell.Errorf(cell.TooLarge, "e2b.copy", "copy fewer at a time", "cannot copy %s: more than %d files", cell.Clip(p.src), maxArchiveNames)
 		}
 		name := path.Clean(h.Name)
 		p.place(name, h.Typeflag == tar.TypeDir)
@@ -398,12 +398,12 @@ func (c *copied) write(in *tar.Reader, out *tar.Writer, pass int) error {
 		switch h.Typeflag {
 		case tar.TypeLink:
 			if _, ok := c.names.at[path.Clean(h.Linkname)]; !ok {
-				return cell.Errorf(cell.Invalid, "e2b.copy", "", "cannot copy %s: it is linked to %s, which is not copied", clip(h.Name), clip(h.Linkname))
+				return cell.Errorf(cell.Invalid, "e2b.copy", "", "cannot copy %s: it is linked to %s, which is not copied", cell.Clip(h.Name), cell.Clip(h.Linkname))
 			}
 			continue
 		case tar.TypeReg, tar.TypeSymlink, tar.TypeDir:
 		default:
-			return cell.Errorf(cell.Unsupported, "e2b.copy", "", "cannot copy %s: it is no file, directory or link", clip(h.Name))
+			return cell.Errorf(cell.Unsupported, "e2b.copy", "", "cannot copy %s: it is no file, directory or link", cell.Clip(h.Name))
 		}
 		if c.mode >= 0 && h.Typeflag != tar.TypeSymlink {
 			next.Mode = c.mode

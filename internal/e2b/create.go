@@ -92,13 +92,13 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 // unasked rejects options of the base alone: a fork has the network and policy of its source.
 func (f *Front) unasked(req *createRequest, of string) error {
 	if b := req.Metadata[metaBackend]; b != "" {
-		return cell.Errorf(cell.Unsupported, "e2b.create", "leave out metadata "+metaBackend, "cannot make a sandbox of %s on backend %s: it has the backend of its source", clip(of), b)
+		return cell.Errorf(cell.Unsupported, "e2b.create", "leave out metadata "+metaBackend, "cannot make a sandbox of %s on backend %s: it has the backend of its source", cell.Clip(of), b)
 	}
 	if req.Network == nil && req.AllowInternet == nil {
 		return nil
 	}
 	return cell.Errorf(cell.Unsupported, "e2b.create", "leave out network and allowInternetAccess, or give them when the template is made",
-		"cannot change the network of a sandbox of %s: it has that of its source", clip(of))
+		"cannot change the network of a sandbox of %s: it has that of its source", cell.Clip(of))
 }
 
 // envOf returns a map of variables as a sorted list.
@@ -130,11 +130,11 @@ func (f *Front) state(name string) (cell.ID, int, error) {
 	}
 	if t, ok := f.built(name); ok {
 		if t.Labels[labelBuild] != buildReady {
-			return "", 0, cell.Errorf(cell.Conflict, "e2b.create", "wait until it is", "template %s is not ready: %s", clip(name), t.Labels[labelBuild])
+			return "", 0, cell.Errorf(cell.Conflict, "e2b.create", "wait until it is", "template %s is not ready: %s", cell.Clip(name), t.Labels[labelBuild])
 		}
 		return cell.ID(t.ID), t.Head, nil
 	}
-	return "", 0, cell.Errorf(cell.NotFound, "e2b.create", "use base, a snapshot, or a template: "+strings.Join(f.templateNames(e.Templates()), ", "), "template '%s' not found", clip(name))
+	return "", 0, cell.Errorf(cell.NotFound, "e2b.create", "use base, a snapshot, or a template: "+strings.Join(f.templateNames(e.Templates()), ", "), "template '%s' not found", cell.Clip(name))
 }
 
 func (f *Front) templateNames(list []api.Template) (names []string) {
@@ -231,12 +231,12 @@ func (f *Front) snapshot(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	}
 	name := strings.TrimSpace(req.Name)
 	if strings.Contains(name, nameSeparator) {
-		refuse(w, http.StatusBadRequest, "cannot name a snapshot "+clip(name))
+		refuse(w, http.StatusBadRequest, "cannot name a snapshot "+cell.Clip(name))
 		return
 	}
 	if name != "" {
 		if _, ok := f.snapshotNamed(name); ok || slices.Contains(baseTemplates, name) {
-			refuse(w, http.StatusConflict, "cannot make a snapshot of that name: there is "+clip(name))
+			refuse(w, http.StatusConflict, "cannot make a snapshot of that name: there is "+cell.Clip(name))
 			return
 		}
 	}

@@ -27,7 +27,7 @@ func (f *Front) envdRoutes() *http.ServeMux {
 	f.processRoutes(m)
 	f.filesystemRoutes(m)
 	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, "cannot answer "+clip(r.URL.Path)+": there is no such call")
+		refuse(w, http.StatusNotFound, "cannot answer "+cell.Clip(r.URL.Path)+": there is no such call")
 	})
 	return m
 }
@@ -43,7 +43,7 @@ func (f *Front) failFile(w http.ResponseWriter, r *http.Request, p string, err e
 	case errors.Is(err, errUser):
 		refuse(w, http.StatusUnauthorized, sentence(err))
 	case cell.KindOf(err) == cell.NotFound:
-		refuse(w, http.StatusNotFound, "path '"+clip(p)+"' does not exist")
+		refuse(w, http.StatusNotFound, "path '"+cell.Clip(p)+"' does not exist")
 	case errors.Is(err, unix.ENOSPC):
 		refuse(w, http.StatusInsufficientStorage, sentence(err))
 	default:
@@ -77,7 +77,7 @@ func (f *Front) readFile(w http.ResponseWriter, r *http.Request) {
 	}
 	i := list[0]
 	if i.Type == cell.TypeDirectory || i.Leads == cell.TypeDirectory {
-		refuse(w, http.StatusBadRequest, "path '"+clip(p)+"' is a directory")
+		refuse(w, http.StatusBadRequest, "path '"+cell.Clip(p)+"' is a directory")
 		return
 	}
 	out := &body{w: w, name: path.Base(i.Path), size: i.Size}
@@ -154,7 +154,7 @@ func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
 		}
 		in = z
 	default:
-		refuse(w, http.StatusUnsupportedMediaType, "cannot read content that is encoded as "+clip(enc))
+		refuse(w, http.StatusUnsupportedMediaType, "cannot read content that is encoded as "+cell.Clip(enc))
 		return
 	}
 	if f.cfg.Upload > 0 {
@@ -213,7 +213,7 @@ func (f *Front) writeForm(w http.ResponseWriter, r *http.Request, form parts, p 
 			return
 		}
 		if part.FormName() != "file" {
-			ignore(w, "part "+strconv.QuoteToASCII(clip(part.FormName())))
+			ignore(w, "part "+strconv.QuoteToASCII(cell.Clip(part.FormName())))
 			continue
 		}
 		to := p

@@ -304,7 +304,7 @@ func (f *Front) watcher(r *http.Request, name string) (*box, *watcher, error) {
 	if w := b.watchers[name]; w != nil {
 		return b, w, nil
 	}
-	return nil, nil, cell.Errorf(cell.NotFound, "e2b.watcher", "", "watcher with id %s not found", clip(name))
+	return nil, nil, cell.Errorf(cell.NotFound, "e2b.watcher", "", "watcher with id %s not found", cell.Clip(name))
 }
 
 func (f *Front) watcherEvents(r *http.Request, in *watcherID) (any, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // request is a type that is read from a body: JSON, or a message of the Connect protocol. Other
@@ -85,7 +86,7 @@ var fields = access.Fields{
 func backendOf(_, field reflect.Value) []string {
 	m, _ := field.Interface().(map[string]string)
 	if b := m[metaBackend]; b != "" && !slices.Contains(isolating, b) {
-		return []string{"backend " + clip(b)}
+		return []string{"backend " + cell.Clip(b)}
 	}
 	return nil
 }
@@ -96,5 +97,5 @@ func imageOfHost(_, field reflect.Value) []string {
 	if !strings.HasPrefix(image, "/") && !strings.HasPrefix(image, ".") && !strings.HasPrefix(image, "dir:") && !strings.HasPrefix(image, "oci:") {
 		return nil
 	}
-	return []string{"the image " + clip(image)}
+	return []string{"the image " + cell.Clip(image)}
 }

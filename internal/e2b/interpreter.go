@@ -62,7 +62,7 @@ func (b *box) context(id string) (*codeContext, error) {
 		b.contexts[defaultContext] = c
 		return c, nil
 	}
-	return nil, cell.Errorf(cell.NotFound, "e2b.context", "", "context %s not found", clip(id))
+	return nil, cell.Errorf(cell.NotFound, "e2b.context", "", "context %s not found", cell.Clip(id))
 }
 
 func (f *Front) listContexts(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func (f *Front) createContext(w http.ResponseWriter, r *http.Request) {
 	}
 	kind, ok := languages[orPython(req.Language)]
 	if !ok || kind != cell.WarmPython {
-		refuse(w, noLanguage, "cannot make a context of "+clip(req.Language)+": contexts beside the default one are of Python")
+		refuse(w, noLanguage, "cannot make a context of "+cell.Clip(req.Language)+": contexts beside the default one are of Python")
 		return
 	}
 	var id [8]byte
@@ -317,7 +317,7 @@ func (f *Front) execute(w http.ResponseWriter, r *http.Request) {
 	}
 	kind, ok := languages[orPython(req.Language)]
 	if !ok {
-		refuse(w, noLanguage, "cannot evaluate "+clip(req.Language)+": there are python, javascript and java")
+		refuse(w, noLanguage, "cannot evaluate "+cell.Clip(req.Language)+": there are python, javascript and java")
 		return
 	}
 	id := idIn(r.Context())

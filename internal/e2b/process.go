@@ -161,7 +161,7 @@ func (f *Front) userNamed(name string) error {
 	if name == "" || name == "user" || name == own.Name || name == "root" && own.UID == 0 {
 		return nil
 	}
-	return cell.Errorf(cell.Denied, "e2b", "leave the user out", "%w: cannot work as %q, the cell's only user is %s", errUser, clip(name), own.Name)
+	return cell.Errorf(cell.Denied, "e2b", "leave the user out", "%w: cannot work as %q, the cell's only user is %s", errUser, cell.Clip(name), own.Name)
 }
 
 func (f *Front) processRoutes(m *http.ServeMux) {
@@ -426,7 +426,7 @@ func (f *Front) process(r *http.Request, s selector) (*proc, error) {
 		}
 	}
 	if s.Tag != "" {
-		return nil, cell.Errorf(cell.NotFound, "e2b", "", "process with tag %s not found", clip(s.Tag))
+		return nil, cell.Errorf(cell.NotFound, "e2b", "", "process with tag %s not found", cell.Clip(s.Tag))
 	}
 	return nil, cell.Errorf(cell.NotFound, "e2b", "", "process with pid %d not found", s.PID)
 }
@@ -504,7 +504,7 @@ func (f *Front) sendSignal(r *http.Request, in *signalRequest) (any, error) {
 	}
 	sig := strings.TrimPrefix(in.Signal, "SIGNAL_")
 	if sig != "SIGKILL" && sig != "SIGTERM" {
-		return nil, cell.Errorf(cell.Invalid, "e2b.sendSignal", "use SIGNAL_SIGTERM or SIGNAL_SIGKILL", "cannot send signal %q", clip(in.Signal))
+		return nil, cell.Errorf(cell.Invalid, "e2b.sendSignal", "use SIGNAL_SIGTERM or SIGNAL_SIGKILL", "cannot send signal %q", cell.Clip(in.Signal))
 	}
 	return struct{}{}, p.send(api.Frame{Type: api.FrameSignal, Payload: []byte(sig)})
 }

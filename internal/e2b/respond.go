@@ -164,7 +164,7 @@ func printable(name string) string {
 			return r
 		}
 		return '?'
-	}, clip(name))
+	}, cell.Clip(name))
 }
 
 // unknown lists the members of a JSON object for which a type has no field, also in nested

@@ -127,20 +127,13 @@ type detailView struct {
 // find returns the cell of a sandbox.
 func (f *Front) find(id cell.ID) (api.Cell, error) {
 	if !isSandboxID(string(id)) {
-		return api.Cell{}, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %q not found", clip(string(id)))
+		return api.Cell{}, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %q not found", cell.Clip(string(id)))
 	}
 	c, err := f.cfg.Engine.Record(id)
 	if err != nil || c.State == string(cell.Removed) || c.State == string(cell.Creating) || c.Template != "" {
 		return c, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %s not found", id)
 	}
 	return c, f.cfg.Engine.Enter(id)
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		s = s[:80] + "…"
-	}
-	return strings.ToValidUTF8(s, "�")
 }
 
 // paused reports whether a sandbox must first be resumed.
@@ -249,7 +242,7 @@ func (f *Front) controlRoutes() *http.ServeMux {
 	for _, what := range []string{"/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates", "/snapshots"} {
 		for _, p := range []string{what, what + "/"} {
 			m.HandleFunc(p, func(w http.ResponseWriter, r *http.Request) {
-				refuse(w, http.StatusNotImplemented, "cannot do this: pando has no "+r.Method+" "+clip(r.URL.Path)+" for E2B clients")
+				refuse(w, http.StatusNotImplemented, "cannot do this: pando has no "+r.Method+" "+cell.Clip(r.URL.Path)+" for E2B clients")
 			})
 		}
 	}
@@ -350,10 +343,10 @@ func labelsOf(req *createRequest) (map[string]string, error) {
 	labels := map[string]string{}
 	for k, v := range req.Metadata {
 		if strings.HasPrefix(k, ownLabels) {
-			return nil, cell.Errorf(cell.Invalid, "e2b.create", "choose another key", "cannot set metadata %s: pando uses such keys itself", clip(k))
+			return nil, cell.Errorf(cell.Invalid, "e2b.create", "choose another key", "cannot set metadata %s: pando uses such keys itself", cell.Clip(k))
 		}
 		if strings.HasPrefix(k, "pando:") && (k != metaBackend || !slices.Contains(isolating, v)) {
-			return nil, cell.Errorf(cell.Invalid, "e2b.create", "there is "+metaBackend+": "+strings.Join(isolating, ", "), "cannot do metadata %s: %s", clip(k), clip(v))
+			return nil, cell.Errorf(cell.Invalid, "e2b.create", "there is "+metaBackend+": "+strings.Join(isolating, ", "), "cannot do metadata %s: %s", cell.Clip(k), cell.Clip(v))
 		}
 		labels[k] = v
 	}
@@ -596,7 +589,7 @@ func limitOf(w http.ResponseWriter, r *http.Request) (int, bool) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		refuse(w, http.StatusBadRequest, "cannot list "+clip(s)+" at once: limit is a number from 1 on")
+		refuse(w, http.StatusBadRequest, "cannot list "+cell.Clip(s)+" at once: limit is a number from 1 on")
 		return 0, false
 	}
 	return min(n, maxPage), true
@@ -612,7 +605,7 @@ func page[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) st
 	if from := q.Get("nextToken"); from != "" {
 		i := slices.IndexFunc(all, func(v T) bool { return key(v) == from })
 		if i < 0 {
-			refuse(w, http.StatusBadRequest, "cannot continue after "+clip(from)+": it was removed; list from the beginning")
+			refuse(w, http.StatusBadRequest, "cannot continue after "+cell.Clip(from)+": it was removed; list from the beginning")
 			return
 		}
 		all = all[i+1:]

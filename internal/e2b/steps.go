@@ -23,7 +23,7 @@ func (f *Front) buildUser(name string) error {
 	case "", "user", "root", own.Name, strconv.Itoa(own.UID):
 		return nil
 	}
-	return cell.Errorf(cell.Unsupported, "e2b.build", "leave it out", "cannot work as %q: the cell's only user is %s", clip(name), own.Name)
+	return cell.Errorf(cell.Unsupported, "e2b.build", "leave it out", "cannot work as %q: the cell's only user is %s", cell.Clip(name), own.Name)
 }
 
 // runStep runs a command of a build. Its output goes to the log as it comes.
@@ -78,7 +78,7 @@ func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []s
 	if text != "" {
 		text = "\n" + text
 	}
-	return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s%s%s", clip(command), end.Status, text, f.whyFailed(ctx, id, command))
+	return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s%s%s", cell.Clip(command), end.Status, text, f.whyFailed(ctx, id, command))
 }
 
 // tail is the end of a command's output.

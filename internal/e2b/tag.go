@@ -44,7 +44,7 @@ func nameAndTags(name string, tags []string) (string, []string, error) {
 func checkTags(tags []string) error {
 	for _, t := range tags {
 		if cell.CheckName(t) != nil {
-			return cell.Errorf(cell.Invalid, "e2b.tags", "use letters, digits, dots, hyphens and underscores", "%q is no tag", clip(t))
+			return cell.Errorf(cell.Invalid, "e2b.tags", "use letters, digits, dots, hyphens and underscores", "%q is no tag", cell.Clip(t))
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func (f *Front) assignTags(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "cannot assign no tags")
 		return
 	case !ok || c.Labels[labelBuild] != buildReady:
-		refuse(w, http.StatusNotFound, "template '"+clip(req.Target)+"' not found")
+		refuse(w, http.StatusNotFound, "template '"+cell.Clip(req.Target)+"' not found")
 		return
 	}
 	for _, id := range f.cfg.Engine.Labelled(labelBuild) {
@@ -132,7 +132,7 @@ func (f *Front) removeTags(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !found {
-		refuse(w, http.StatusNotFound, "template '"+clip(req.Name)+"' not found")
+		refuse(w, http.StatusNotFound, "template '"+cell.Clip(req.Name)+"' not found")
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -142,7 +142,7 @@ func (f *Front) removeTags(w http.ResponseWriter, r *http.Request) {
 func (f *Front) listTags(w http.ResponseWriter, name string) {
 	of, ok := f.built(name)
 	if !ok {
-		refuse(w, http.StatusNotFound, "template '"+clip(name)+"' not found")
+		refuse(w, http.StatusNotFound, "template '"+cell.Clip(name)+"' not found")
 		return
 	}
 	type view struct {

@@ -289,7 +289,7 @@ func (f *Front) aliasOf(w http.ResponseWriter, name string) {
 	if !f.cfg.Engine.HasTemplate(name) && !slices.Contains(baseTemplates, name) {
 		c, ok := f.built(name)
 		if !ok {
-			refuse(w, http.StatusNotFound, "template '"+clip(name)+"' not found")
+			refuse(w, http.StatusNotFound, "template '"+cell.Clip(name)+"' not found")
 			return
 		}
 		id = cmp.Or(c.Labels[labelTID], c.ID)
@@ -308,10 +308,10 @@ func (f *Front) removeTemplate(w http.ResponseWriter, r *http.Request) {
 		c, ok := f.built(name)
 		if !ok {
 			if f.cfg.Engine.HasTemplate(name) {
-				refuse(w, http.StatusForbidden, "cannot remove template "+clip(name)+" from here: pando template rm "+clip(name))
+				refuse(w, http.StatusForbidden, "cannot remove template "+cell.Clip(name)+" from here: pando template rm "+cell.Clip(name))
 				return
 			}
-			refuse(w, http.StatusNotFound, "template '"+clip(name)+"' not found")
+			refuse(w, http.StatusNotFound, "template '"+cell.Clip(name)+"' not found")
 			return
 		}
 		_, err = f.cfg.Engine.Remove(r.Context(), cell.ID(c.ID), false)
@@ -343,7 +343,7 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "cannot build a template without a name")
 		return
 	case f.cfg.Engine.HasTemplate(name) || slices.Contains(baseTemplates, name):
-		refuse(w, http.StatusConflict, "cannot build template "+clip(name)+": there is one of that name that was not built through this API")
+		refuse(w, http.StatusConflict, "cannot build template "+cell.Clip(name)+": there is one of that name that was not built through this API")
 		return
 	}
 	name, tags, err := nameAndTags(name, req.Tags)
@@ -435,7 +435,7 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, s := range req.Steps {
 		if t := strings.ToUpper(s.Type); !slices.Contains([]string{"RUN", "ENV", "WORKDIR", "USER", "COPY"}, t) {
-			refuse(w, http.StatusBadRequest, "cannot do step "+clip(s.Type)+": there are RUN, COPY, ENV, WORKDIR and USER")
+			refuse(w, http.StatusBadRequest, "cannot do step "+cell.Clip(s.Type)+": there are RUN, COPY, ENV, WORKDIR and USER")
 			return
 		}
 	}

@@ -46,7 +46,7 @@ func (l Login) basic() string {
 func (g *registry) token(ctx context.Context, params map[string]string) (string, error) {
 	u, err := url.Parse(params["realm"])
 	if err != nil || !g.mayAsk(u.Scheme, u.Host) || u.User != nil {
-		return "", cell.Errorf(cell.Denied, "oci.Pull", "use another registry", "cannot get %s: the registry asks to log in at %q, which is not asked", g.ref, clip(params["realm"]))
+		return "", cell.Errorf(cell.Denied, "oci.Pull", "use another registry", "cannot get %s: the registry asks to log in at %q, which is not asked", g.ref, cell.Clip(params["realm"]))
 	}
 	q := u.Query()
 	if s := params["service"]; s != "" {

@@ -140,7 +140,7 @@ func (f *files) inLayout(b []byte, tag string) (*found, error) {
 			Version string `json:"imageLayoutVersion"`
 		}
 		if json.Unmarshal(v, &l) != nil || !strings.HasPrefix(l.Version, "1.") {
-			return nil, unsupported("cannot use %s: its layout is of version %q", f.what, clip(l.Version))
+			return nil, unsupported("cannot use %s: its layout is of version %q", f.what, cell.Clip(l.Version))
 		}
 	}
 	m, err := readManifest(b, typeIndex)
@@ -173,7 +173,7 @@ func (f *files) tagged(b []byte, m manifest, tag string) ([]byte, error) {
 		if name == tag && tag != "" {
 			with = append(with, d)
 		} else if name != "" {
-			names = append(names, clip(name))
+			names = append(names, cell.Clip(name))
 		}
 	}
 	if tag == "" { // perhaps one image for several platforms
@@ -230,13 +230,13 @@ func (f *files) inDocker(b []byte, tag string) (*found, error) {
 	// Its name is its digest. An archive with a changed config is another image than the
 	// one it claims to be.
 	if name := strings.TrimSuffix(path.Base(m.Config), ".json"); len(name) == 64 && "sha256:"+name != d.Digest.String() {
-		return nil, corrupt("cannot use %s: the config is called %s, and is %s", f.what, clip(name), d.Digest)
+		return nil, corrupt("cannot use %s: the config is called %s, and is %s", f.what, cell.Clip(name), d.Digest)
 	}
 	out := &found{digest: d.Digest, config: d}
 	for _, l := range m.Layers {
 		r, size, err := f.tree.open(l)
 		if err != nil {
-			return nil, corrupt("cannot use %s: layer %s is missing", f.what, clip(l))
+			return nil, corrupt("cannot use %s: layer %s is missing", f.what, cell.Clip(l))
 		}
 		r.Close()
 		out.layers = append(out.layers, descriptor{MediaType: typeAnyLayer, Size: size, file: l})
@@ -324,7 +324,7 @@ func indexArchive(f *os.File, lim Limits) (*archive, error) {
 		}
 		name, why := clean(h.Name)
 		if why != "" {
-			return nil, cell.Errorf(cell.Denied, "oci.Pull", "don't use this archive", "cannot use the archive: %q %s", clip(h.Name), why)
+			return nil, cell.Errorf(cell.Denied, "oci.Pull", "don't use this archive", "cannot use the archive: %q %s", cell.Clip(h.Name), why)
 		}
 		switch h.Typeflag {
 		case tar.TypeReg:
@@ -335,7 +335,7 @@ func indexArchive(f *os.File, lim Limits) (*archive, error) {
 				return nil, err
 			}
 			if _, twice := a.at[name]; twice {
-				return nil, cell.Errorf(cell.Denied, "oci.Pull", "don't use this archive", "cannot use the archive: %q is in it twice", clip(h.Name))
+				return nil, cell.Errorf(cell.Denied, "oci.Pull", "don't use this archive", "cannot use the archive: %q is in it twice", cell.Clip(h.Name))
 			}
 			a.at[name] = span{from: from, size: h.Size}
 		case tar.TypeSymlink:

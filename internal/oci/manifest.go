@@ -141,7 +141,7 @@ func readManifest(b []byte, told string) (m manifest, err error) {
 			return m, corrupt("cannot read a manifest: it names no config")
 		}
 	default:
-		return m, unsupported("cannot use a manifest of type %q", clip(kind))
+		return m, unsupported("cannot use a manifest of type %q", cell.Clip(kind))
 	}
 	m.MediaType = kind
 	return m, nil
@@ -182,7 +182,7 @@ func orNone(s string) string {
 // check refuses manifests that this package would not unpack.
 func (m *manifest) check(lim Limits) error {
 	if t := m.Config.MediaType; t != typeConfig && t != typeDockerConfig {
-		return unsupported("cannot use this image: its config is of type %q; it is no root file system", clip(t))
+		return unsupported("cannot use this image: its config is of type %q; it is no root file system", cell.Clip(t))
 	}
 	if m.Config.Size < 0 || m.Config.Size > maxConfig {
 		return corrupt("cannot read the config: it has %d bytes", m.Config.Size)
@@ -200,7 +200,7 @@ func (m *manifest) check(lim Limits) error {
 
 func (d *descriptor) check(lim Limits) error {
 	if _, ok := compressions[d.MediaType]; !ok || d.MediaType == typeAnyLayer && d.file == "" {
-		return unsupported("cannot use this image: layer %s is of type %q", d.short(), clip(d.MediaType))
+		return unsupported("cannot use this image: layer %s is of type %q", d.short(), cell.Clip(d.MediaType))
 	}
 	if len(d.URLs) > 0 {
 		return unsupported("cannot use this image: layer %s is to be fetched from somewhere else", d.short())
@@ -216,7 +216,7 @@ func (d *descriptor) check(lim Limits) error {
 
 func (d *descriptor) short() string {
 	if d.file != "" {
-		return clip(d.file)
+		return cell.Clip(d.file)
 	}
 	return d.Digest.Short()
 }
@@ -230,7 +230,7 @@ func readConfig(b []byte, layers int) (c config, err error) {
 		return c, unsupported("cannot use this image: it is for %s, not for linux/%s", c.platform, runtime.GOARCH)
 	}
 	if c.RootFS.Type != "layers" {
-		return c, unsupported("cannot use this image: its root file system is of type %q", clip(c.RootFS.Type))
+		return c, unsupported("cannot use this image: its root file system is of type %q", cell.Clip(c.RootFS.Type))
 	}
 	if len(c.RootFS.DiffIDs) != layers {
 		return c, corrupt("cannot use this image: its manifest has %d layers, its config %d", layers, len(c.RootFS.DiffIDs))

@@ -30,7 +30,7 @@ func Parse(s, dir string) (Reference, error) {
 	}
 	const hint = "write it like docker.io/library/python:3.12-slim, or the path of a layout directory or an archive"
 	bad := func(why string) (Reference, error) {
-		return Reference{}, cell.Errorf(cell.Invalid, "oci.Parse", hint, "%q is no reference to an image: %s", clip(s), why)
+		return Reference{}, cell.Errorf(cell.Invalid, "oci.Parse", hint, "%q is no reference to an image: %s", cell.Clip(s), why)
 	}
 	var r Reference
 	rest, digest, named := strings.Cut(s, "@")
@@ -93,7 +93,7 @@ func parsePath(s, dir string) (Reference, error) {
 		return filepath.Join(dir, p)
 	}
 	if strings.ContainsRune(s, 0) || !filepath.IsAbs(abs(s)) {
-		return r, cell.Errorf(cell.Invalid, "oci.Parse", "give an absolute path", "cannot use %q: it is relative, and the current directory is not known", clip(s))
+		return r, cell.Errorf(cell.Invalid, "oci.Parse", "give an absolute path", "cannot use %q: it is relative, and the current directory is not known", cell.Clip(s))
 	}
 	r.Path = abs(s)
 	if _, err := os.Lstat(r.Path); err == nil {
@@ -189,14 +189,6 @@ func hostShaped(s string) bool {
 		}
 	}
 	return len(host) <= 253
-}
-
-// clip shortens what others wrote for a message.
-func clip(s string) string {
-	if len(s) > 200 {
-		return s[:200] + "…"
-	}
-	return s
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -58,7 +58,7 @@ func openRegistry(r Reference, login Login, lim Limits, agent string) *registry 
 				return errors.New("too many redirections")
 			}
 			if !g.mayAsk(req.URL.Scheme, req.URL.Host) {
-				return fmt.Errorf("it leads to %s://%s, which is not asked", req.URL.Scheme, clip(req.URL.Host))
+				return fmt.Errorf("it leads to %s://%s, which is not asked", req.URL.Scheme, cell.Clip(req.URL.Host))
 			}
 			return nil
 		},
@@ -119,7 +119,7 @@ func (g *registry) manifest(ctx context.Context, name string) (b []byte, told st
 		return nil, "", corrupt("cannot use %s: its manifest has more than %d bytes", g.ref, maxManifest)
 	}
 	if said := resp.Header.Get("Docker-Content-Digest"); strings.HasPrefix(said, "sha256:") && said != cell.Sum(b).String() {
-		return nil, "", corrupt("cannot use %s: the registry says it is %s, and gives %s", g.ref, clip(said), cell.Sum(b))
+		return nil, "", corrupt("cannot use %s: the registry says it is %s, and gives %s", g.ref, cell.Clip(said), cell.Sum(b))
 	}
 	return b, resp.Header.Get("Content-Type"), nil
 }
@@ -290,7 +290,7 @@ func (g *registry) refused(status int) error {
 		if g.login == (Login{}) {
 			return cell.Errorf(cell.Denied, op, "check its name; if it is private: pando image pull --docker-login "+g.ref.String(), "cannot get %s: the registry requires credentials", g.ref)
 		}
-		return cell.Errorf(cell.Denied, op, "check the name, and what the credentials are for", "cannot get %s: the registry does not give it to %s", g.ref, clip(g.login.User))
+		return cell.Errorf(cell.Denied, op, "check the name, and what the credentials are for", "cannot get %s: the registry does not give it to %s", g.ref, cell.Clip(g.login.User))
 	case http.StatusTooManyRequests:
 		return cell.Errorf(cell.Unavailable, op, "try again later, or log in", "cannot get %s: the registry has had too many requests", g.ref)
 	}

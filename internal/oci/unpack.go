@@ -146,7 +146,7 @@ func (u *unpacker) layer(ctx context.Context, r io.Reader, d descriptor) (diff c
 
 // hostile is the error for what no image has by accident.
 func hostile(l *layer, name, why string) error {
-	return cell.Errorf(cell.Denied, "oci.Pull", "don't use this image", "cannot unpack layer %s: %q %s", l.name, clip(name), why)
+	return cell.Errorf(cell.Denied, "oci.Pull", "don't use this image", "cannot unpack layer %s: %q %s", l.name, cell.Clip(name), why)
 }
 
 // clean takes the name of a tar apart: "" is the root itself.
@@ -193,7 +193,7 @@ func (u *unpacker) entry(l *layer, h *tar.Header) error {
 		u.count.Special++
 		return nil
 	case tar.TypeChar, tar.TypeBlock:
-		return cell.Errorf(cell.Denied, "oci.Pull", "leave it out of the image: a cell has devices of its own", "cannot unpack layer %s: %q is a device", l.name, clip(h.Name))
+		return cell.Errorf(cell.Denied, "oci.Pull", "leave it out of the image: a cell has devices of its own", "cannot unpack layer %s: %q is a device", l.name, cell.Clip(h.Name))
 	default:
 		return hostile(l, h.Name, "is of a kind that no file has")
 	}
@@ -453,7 +453,7 @@ func (u *unpacker) replace(fd int, real, base string, mode uint32) error {
 func (u *unpacker) hardLink(l *layer, h *tar.Header, real, base string) error {
 	target, why := clean(h.Linkname)
 	if why != "" || target == "" {
-		return hostile(l, h.Name, "is a link to "+clip(h.Linkname)+", which "+orWhy(why))
+		return hostile(l, h.Name, "is a link to "+cell.Clip(h.Linkname)+", which "+orWhy(why))
 	}
 	dir, tbase := path.Split(target)
 	_, tin, err := u.parentThere(l, strings.TrimSuffix(dir, "/"))
@@ -469,7 +469,7 @@ func (u *unpacker) hardLink(l *layer, h *tar.Header, real, base string) error {
 	err = unix.Fstatat(tfd, tbase, &st, unix.AT_SYMLINK_NOFOLLOW)
 	kind := st.Mode & unix.S_IFMT
 	if err != nil || kind != unix.S_IFREG && kind != unix.S_IFLNK {
-		return hostile(l, h.Name, "is a link to "+clip(h.Linkname)+", which is no file of the image")
+		return hostile(l, h.Name, "is a link to "+cell.Clip(h.Linkname)+", which is no file of the image")
 	}
 	in := path.Dir(real)
 	if in == "." {
@@ -530,7 +530,7 @@ func (u *unpacker) file(l *layer, h *tar.Header, fd int, real, base string) erro
 		return err
 	}
 	if written != h.Size {
-		return corrupt("cannot unpack layer %s: %q has %d bytes instead of %d", l.name, clip(h.Name), written, h.Size)
+		return corrupt("cannot unpack layer %s: %q has %d bytes instead of %d", l.name, cell.Clip(h.Name), written, h.Size)
 	}
 	r := u.rights(h)
 	if u.own {

@@ -193,16 +193,12 @@ func (r *reader) none(n ast.Node) bool {
 	return true
 }
 
-// section is a mapping with known words.
-type section struct {
-	words []word
-}
-
-func (s section) read(r *reader, n ast.Node, path string) {
+// pairs returns what is in a mapping. Of nothing, of what is no mapping and of an empty one, which is
+// an error, it is nothing.
+func (r *reader) pairs(n ast.Node, path string) (pairs []*ast.MappingValueNode) {
 	if r.none(n) {
-		return
+		return nil
 	}
-	var pairs []*ast.MappingValueNode
 	switch m := n.(type) {
 	case *ast.MappingNode:
 		pairs = m.Values
@@ -210,10 +206,22 @@ func (s section) read(r *reader, n ast.Node, path string) {
 		pairs = []*ast.MappingValueNode{m}
 	default:
 		r.fail(n, "%s must be a mapping, not %s", orFile(path), kindOf(n))
-		return
+		return nil
 	}
 	if len(pairs) == 0 {
 		r.fail(n, "%s is empty: leave it out", orFile(path))
+	}
+	return pairs
+}
+
+// section is a mapping with known words.
+type section struct {
+	words []word
+}
+
+func (s section) read(r *reader, n ast.Node, path string) {
+	pairs := r.pairs(n, path)
+	if len(pairs) == 0 {
 		return
 	}
 	var names []string
@@ -450,21 +458,8 @@ type dictionary struct {
 }
 
 func (d dictionary) read(r *reader, n ast.Node, path string) {
-	if r.none(n) {
-		return
-	}
-	var pairs []*ast.MappingValueNode
-	switch m := n.(type) {
-	case *ast.MappingNode:
-		pairs = m.Values
-	case *ast.MappingValueNode:
-		pairs = []*ast.MappingValueNode{m}
-	default:
-		r.fail(n, "%s must be a mapping, not %s", path, kindOf(n))
-		return
-	}
+	pairs := r.pairs(n, path)
 	if len(pairs) == 0 {
-		r.fail(n, "%s is empty: leave it out", path)
 		return
 	}
 	seen := map[string]bool{}

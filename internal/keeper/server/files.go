@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -14,16 +15,26 @@ import (
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
-// manage serves the request about single files that takes over its connection.
-func (s *Server) manage(c *reexec.Conn, q proto.FileAct) bool {
-	raw := c.Raw()
-	out := proto.SendPieces(raw, api.FrameStdout)
-	if proto.Manage.Reply(c, proto.None{}, nil) != nil {
-		return false
+// takeOver answers a request that takes over its connection, and opens the cell's root for it. Root is
+// nil when that failed; the caller was told.
+func takeOver[Q any](s *Server, c *reexec.Conn, v proto.Verb[Q, proto.None], id cell.ID) (raw net.Conn, out *proto.Pieces, root *os.File) {
+	raw = c.Raw()
+	out = proto.SendPieces(raw, api.FrameStdout)
+	if v.Reply(c, proto.None{}, nil) != nil {
+		return nil, nil, nil
 	}
-	root, err := s.Driver.Root(q.Cell)
+	root, err := s.Driver.Root(id)
 	if err != nil {
 		out.End(err)
+		return nil, nil, nil
+	}
+	return raw, out, root
+}
+
+// manage serves the request about single files that takes over its connection.
+func (s *Server) manage(c *reexec.Conn, q proto.FileAct) bool {
+	raw, out, root := takeOver(s, c, proto.Manage, q.Cell)
+	if root == nil {
 		return false
 	}
 	defer root.Close()
@@ -87,26 +98,20 @@ func join(a, b net.Conn) {
 
 // files serves the request that takes over its connection.
 func (s *Server) files(c *reexec.Conn, q proto.Archive) bool {
-	raw := c.Raw()
-	out := proto.SendPieces(raw, api.FrameStdout)
-	if proto.Files.Reply(c, proto.None{}, nil) != nil {
-		return false
-	}
-	root, err := s.Driver.Root(q.Cell)
-	if err != nil {
-		out.End(err)
+	raw, out, root := takeOver(s, c, proto.Files, q.Cell)
+	if root == nil {
 		return false
 	}
 	defer root.Close()
 	if q.Write {
 		in := proto.ReadPieces(raw)
-		err = archive.Take(root, q.Path, q.UID, q.GID, in)
+		err := archive.Take(root, q.Path, q.UID, q.GID, in)
 		if err == nil { // padding after the archive
 			_, err = io.Copy(io.Discard, in)
 		}
+		out.End(err)
 	} else {
-		err = archive.Send(root, q.Path, out)
+		out.End(archive.Send(root, q.Path, out))
 	}
-	out.End(err)
 	return false
 }

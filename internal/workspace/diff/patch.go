@@ -28,21 +28,29 @@ var maxGitPatch int64 = 1023 << 20
 func (d *Diff) Patch(ctx context.Context, w io.Writer) error {
 	p := &patcher{ctx: ctx, d: d}
 	p.w = bufio.NewWriterSize(&bounded{w: w, left: maxGitPatch - 1}, 64<<10)
+	if err := d.each(p.file); err != nil {
+		return err
+	}
+	return p.w.Flush()
+}
+
+// each calls f for each file, and twice for a change of type: as in git, the old file is deleted, then
+// the new one created.
+func (d *Diff) each(f func(*FileChange) error) error {
 	for i := range d.Files {
 		c := d.Files[i]
 		parts := []FileChange{c}
 		if c.Status == StatusTypeChanged {
-			// As in git: the old file is deleted, then the new one created.
 			parts = []FileChange{c, c}
 			parts[0].new, parts[1].old = nil, nil
 		}
 		for j := range parts {
-			if err := p.file(&parts[j]); err != nil {
+			if err := f(&parts[j]); err != nil {
 				return err
 			}
 		}
 	}
-	return p.w.Flush()
+	return nil
 }
 
 // Weight is the number of bytes that Patch reads.

@@ -29,18 +29,8 @@ const (
 // one.
 func (d *Diff) Text(ctx context.Context, w io.Writer, opt TextOptions) error {
 	t := &texter{ctx: ctx, d: d, w: bufio.NewWriter(w), colour: opt.Colour}
-	for i := range d.Files {
-		c := d.Files[i]
-		parts := []FileChange{c}
-		if c.Status == StatusTypeChanged {
-			parts = []FileChange{c, c}
-			parts[0].new, parts[1].old = nil, nil
-		}
-		for j := range parts {
-			if err := t.file(&parts[j]); err != nil {
-				return err
-			}
-		}
+	if err := d.each(t.file); err != nil {
+		return err
 	}
 	if s := d.Ignored.String(); s != "" {
 		t.line("", "+ "+s)
