@@ -13,7 +13,7 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/pando-dev/pando/internal/terminal"
+	vt "github.com/pando-dev/pando/internal/terminal/screen"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
@@ -26,13 +26,13 @@ type seat struct {
 	gone chan struct{} // closed when nothing more is shown
 
 	mu  sync.Mutex // guards scr
-	scr *terminal.Screen
+	scr *vt.Screen
 }
 
 // sit starts a command of pando's at a terminal.
 func (h *host) sit(args ...string) *seat {
 	h.t.Helper()
-	s := &seat{t: h.t, cmd: h.cmd(h.bin, args...), more: make(chan struct{}, 1), gone: make(chan struct{}), scr: terminal.NewScreen(40, 120)}
+	s := &seat{t: h.t, cmd: h.cmd(h.bin, args...), more: make(chan struct{}, 1), gone: make(chan struct{}), scr: vt.New(40, 120)}
 	s.cmd.Env = append(slices.Clone(h.env), "TERM=xterm-256color")
 	var err error
 	s.f, err = pty.StartWithSize(s.cmd, &pty.Winsize{Rows: 40, Cols: 120})

@@ -1,3 +1,5 @@
+// Package terminal follows which of a terminal's modes a program switched on, so that they can
+// be taken back.
 package terminal
 
 import (
@@ -31,8 +33,8 @@ var leftOver = map[int]bool{
 	1015: false, 1016: false, 1047: false, 1049: false, 2004: false, 2026: false,
 }
 
-// maxSequence bounds what is kept of a sequence: a longer one is none of these.
-const maxSequence = 64
+// MaxSequence bounds what is kept of a sequence: a longer one is none of these.
+const MaxSequence = 64
 
 // Write implements io.Writer. It never fails.
 func (m *Modes) Write(b []byte) (int, error) {
@@ -57,7 +59,7 @@ func (m *Modes) Write(b []byte) (int, error) {
 		case c >= 0x40 && c <= 0x7e:
 			m.sequence(string(m.seq[2:]), c)
 			m.seq = m.seq[:0]
-		case len(m.seq) < maxSequence:
+		case len(m.seq) < MaxSequence:
 			m.seq = append(m.seq, c)
 		default:
 			m.seq = m.seq[:0]

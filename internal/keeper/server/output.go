@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/terminal"
+	"github.com/pando-dev/pando/internal/terminal/screen"
 )
 
 // Output is one stream of a process: kept in a file up to a limit, counted
@@ -39,7 +39,7 @@ type Output struct {
 	filed  int64  // what is in the file
 	memory []byte // what is kept after that
 	sum    hash.Hash
-	screen *terminal.Screen // nil: it is no terminal
+	screen *screen.Screen // nil: it is no terminal
 	subs   map[*subscriber]bool
 	rush   bool  // the process is gone: slow listeners hold nothing back
 	final  int64 // where it ends; -1: not known yet

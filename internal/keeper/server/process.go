@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/keeper/proto"
-	"github.com/pando-dev/pando/internal/terminal"
+	"github.com/pando-dev/pando/internal/terminal/screen"
 )
 
 // killGrace is how long a process has between SIGTERM and SIGKILL.
@@ -119,7 +119,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		stderr: newOutput("stderr", logs[1], &req),
 	}
 	if req.Process.TTY {
-		p.stdout.screen = terminal.NewScreen(req.Process.Rows, req.Process.Cols)
+		p.stdout.screen = screen.New(req.Process.Rows, req.Process.Cols)
 	}
 	if logs[2] != nil && s.NewEvents != nil {
 		p.events = s.NewEvents(logs[2], string(req.Run))

@@ -11,14 +11,14 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/terminal"
+	"github.com/pando-dev/pando/internal/terminal/screen"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // onScreen is an output of a terminal.
 func onScreen(limit int64) *Output {
 	o := newOutput("stdout", nil, &cell.Start{LogLimit: limit})
-	o.screen = terminal.NewScreen(10, 40)
+	o.screen = screen.New(10, 40)
 	return o
 }
 

@@ -1,9 +1,11 @@
-package terminal
+package screen
 
 import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pando-dev/pando/internal/terminal"
 )
 
 // maxPen bounds what is kept of attributes that were set one after the other, in bytes.
@@ -110,7 +112,7 @@ func (f *filter) escape(c byte) {
 	case len(f.seq) == 0 && strings.IndexByte("]PX^_k", c) >= 0:
 		f.state = inString
 	case c >= 0x20 && c <= 0x2f:
-		if len(f.seq) < maxSequence {
+		if len(f.seq) < terminal.MaxSequence {
 			f.seq = append(f.seq, c)
 		}
 	case c >= 0x30 && c <= 0x7e:
@@ -144,10 +146,10 @@ func (f *filter) control(c byte) {
 		f.state = inText
 	case c >= 0x40 && c <= 0x7e:
 		f.state = inText
-		if len(f.seq) < 2*maxSequence {
+		if len(f.seq) < 2*terminal.MaxSequence {
 			f.controlled(string(f.seq), c)
 		}
-	case c >= 0x20 && len(f.seq) < 2*maxSequence:
+	case c >= 0x20 && len(f.seq) < 2*terminal.MaxSequence:
 		f.seq = append(f.seq, c)
 	}
 }

@@ -1,8 +1,7 @@
-// Package terminal follows what a program writes to a terminal: what is on its screen, for a
-// client that attaches later, and which of the terminal's modes it switched on, so that they
-// can be taken back. What a program writes is not trusted: whatever it is, it costs no more
-// than a bounded screen, and what is drawn of it holds text, colours and modes alone.
-package terminal
+// Package screen follows what a program writes to a terminal, and knows what is on its screen,
+// for a client that attaches later. What a program writes is not trusted: whatever it is, it
+// costs no more than a bounded screen, and what is drawn of it holds text, colours and modes alone.
+package screen
 
 import (
 	"bytes"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/vt"
+
+	"github.com/pando-dev/pando/internal/terminal"
 )
 
 const (
@@ -44,7 +45,7 @@ const (
 type Screen struct {
 	Now func() time.Time // time.Now, but in tests
 
-	modes   Modes
+	modes   terminal.Modes
 	filter  filter
 	rows    int
 	cols    int
@@ -55,8 +56,8 @@ type Screen struct {
 	onAlt     bool
 }
 
-// NewScreen returns the screen of a terminal of this size; 0 is a usual one.
-func NewScreen(rows, cols uint16) *Screen {
+// New returns the screen of a terminal of this size; 0 is a usual one.
+func New(rows, cols uint16) *Screen {
 	s := &Screen{Now: time.Now}
 	s.rows, s.cols = bounds(rows, cols)
 	return s
