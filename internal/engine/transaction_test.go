@@ -732,14 +732,40 @@ func (h *history) undo() {
 	before, source := h.waiting(), h.files()
 	c, err := h.reg.Cell(h.id(name))
 	h.must(err)
-	res, err := h.Undo(h.ctx, c.ID, api.UndoRequest{})
+	req := api.UndoRequest{Lose: rapid.Bool().Draw(h.rt, "lose")}
+	if head, err := h.reg.Checkpoint(c.Head); err == nil && head.Number > 1 {
+		req.To = rapid.IntRange(0, head.Number-1).Draw(h.rt, "to")
+	}
+	res, err := h.Undo(h.ctx, c.ID, req)
 	if err != nil {
-		h.wantKind("undo", err, cell.Conflict)
+		if cell.KindOf(err) != cell.NotFound || req.To == 0 { // a number that another line of the cell has
+			h.wantKind("undo", err, cell.Conflict)
+		}
 		h.wantFiles("refused", source)
 		h.lost(before, nil)
 		return
 	}
 	h.lost(before, res.Lost)
+	k, err := h.reg.Numbered(c.ID, res.Number)
+	h.must(err)
+	from := map[cell.CheckpointID]bool{}
+	for id := k.ID; id != ""; {
+		from[id] = true
+		k, err := h.reg.Checkpoint(id)
+		h.must(err)
+		id = k.Parent
+	}
+	for _, a := range h.applied(name) {
+		if !from[a.Checkpoint] {
+			h.Errorf("%s is in the source, and the cell is back at %d, which does not come of it", a.ID, res.Number)
+		}
+	}
+	for _, a := range c.Applied {
+		left := slices.ContainsFunc(h.applied(name), func(l state.Applied) bool { return l.ID == a.ID })
+		if from[a.Checkpoint] && !left {
+			h.Errorf("%s was taken back, and the cell is back at %d, which comes of it", a.ID, res.Number)
+		}
+	}
 	h.tookBack(name, c.Applied, source)
 }
 
