@@ -56,8 +56,15 @@ func (h *Host) Create(ctx context.Context, spec cell.Spec) (_ *client.Instance, 
 	if err != nil {
 		return nil, err
 	}
-	// The keeper has the cell from here on, so its cgroups are not garbage.
-	if err := h.limit(ctx, &w, &a, &undo); err != nil {
+	// The keeper has the cell from here on, so its cgroups are not garbage: one that is there was left
+	// by a daemon that was killed after an earlier keeper had ended.
+	err = h.limit(ctx, &w, &a, &undo)
+	if cell.KindOf(err) == cell.Exists {
+		if err = h.endCgroup(ctx, cgroupName(spec.ID, spec.Family)); err == nil {
+			err = h.limit(ctx, &w, &a, &undo)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	undo.Add("end what runs", func(context.Context) error { // a cgroup with processes cannot be removed

@@ -281,6 +281,23 @@ func (h *Host) dropCgroup(ctx context.Context, name string) error {
 	return g.Remove(ctx)
 }
 
+// endCgroup ends the processes in a cgroup that has no keeper, and removes it.
+func (h *Host) endCgroup(ctx context.Context, name string) error {
+	g, err := h.cgroups.Attach(name)
+	if cell.KindOf(err) == cell.NotFound {
+		return nil // removed meanwhile
+	}
+	if err == nil {
+		if err = g.Kill(ctx); err == nil {
+			err = g.Remove(ctx)
+		}
+	}
+	if err != nil {
+		return cell.Errorf(cell.Unavailable, "isolation.endCgroup", "see what runs in it: systemd-cgls, or its cgroup.procs", "cannot remove what an earlier keeper left: %w", err)
+	}
+	return nil
+}
+
 // cgroupName returns the name of a cell's cgroup. A fork's cgroup also names the family.
 func cgroupName(id, family cell.ID) string {
 	if family == "" || family == id {

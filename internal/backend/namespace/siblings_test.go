@@ -1,11 +1,13 @@
 package namespace
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -445,5 +447,59 @@ func TestD34WhatTheTrunkWroteIsReadOnly(t *testing.T) {
 		if may["rw"] != own || may["ro"] != 1 {
 			t.Errorf("%s: %d mounts can be written, %d can't:\n%s", target, may["rw"], may["ro"], b)
 		}
+	}
+}
+
+// A cgroup that is left when keeper and daemon were killed, with a process in it, does not keep
+// the cell from coming to life again: the process ends.
+func TestF19CgroupOfAnEarlierKeeper(t *testing.T) {
+	cfg := config(t)
+	b := New(cfg)
+	defer b.Close()
+	spec := backendtest.Little(t)
+	groups, err := linux.FindCgroups(cfg.Installation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := groups.Caps().Group; why != "" {
+		t.Skip("no cgroups: " + why)
+	}
+	left, _, err := groups.Create(string(spec.ID), linux.CgroupLimits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer left.Remove(context.Background())
+	in, err := left.Entry()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var out strings.Builder
+	p := exec.Command("sleep", "1h")
+	p.Stderr = &out
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(in.Tasks, in.Procs) {
+		if f != nil {
+			if _, err := f.WriteString(strconv.Itoa(p.Process.Pid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	i, err := b.Create(t.Context(), spec)
+	if err != nil {
+		p.Process.Kill()
+		p.Wait()
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err == nil {
+		t.Error("the process lives on")
+	}
+	if err := i.Remove(t.Context(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	if list := backendtest.Left(t, cfg.Keepers, cfg.Installation); len(list) > 0 {
+		t.Errorf("left over: %v", list)
 	}
 }
