@@ -480,6 +480,9 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	if err != nil {
 		return p, nil, err
 	}
+	if err := linux.RemoveProbe(l.Home.Layers()); err != nil {
+		return p, nil, err
+	}
 	ledger, err := receipt.OpenLedger(durable.Disk(l.Home.Ledger()), key)
 	if err != nil {
 		return p, nil, err

@@ -107,11 +107,11 @@ func ProbeOverlay(dir string, root bool, scratch string) string {
 	if !root {
 		return probeUserOverlay(dir)
 	}
-	tmp := filepath.Join(dir, "probe")
-	if err := os.RemoveAll(tmp); err != nil { // of a process that was killed while it tried
+	if err := RemoveProbe(dir); err != nil {
 		return err.Error()
 	}
-	defer os.RemoveAll(tmp)
+	defer RemoveProbe(dir)
+	tmp := filepath.Join(dir, "probe")
 	for _, d := range []string{"lower", "top/fs", "top/work"} {
 		if err := os.MkdirAll(filepath.Join(tmp, d), 0o755); err != nil {
 			return err.Error()
@@ -135,6 +135,9 @@ func ProbeOverlay(dir string, root bool, scratch string) string {
 	}
 	return ""
 }
+
+// RemoveProbe removes what ProbeOverlay left in dir when its process was killed.
+func RemoveProbe(dir string) error { return os.RemoveAll(filepath.Join(dir, "probe")) }
 
 // probeUserOverlay rejects the file systems that cannot hold a writable layer.
 func probeUserOverlay(dir string) string {
