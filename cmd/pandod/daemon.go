@@ -36,6 +36,7 @@ import (
 	"github.com/pando-dev/pando/internal/doctor"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
@@ -434,7 +435,7 @@ func (l *launch) again(audit *daemon.Audit, file *daemonLog, eng *engine.Engine,
 	if err := audit.Reopen(); err != nil {
 		log.Error("cannot reopen the audit log", "error", err)
 	}
-	if c, err := engine.ReadCeilings(l.ceilings(), hostSize()); err != nil {
+	if c, err := govern.ReadCeilings(l.ceilings(), hostSize()); err != nil {
 		log.Error("the ceilings are unchanged: the new ones can't be used", "error", err)
 	} else {
 		eng.SetCeilings(c)
@@ -521,7 +522,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	if l.Serve != nil {
 		most, free, state = int(l.Serve.Limits.Cells), l.Serve.Limits.Free, l.Serve.Limits.State
 	}
-	ceilings, err := engine.ReadCeilings(l.ceilings(), hostSize())
+	ceilings, err := govern.ReadCeilings(l.ceilings(), hostSize())
 	if err != nil {
 		ledger.Close()
 		objects.Close()

@@ -61,7 +61,7 @@ func (f *forking) answer(ctx context.Context, ch *child) {
 }
 
 func (f *forking) evalIn(ctx context.Context, ch *child) error {
-	if err := f.e.spendExec(ch.c); err != nil {
+	if err := f.e.govern.Spend(ch.c); err != nil {
 		return err
 	}
 	var mu sync.Mutex
@@ -86,7 +86,7 @@ func (f *forking) evalIn(ctx context.Context, ch *child) error {
 // runIn runs the command in a fork to its end.
 func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
 	e, c := f.e, ch.c
-	if err := e.spendExec(c); err != nil {
+	if err := e.govern.Spend(c); err != nil {
 		return err
 	}
 	inst, release := e.alive.Ref(c.ID)

@@ -212,7 +212,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 		return cell.Errorf(cell.Unsupported, opName, "go on in a fork of its files: pando stop "+c.Title()+", then pando fork "+c.Title(),
 			"cannot branch %s: its files are %d layers, and no more can be put on each other", c.Title(), n)
 	}
-	return e.mayFork(c, b.count)
+	return e.govern.MayFork(c, b.count)
 }
 
 // links notes the hard links that come apart, as of the newest checkpoint of which the

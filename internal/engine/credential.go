@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -37,7 +38,7 @@ func (e *Engine) lend(c *state.Cell, handles []string) ([]cell.Lent, []string, e
 			_, err = e.knownHosts(known)
 		}
 		if err != nil {
-			return nil, nil, cannotLend(h, err)
+			return nil, nil, govern.CannotLend(h, err)
 		}
 		l, ok := e.reg.Lending(c.ID, h)
 		switch {
@@ -60,10 +61,6 @@ func (e *Engine) lend(c *state.Cell, handles []string) ([]cell.Lent, []string, e
 		}
 	}
 	return lent, env, nil
-}
-
-func cannotLend(handle string, err error) error {
-	return &cell.Error{Op: "engine.lend", Kind: cell.KindOf(err), Hint: cell.HintOf(err), Err: errors.New("cannot lend " + clip(handle) + ": " + err.Error())}
 }
 
 func variables(c credential.Credential, l state.Lending) (env []string) {

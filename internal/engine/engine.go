@@ -33,6 +33,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/gc"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/oci"
@@ -90,16 +91,11 @@ type Engine struct {
 	watching sync.WaitGroup // what goes on as long as the daemon
 	images   *oci.Store
 	evidence *evidence.Manager
-	policies sync.Mutex // guards the file of policies that were allowed
+	govern   *govern.Manager
 	// lending is held while it is decided what a cell is lent, so that it gets
 	// one placeholder and what is taken back stays so. It stands before registry.mu.
 	lending sync.Mutex
-	// spending is held while commands are counted. It stands before registry.mu.
-	spending sync.Mutex
-	ceilings atomic.Pointer[ceiling.Set]
-	queue    queue
-	draining atomic.Bool  // no new cells are made
-	acts     atomic.Int64 // under way, but for runs and commands: see Working
+	acts    atomic.Int64 // under way, but for runs and commands: see Working
 
 	hostHas func() (needs, error) // what forks may use of the host now
 
@@ -148,20 +144,20 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.hostHas = e.hostHasNow
 	e.evidence = evidence.New(evidence.Config{Ledger: cfg.Ledger, Records: reg, Home: cfg.Home, Log: cfg.Log, Version: cfg.Version, User: cfg.User, Host: cfg.Host, Ending: e.runEnds, Background: e.background})
-	reg.KeepPaused(func(l *state.Lease) time.Duration { d, _ := e.keep(l); return d })
-	e.SetCeilings(cfg.Ceilings)
-	e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
 		reg.Close()
 		return nil, err
 	}
 	e.life, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	e.govern = e.newGovern()
+	reg.KeepPaused(func(l *state.Lease) time.Duration { d, _ := e.govern.Keep(l); return d })
+	e.SetCeilings(cfg.Ceilings)
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
 		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.regovern,
-		MayStart: e.mayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.followAsks, Woken: e.woken,
-		Redactor: &redactor, Env: e.cellEnv, Spend: e.spendExec, Stage: stage, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
+		MayStart: e.govern.MayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.followAsks, Woken: e.woken,
+		Redactor: &redactor, Env: e.cellEnv, Spend: e.govern.Spend, Stage: stage, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
 		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
@@ -107,7 +108,7 @@ func (x *execution) regovern(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Budgets, s.Kept = budgetsOf(pol.Limits), keeps
+	s.Budgets, s.Kept = govern.BudgetsOf(pol.Limits), keeps
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := x.e.lend(&x.c, s.Handles); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (x *execution) setUp() error {
 	}
 	x.c.Shared = cell.Digest{}
 	x.c.Setup = state.Setup{
-		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
+		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: govern.BudgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		Seeds: x.plan.Seeds, User: e.cfg.User, Kernel: x.p.kernel, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...), Kept: keeps,

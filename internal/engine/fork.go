@@ -77,7 +77,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if _, err := e.tree(ctx, &k); err != nil {
 		return api.ForkResult{}, err
 	}
-	if err := e.mayFork(&src, count); err != nil {
+	if err := e.govern.MayFork(&src, count); err != nil {
 		return api.ForkResult{}, err
 	}
 	if k.Memory != nil && !req.Files {

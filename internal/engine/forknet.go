@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -95,7 +96,7 @@ func (e *Engine) lendFork(c *state.Cell, a *cell.Adoption) ([]*state.Lending, er
 	for _, h := range c.Setup.Handles {
 		known, _, err := e.cfg.Credentials.Get(h)
 		if err != nil {
-			return nil, cannotLend(h, err)
+			return nil, govern.CannotLend(h, err)
 		}
 		was, had := e.reg.Lending(c.Parent.Cell, h)
 		if had && !was.Revoked.IsZero() {

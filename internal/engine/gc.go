@@ -24,7 +24,7 @@ func (e *Engine) newGC() *gc.Manager {
 		},
 		TryLock: e.locks.TryAcquire, AtRest: e.alive.AtRest, AwaitGone: e.alive.AwaitGone, Remove: e.remove,
 		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: e.above, Begun: begunLayers,
-		Kept: e.keep, Leftovers: e.leftovers, Background: e.background,
+		Kept: e.govern.Keep, Leftovers: e.leftovers, Background: e.background,
 	})
 }
 

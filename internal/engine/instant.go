@@ -258,7 +258,7 @@ func (t *instant) begin(ctx context.Context, c *state.Cell, root workspace.Entry
 // adopted.
 func (t *instant) copy(ctx context.Context, c *state.Cell, mounts []cell.Mount, n *cell.Governance, ahead bool) (backend.Warmer, error) {
 	e := t.e
-	if err := errors.Join(e.mayStart(c), c.KeepsMachine()); err != nil {
+	if err := errors.Join(e.govern.MayStart(c), c.KeepsMachine()); err != nil {
 		return nil, err
 	}
 	b, err := e.backend(c.Backend)

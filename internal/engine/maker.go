@@ -45,7 +45,7 @@ func (v *View) making(ctx context.Context, n int, labels map[string]string) (con
 	w.bounded = v.ceilings(labels)
 	var done func()
 	var err error
-	if w.claim, done, err = v.e.admit(ctx, state.ClaimRequest{Caller: v.caller(labels), N: n, Made: limit, All: v.e.cfg.MaxCells, Counts: w.bounded.Counts}); err != nil {
+	if w.claim, done, err = v.e.govern.Admit(ctx, state.ClaimRequest{Caller: v.caller(labels), N: n, Made: limit, All: v.e.cfg.MaxCells, Counts: w.bounded.Counts}); err != nil {
 		return ctx, nil, err
 	}
 	return w.with(ctx), done, nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -23,7 +24,7 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if err != nil {
 		return err
 	}
-	eff, err := e.effectivePolicy(api.RunRequest{Policy: text, PolicyName: policyOfCell + c.Title()}, "")
+	eff, err := e.govern.Effective(api.RunRequest{Policy: text, PolicyName: policyOfCell + c.Title()}, "")
 	if err != nil {
 		return err
 	}
@@ -31,7 +32,7 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if err := pol.Isolation.Refuse(pol.Origins, "govern cell "+c.Title(), c.Backend); err != nil {
 		return err
 	}
-	if err := pol.Secrets.Refuse(pol.Origins, "govern cell "+c.Title(), trackedIn(&c)); err != nil {
+	if err := pol.Secrets.Refuse(pol.Origins, "govern cell "+c.Title(), govern.Tracked(&c)); err != nil {
 		return err
 	}
 	if pol.Digest() == s.Policy {
@@ -52,7 +53,7 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 		return err
 	}
 	c.Shared = cell.Digest{}
-	s.Budgets, s.Kept = budgetsOf(pol.Limits), keeps
+	s.Budgets, s.Kept = govern.BudgetsOf(pol.Limits), keeps
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := e.lend(&c, s.Handles); err != nil {
 		return err

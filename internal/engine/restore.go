@@ -45,7 +45,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	if err := unless(func() string { return e.cellTag(&c) }, seen); err != nil {
 		return api.RestoreResult{}, err
 	}
-	if err := e.mayStart(&c); err != nil {
+	if err := e.govern.MayStart(&c); err != nil {
 		return api.RestoreResult{}, err
 	}
 	k, err := e.reg.Numbered(c.ID, req.Number)

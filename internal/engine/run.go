@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
@@ -272,7 +273,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if err := v.planGovernance(p); err != nil {
 			return nil, err
 		}
-		return p, e.mayRun(p.cell, budgetsOf(p.policy.Limits))
+		return p, e.govern.MayRun(p.cell, govern.BudgetsOf(p.policy.Limits))
 	}
 	if req.Upload != "" {
 		u, err := e.findUpload(req.Upload)
@@ -337,14 +338,14 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if p.from != "" {
 		source = ""
 	}
-	eff, err := e.effectivePolicy(p.req, source)
+	eff, err := e.govern.Effective(p.req, source)
 	if err == nil {
-		err = withinCeilings(&eff.Result, p.req.PolicyName, p.ceilings)
+		err = govern.Within(&eff.Result, p.req.PolicyName, p.ceilings)
 	}
 	if err != nil {
 		return err
 	}
-	p.policy, p.notes = eff.Result, append(eff.notes, p.kept...)
+	p.policy, p.notes = eff.Result, append(eff.Notes, p.kept...)
 	if err := p.ownMachine(); err != nil {
 		return err
 	}
@@ -355,7 +356,7 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		if err := e.mayHaveImage(p); err != nil {
 			return err
 		}
-	} else if err := p.policy.Secrets.Refuse(p.policy.Origins, "run in cell "+p.cell.Title(), trackedIn(p.cell)); err != nil {
+	} else if err := p.policy.Secrets.Refuse(p.policy.Origins, "run in cell "+p.cell.Title(), govern.Tracked(p.cell)); err != nil {
 		return err
 	}
 	if err := e.planKernel(p); err != nil {

@@ -720,23 +720,38 @@ func (v *View) ReplayPolicy(ctx context.Context, id cell.RunID, req api.PolicyRe
 	return onRun(v, id, func() (api.PolicyReplay, error) { return v.e.evidence.ReplayPolicy(ctx, id, req) })
 }
 
-// CheckPolicy: see Engine.
-func (v *View) CheckPolicy(req api.PolicyCheckRequest) (api.PolicyCheck, error) {
-	return v.e.CheckPolicy(req)
+// ShowPolicy: see govern.Manager.
+func (v *View) ShowPolicy(ctx context.Context, req api.PolicyRequest) (api.Policy, error) {
+	return v.e.govern.Show(ctx, v, req)
 }
 
-// AllowPolicy: see Engine.
+// WhyPolicy: see govern.Manager.
+func (v *View) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
+	return v.e.govern.Why(v, req)
+}
+
+// DiffPolicies: see govern.Manager.
+func (v *View) DiffPolicies(req api.PolicyDiffRequest) (api.PolicyDiff, error) {
+	return v.e.govern.Diff(v, req)
+}
+
+// CheckPolicy: see govern.Manager.
+func (v *View) CheckPolicy(req api.PolicyCheckRequest) (api.PolicyCheck, error) {
+	return v.e.govern.Check(req)
+}
+
+// AllowPolicy: see govern.Manager.
 func (v *View) AllowPolicy(req api.PolicyAllowRequest) (api.PolicyAllowed, error) {
 	if err := v.whole("allowing a policy"); err != nil {
 		return api.PolicyAllowed{}, err
 	}
-	return v.e.AllowPolicy(req)
+	return v.e.govern.Allow(req)
 }
 
-// AllowedPolicies: see Engine.
+// AllowedPolicies: see govern.Manager.
 func (v *View) AllowedPolicies() ([]api.PolicyAllowed, error) {
 	if err := v.whole("the policies that were allowed"); err != nil {
 		return nil, err
 	}
-	return v.e.AllowedPolicies()
+	return v.e.govern.Allowed()
 }

@@ -351,7 +351,7 @@ func (f *forking) once(ctx context.Context, name string) error {
 		f.res.Dropped = droppedByCopy
 	}
 	f.res.Notes = f.par.apart
-	if err := e.mayFork(&f.par.c, f.count); err != nil {
+	if err := e.govern.MayFork(&f.par.c, f.count); err != nil {
 		return err
 	}
 	fitted, err := f.fit(ctx, name)

@@ -4,15 +4,12 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -216,35 +213,6 @@ func TestX56Queue(t *testing.T) {
 	e2b.Drain(false)
 }
 
-// A request waits as long as the queue says, and is refused then.
-func TestX56QueueTimesOut(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := paths.Home{State: t.TempDir()}
-		reg, err := state.Open(durable.Disk(h.State), "registry.log", h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reg.Close()
-		err = reg.Commit(&state.Cell{ID: "c-1", State: cell.Idle}, &state.Lease{Cell: "c-1", Door: ceiling.E2B})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := &Engine{reg: reg, life: t.Context()}
-		e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
-		s, err := ceiling.Parse("c.yaml", []byte(`{version: 1, queue: {wait: 7s}, doors: {e2b: {cells: 1}}}`), policy.Host{Memory: 1 << 30})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.ceilings.Store(s)
-		began := time.Now()
-		_, _, err = e.All().At(ceiling.E2B).making(t.Context(), 1, nil)
-		if cell.KindOf(err) != cell.Limited || time.Since(began) != 7*time.Second {
-			t.Errorf("after %s: %v", time.Since(began), err)
-		}
-	})
-}
-
 // X56: a paused cell is removed when it was kept for as long as holds for it; gc says which
 // and why.
 func TestX56PausedOnesAreKeptForATime(t *testing.T) {
@@ -292,7 +260,7 @@ func TestX56PausedOnesAreKeptForATime(t *testing.T) {
 	// A file that says otherwise holds for those that are paused already; gc has the same rule.
 	s, err := ceiling.Parse("c.yaml", []byte(`{version: 1, doors: {rest: {keep: 1h}}}`), policy.Host{Memory: 1 << 30})
 	b.must(err)
-	b.ceilings.Store(s)
+	b.govern.SetCeilings(s)
 	res, err := b.GC(b.ctx, true)
 	b.must(err)
 	if len(res.Items) != 1 || res.Items[0].Name != "b" || !strings.Contains(res.Items[0].Why, "kept for 1h0m0s (door rest, c.yaml)") {
@@ -342,22 +310,5 @@ func TestX56ForksOfTemplates(t *testing.T) {
 	b.must(err)
 	if l := b.limitsIn(res.Forks[0].Cell.ID); l.Memory != 3<<30 {
 		t.Errorf("the host's own user has %+v", l)
-	}
-}
-
-// X56: to a caller of a label it is not told how many of others wait.
-func TestX56OthersThatWait(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, "f: 0")
-	b.ceil(`labels: {team=a: {cells: 1}, team=b: {cells: 1}}`)
-	for _, of := range []string{"team=b", "team=a", "team=b"} {
-		b.queue.waiting = append(b.queue.waiting, &waiter{[]ceiling.Count{{Scope: ceiling.Scope{Kind: "label", Name: of}}}})
-	}
-	defer func() { b.queue.waiting = nil }()
-	if _, n := b.caller("t-1", team("a")).Ceilings(); n != 1 {
-		t.Errorf("%d wait for one of team a", n)
-	}
-	if _, n := b.All().Ceilings(); n != 3 {
-		t.Errorf("%d wait", n)
 	}
 }
