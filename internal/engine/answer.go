@@ -103,7 +103,7 @@ func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
 		logs[i] = os.NewFile(uintptr(fd), name)
 		defer logs[i].Close()
 	}
-	env := cell.CommandEnv(append(e.cellEnv(c), "PANDO_CELL="+c.Title()), f.par.env(), c.Setup.User, false, "")
+	env := cell.CommandEnv(append(e.govern.Env(c), "PANDO_CELL="+c.Title()), f.par.env(), c.Setup.User, false, "")
 	proc, err := inst.Start(ctx, "fork-"+string(c.ID), cell.Start{
 		Process: cell.Process{Args: f.req.Command, Env: env, Path: cell.Candidates(f.req.Command[0], env, c.Source), Workdir: c.Source},
 		Timeout: f.limit, LogLimit: forkOutput,

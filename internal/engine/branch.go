@@ -442,7 +442,7 @@ func (b *branching) child(ctx context.Context, was *state.Cell) (*child, cell.Sp
 		return ch, cell.Spec{}, err
 	}
 	spec := e.spec(c, mounts)
-	if spec.Network, err = e.pooledGovernance(c); err != nil {
+	if spec.Network, err = e.govern.ForkGovernance(c); err != nil {
 		return ch, spec, err
 	}
 	ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: state.KindFork, State: b.at.State}

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -207,11 +208,11 @@ func (b *build) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.equip(ctx, &x.c, inst, agentOf(x.p.req.CallerEnv)); err != nil {
+	if err := e.govern.Equip(ctx, &x.c, inst, govern.AgentOf(x.p.req.CallerEnv)); err != nil {
 		return err
 	}
 	b.notes = append(append(b.notes, x.run.Notes...), x.p.notes...)
-	env := cell.CommandEnv(e.cellEnv(&x.c), x.p.policy.Env, x.c.Setup.User, false, "")
+	env := cell.CommandEnv(e.govern.Env(&x.c), x.p.policy.Env, x.c.Setup.User, false, "")
 	path, err := b.p.programs(func(name string) ([]string, error) { return x.plan.LookPath(name, x.resolvedWorkdir()) })
 	if err != nil {
 		return err

@@ -134,14 +134,14 @@ func (e *Engine) tryAt(ctx context.Context, t *instant, c *state.Cell, k *state.
 	if err != nil {
 		return err
 	}
-	n, err := e.pooledGovernance(trial)
+	n, err := e.govern.ForkGovernance(trial)
 	if err != nil {
 		return err
 	}
 	if w, err = t.copy(ctx, trial, mounts, n, false); err != nil {
 		return err
 	}
-	cert, err := w.Adopt(ctx, want.adoption(e.cellEnv(c), c, true))
+	cert, err := w.Adopt(ctx, want.adoption(e.govern.Env(c), c, true))
 	if err == nil {
 		err = cell.Uncertified(cert.Inherited())
 	}
@@ -162,7 +162,7 @@ func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string
 	if err != nil {
 		return err
 	}
-	n, err := e.pooledGovernance(ch.c)
+	n, err := e.govern.ForkGovernance(ch.c)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	if err := e.refit(&next, t.provider, nil); err != nil {
 		return 0, cert, err
 	}
-	n, err := e.governance(&next, "")
+	n, err := e.govern.Governance(&next, "")
 	if err != nil {
 		return 0, cert, err
 	}
@@ -240,7 +240,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 		return 0, cert, err
 	}
 	undo.Add("remove the copy", func(ctx context.Context) error { return e.alive.Remove(ctx, w, "it could not go on") })
-	cert, err = w.Adopt(ctx, want.adoption(e.cellEnv(&next), &next, false))
+	cert, err = w.Adopt(ctx, want.adoption(e.govern.Env(&next), &next, false))
 	if err == nil && want.strict {
 		err = cell.Uncertified(cert.Inherited())
 	}

@@ -92,10 +92,7 @@ type Engine struct {
 	images   *oci.Store
 	evidence *evidence.Manager
 	govern   *govern.Manager
-	// lending is held while it is decided what a cell is lent, so that it gets
-	// one placeholder and what is taken back stays so. It stands before registry.mu.
-	lending sync.Mutex
-	acts    atomic.Int64 // under way, but for runs and commands: see Working
+	acts     atomic.Int64 // under way, but for runs and commands: see Working
 
 	hostHas func() (needs, error) // what forks may use of the host now
 
@@ -155,14 +152,14 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
-		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.regovern,
-		MayStart: e.govern.MayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.followAsks, Woken: e.woken,
-		Redactor: &redactor, Env: e.cellEnv, Spend: e.govern.Spend, Stage: stage, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
+		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.govern.Refresh,
+		MayStart: e.govern.MayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.govern.FollowAsks, Woken: e.woken,
+		Redactor: &redactor, Env: e.govern.Env, Spend: e.govern.Spend, Stage: stage, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
 		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})
 	e.gc = e.newGC()
-	if err := e.knowAll(); err != nil {
+	if err := e.govern.KnowStored(); err != nil {
 		reg.Close()
 		return nil, err
 	}

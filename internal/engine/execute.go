@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -65,7 +64,7 @@ func (x *execution) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.equip(ctx, &x.c, x.inst, agentOf(x.p.req.CallerEnv)); err != nil {
+	if err := e.govern.Equip(ctx, &x.c, x.inst, govern.AgentOf(x.p.req.CallerEnv)); err != nil {
 		return err
 	}
 	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.Talks() {
@@ -90,7 +89,7 @@ func mountsIn(canonical []byte) []policy.Mount {
 func (x *execution) regovern(ctx context.Context) error {
 	pol, s := x.p.policy, &x.c.Setup
 	if pol.Digest() == s.Policy {
-		return x.e.dropAnswers(ctx, &x.c, x.run.RunID()) // a daemon before this one may not have come to it
+		return x.e.govern.DropAnswers(ctx, &x.c, x.run.RunID()) // a daemon before this one may not have come to it
 	}
 	what := ""
 	switch {
@@ -103,21 +102,11 @@ func (x *execution) regovern(ctx context.Context) error {
 		return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
 			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 	}
-	x.c.Shared = cell.Digest{}
 	keeps, err := x.p.keeps()
 	if err != nil {
 		return err
 	}
-	s.Budgets, s.Kept = govern.BudgetsOf(pol.Limits), keeps
-	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
-	if _, _, err := x.e.lend(&x.c, s.Handles); err != nil {
-		return err
-	}
-	g, err := x.e.governance(&x.c, x.run.RunID())
-	if err != nil || g == nil {
-		return err
-	}
-	return x.inst.Govern(ctx, *g)
+	return x.e.govern.Change(ctx, &x.c, x.inst, &pol, keeps, x.run.RunID())
 }
 
 // setUp makes the cell's setup from the image's plan and the policy, and a
@@ -133,12 +122,12 @@ func (x *execution) setUp() error {
 		cell.Mount{Kind: cell.Bind, Target: x.plan.Tmp, Owned: true, Role: cell.RoleTmp, Why: whyTmp},
 		cell.Mount{Target: x.plan.Workspace, Role: cell.RoleWorkspace, Why: whyWorkspace},
 	)
-	if _, _, err := e.lend(&x.c, pol.Handles()); err != nil {
+	if _, _, err := e.govern.Lend(&x.c, pol.Handles()); err != nil {
 		return err
 	}
 	var trust []string
 	if pol.Talks() {
-		trust = x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
+		trust = x.plan.Talk(e.govern.TalkDir(x.c.ID))
 	}
 	keeps, err := x.p.keeps()
 	if err != nil {
@@ -177,7 +166,7 @@ func (x *execution) awaitClient(ctx context.Context) error {
 
 func (x *execution) startCommand(ctx context.Context) error {
 	e, req := x.e, x.p.req
-	env := cell.CommandEnv(e.cellEnv(&x.c), append(e.alive.LeasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, cell.TermIn(req.CallerEnv))
+	env := cell.CommandEnv(e.govern.Env(&x.c), append(e.alive.LeasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, cell.TermIn(req.CallerEnv))
 	path, err := x.lookPath(env)
 	if err != nil {
 		return err
@@ -216,12 +205,6 @@ func (x *execution) lookPath(env []string) ([]string, error) {
 		return x.plan.LookPath(x.p.req.Command[0], x.resolvedWorkdir())
 	}
 	return cell.Candidates(x.p.req.Command[0], env, x.resolvedWorkdir()), nil
-}
-
-// cellEnv is what every command in a cell finds: the image's variables, and
-// placeholders of what the cell was lent.
-func (e *Engine) cellEnv(c *state.Cell) []string {
-	return append(slices.Clone(c.Setup.Env), e.lentEnv(c)...)
 }
 
 // openLogs makes the files of a run's output and events.

@@ -64,7 +64,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	if err := x.recordExit(status, waitErr); err != nil {
 		return err
 	}
-	if err := x.e.dropAnswers(ctx, &x.c, ""); err != nil { // the next run does it, or does not begin
+	if err := x.e.govern.DropAnswers(ctx, &x.c, ""); err != nil { // the next run does it, or does not begin
 		x.e.log.Error("cannot take back what was approved for a run", "run", x.run.ID, "error", err)
 	}
 	fp := x.lookAgain(ctx)

@@ -5,16 +5,25 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // newGovern makes the manager of what cells and callers may do.
 func (e *Engine) newGovern() *govern.Manager {
 	return govern.New(govern.Config{
-		Records: e.reg, Log: e.log, Home: e.cfg.Home, Credentials: e.cfg.Credentials, Host: e.cfg.Host, HostPolicy: e.cfg.HostPolicy,
-		Resolvers: e.cfg.Resolvers, Proxy: e.cfg.Proxy, Life: e.life, RunPolicy: evidence.ManifestPolicy,
+		Records: e.reg, Locks: &e.locks, Log: e.log, Home: e.cfg.Home, Credentials: e.cfg.Credentials, Redactor: &redactor, User: e.cfg.User,
+		Host: e.cfg.Host, HostPolicy: e.cfg.HostPolicy, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots, Proxy: e.cfg.Proxy, Life: e.life, Background: e.background,
+		Instances: func() govern.Instances { return e.alive }, Usable: func(id cell.ID) (state.Cell, error) { return e.alive.Usable(id) },
+		RunIn: e.runNow, Report: func(id cell.ID, p api.Progress) {
+			if l := e.runIn(id); l != nil {
+				l.report(p)
+			}
+		},
+		OwnDir: e.ownDir, Captures: e.captures, RunPolicy: evidence.ManifestPolicy,
 		Caps: func(ctx context.Context, name string, least policy.Isolation) (backend.Caps, error) {
 			b, err := e.backendUnder(name, least)
 			if err != nil {
@@ -25,24 +34,20 @@ func (e *Engine) newGovern() *govern.Manager {
 	})
 }
 
+// runNow is the run that goes on in a cell, "" if there is none.
+func (e *Engine) runNow(id cell.ID) cell.RunID {
+	if l := e.runIn(id); l != nil {
+		return l.id
+	}
+	return ""
+}
+
 // ownMachine refuses the daemon's own machine to callers that may name nothing of it.
 func (p *runPlan) ownMachine() error {
 	if !p.confined {
 		return nil
 	}
 	return govern.RefuseHost(&p.policy)
-}
-
-// ownMachine is the same for a policy that a living cell gets.
-func (v *View) ownMachine(text string) error {
-	if !v.isConfined() {
-		return nil
-	}
-	r, err := v.e.govern.Effective(api.RunRequest{Policy: text, PolicyName: "policy"}, "")
-	if err != nil {
-		return err
-	}
-	return govern.RefuseHost(&r.Result)
 }
 
 // backendUnder is the backend that is asked for; without one, the first of this

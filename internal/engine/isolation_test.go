@@ -63,7 +63,7 @@ func TestX53EveryDoorMeetsTheRule(t *testing.T) {
 			return err
 		},
 		"fork of a template": func() error { _, err := b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{}, nil); return err },
-		"govern":             func() error { return b.Regovern(b.ctx, live, text) },
+		"govern":             func() error { return b.All().Regovern(b.ctx, live, text) },
 	}
 	refused := func(when string) {
 		t.Helper()

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -16,35 +16,19 @@ func (p *runPlan) keeps() (state.Kept, error) {
 	k.Limits.Timeout = ""
 	var had bool
 	var err error
-	if k.Policy, had, err = keepablePolicy(req.Policy); err != nil {
+	if k.Policy, had, err = govern.Keepable(&redactor, req.Policy); err != nil {
 		return k, err
 	}
 	k.NoVariables = had || p.asked.Policy == "" && p.asked.PolicyName == "" && p.cell != nil && p.cell.Setup.Kept.NoVariables
 	return k, nil
 }
 
-// keepablePolicy is the text of a policy file as it may be written down: as it is, unless it has
-// variables, which it reports, or what looks like a secret; then its rules alone.
-func keepablePolicy(text string) (kept string, variables bool, err error) {
-	if text == "" {
-		return "", false, nil
-	}
-	rules, variables, err := policy.Bare([]byte(text))
-	if err == nil && !variables && redactor.String(text) == text {
-		return text, false, nil
-	}
-	return string(rules), variables, err
-}
-
-// policyOfCell is how a policy is called that was given with a cell, and not as a file.
-const policyOfCell = "the policy of cell "
-
 // fillKept completes a request with what is kept and what it says nothing of, and returns the
 // words for that.
 func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 	if req.Policy == "" && req.PolicyName == "" && k.PolicyName != "" {
 		req.Policy, req.PolicyName = k.Policy, k.PolicyName
-		if strings.HasPrefix(k.PolicyName, policyOfCell) {
+		if strings.HasPrefix(k.PolicyName, govern.PolicyOfCell) {
 			words = append(words, "its policy")
 		} else {
 			words = append(words, "--policy "+k.PolicyName)

@@ -111,11 +111,11 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				b.wantKind("attaching to the run", err, cell.Unavailable, "cannot tell what goes on in cell r")
 				_, err = b.alive.Dial(b.ctx, id, 80)
 				b.wantKind("dial", err, cell.Unavailable, "cannot tell what goes on in cell w")
-				b.wantKind("a change of what is allowed", b.regovern(b.ctx, id), cell.Unavailable, "cannot tell what goes on in cell w")
+				b.wantKind("a change of what is allowed", b.govern.Refresh(b.ctx, id), cell.Unavailable, "cannot tell what goes on in cell w")
 				if list := b.reg.Approvals(); len(list) != 1 || list[0].State != state.ApprovalWaiting {
 					t.Errorf("what the cell asks for is %+v", list)
 				}
-				_, err = b.Answer(b.ctx, "q-1", true, "")
+				_, err = b.All().Answer(b.ctx, "q-1", true, "")
 				b.wantKind("approve", err, cell.Unavailable, "cannot answer q-1")
 				again := b.do(b.request("w", "true"))
 				if again.Error == nil {

@@ -52,7 +52,7 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.removeUnmade(c)
 		}
 	}
-	e.expireAsks()
+	e.govern.ExpireAsks()
 	e.fillPools()
 	e.background(func(context.Context) { e.gc.RemoveStrays(strays) })
 	return nil
@@ -79,7 +79,7 @@ func (e *Engine) takeUp(ctx context.Context, c *state.Cell, inst backend.Instanc
 	}
 	if c.Talks() {
 		e.countRefused(ctx, inst, true)
-		e.followAsks(inst)
+		e.govern.FollowAsks(inst)
 	}
 }
 

@@ -43,7 +43,7 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 		case m.Role == cell.RoleTmp:
 			*m = ownMount(m, p, c.Tmp, filepath.Join(private, "tmp"))
 		case m.Role == cell.RoleNetwork:
-			m.Source = filepath.Join(private, talkFolder, talkName(m))
+			m.Source = e.govern.TalkSource(c.ID, m)
 		case m.Kind == cell.Cache:
 			m.Upper = cachePath(private, c.Roots, caches)
 			caches++
@@ -63,7 +63,7 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 		return err
 	}
 	if c.Talks() {
-		return e.writeTalk(c)
+		return e.govern.WriteTalk(c)
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Chec
 	if err := e.ownLayers(ctx, c, p, nil); err != nil {
 		return err
 	}
-	if _, _, err := e.lend(c, c.Setup.Handles); err != nil {
+	if _, _, err := e.govern.Lend(c, c.Setup.Handles); err != nil {
 		return err
 	}
 	if err := e.begin(ctx, c, p, &x.before); err != nil {
@@ -162,10 +162,10 @@ func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Chec
 	if err != nil {
 		return err
 	}
-	if err := e.equip(ctx, c, inst, c.Agent); err != nil {
+	if err := e.govern.Equip(ctx, c, inst, c.Agent); err != nil {
 		return err
 	}
-	env := cell.CommandEnv(e.cellEnv(c), b.p.req.Env, c.Setup.User, false, "")
+	env := cell.CommandEnv(e.govern.Env(c), b.p.req.Env, c.Setup.User, false, "")
 	paths, err := b.p.programs(func(name string) ([]string, error) { return cell.Candidates(name, env, c.Source), nil })
 	if err != nil {
 		return err

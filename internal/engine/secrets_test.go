@@ -14,6 +14,21 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
+// storeToken stores a credential on the bed.
+func (b *bed) storeToken(name, value string) {
+	b.Helper()
+	_, err := b.govern.AddCredential(b.ctx, api.CredentialRequest{Name: name, Secret: value, For: []string{"https://api.example.com/**"}, Env: []string{"TOKEN"}})
+	b.must(err)
+}
+
+// lendTo lends to a cell.
+func (b *bed) lendTo(c *state.Cell, handle string) {
+	b.Helper()
+	c.Setup.Handles = []string{handle} // as its policy would
+	_, _, err := b.govern.Lend(c, []string{handle})
+	b.must(err)
+}
+
 const leak = "not-of-any-known-shape-9Zk3"
 
 // lendingBed has a cell "a" that was lent a credential.

@@ -13,7 +13,7 @@ import (
 func (e *Engine) specify(c *state.Cell) (cell.Spec, error) {
 	s := e.spec(c, c.Setup.Mounts)
 	var err error
-	if s.Network, err = e.governance(c, e.runNow(c.ID)); err != nil {
+	if s.Network, err = e.govern.Governance(c, e.runNow(c.ID)); err != nil {
 		return s, err
 	}
 	return s, e.makeWay(c)
@@ -51,7 +51,7 @@ func (e *Engine) prepareStart(ctx context.Context, c *state.Cell) (changed []any
 
 // woken gives a cell that was at rest what it had beside its gateway when it ran last.
 func (e *Engine) woken(ctx context.Context, c *state.Cell, inst backend.Instance) {
-	if err := e.equip(ctx, c, inst, c.Agent); err != nil {
+	if err := e.govern.Equip(ctx, c, inst, c.Agent); err != nil {
 		e.log.Warn("cannot lend keys of SSH again", "cell", c.ID, "error", err)
 	}
 }

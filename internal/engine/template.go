@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	interpreters "github.com/pando-dev/pando/internal/repl"
@@ -302,7 +303,7 @@ func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []strin
 	if redactor.String(req.Policy) != req.Policy {
 		var variables bool
 		var err error
-		if spec.Policy, variables, err = keepablePolicy(req.Policy); variables || err != nil {
+		if spec.Policy, variables, err = govern.Keepable(&redactor, req.Policy); variables || err != nil {
 			unkept = append(unkept, "its policy's variables")
 		}
 	}

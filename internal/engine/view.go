@@ -451,15 +451,12 @@ func (v *View) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, erro
 	return cellOn(v, id, func() (api.Cell, error) { return v.e.Remove(ctx, id, dry) })
 }
 
-// Regovern: see Engine.
+// Regovern: see govern.Manager.SetPolicy.
 func (v *View) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	if err := v.ownMachine(text); err != nil {
-		return err
-	}
-	return v.e.Regovern(ctx, id, text)
+	return v.e.govern.SetPolicy(ctx, id, text, v.isConfined())
 }
 
 // Processes: see Engine.

@@ -132,9 +132,9 @@ func (v *View) RemoveImage(sel, dir string, dry bool) (api.Image, error) {
 	return v.e.RemoveImage(sel, dir, dry)
 }
 
-// Credentials: see Engine.
+// Credentials: see govern.Manager.
 func (v *View) Credentials() []api.Credential {
-	all := v.e.Credentials()
+	all := v.e.govern.Credentials()
 	for i := range all {
 		all[i] = v.shownCredential(all[i])
 	}
@@ -149,40 +149,42 @@ func (v *View) shownCredential(c api.Credential) api.Credential {
 	return c
 }
 
-// AddCredential: see Engine.
+// AddCredential: see govern.Manager.
 func (v *View) AddCredential(ctx context.Context, req api.CredentialRequest) (api.Credential, error) {
 	if err := v.whole("storing a credential"); err != nil {
 		return api.Credential{}, err
 	}
-	return v.e.AddCredential(ctx, req)
+	return v.e.govern.AddCredential(ctx, req)
 }
 
-// RemoveCredential: see Engine.
+// RemoveCredential: see govern.Manager.
 func (v *View) RemoveCredential(ctx context.Context, name string) (api.RevokeResult, error) {
 	if err := v.whole("removing a credential"); err != nil {
 		return api.RevokeResult{}, err
 	}
-	return v.e.RemoveCredential(ctx, name)
+	return v.e.govern.RemoveCredential(ctx, name)
 }
 
-// CheckCredential: see Engine.
+// CheckCredential: see govern.Manager.
 func (v *View) CheckCredential(name string) (api.CredentialCheck, error) {
-	c, err := v.e.CheckCredential(name)
+	c, err := v.e.govern.CheckCredential(name)
 	c.Credential = v.shownCredential(c.Credential)
 	return c, err
 }
 
-// Approvals: see Engine.
-func (v *View) Approvals(all bool) []api.Approval {
-	return slices.DeleteFunc(v.e.Approvals(all), func(a api.Approval) bool { return !v.sees(cell.ID(a.Cell)) })
+// RevokeCredential: see govern.Manager.Revoke.
+func (v *View) RevokeCredential(ctx context.Context, name string, req api.RevokeRequest) (api.RevokeResult, error) {
+	return v.e.govern.Revoke(ctx, name, req, v, v.sees)
 }
 
-// Answer: see Engine.
+// Approvals: see govern.Manager.
+func (v *View) Approvals(all bool) []api.Approval {
+	return slices.DeleteFunc(v.e.govern.Approvals(all), func(a api.Approval) bool { return !v.sees(cell.ID(a.Cell)) })
+}
+
+// Answer: see govern.Manager.
 func (v *View) Answer(ctx context.Context, id string, allow bool, scope string) (api.Approval, error) {
-	if a, err := v.e.approval(id); err != nil || !v.sees(a.Ask.Cell) {
-		return api.Approval{}, noApproval(id)
-	}
-	return v.e.Answer(ctx, id, allow, scope)
+	return v.e.govern.Answer(ctx, id, allow, scope, v.sees)
 }
 
 // Disk: see gc.Manager.

@@ -216,7 +216,7 @@ func (par *warmParent) makeFork(ctx context.Context, c *state.Cell) (backend.War
 		return nil, err
 	}
 	spec := e.spec(c, mounts)
-	if spec.Network, err = e.pooledGovernance(c); err != nil {
+	if spec.Network, err = e.govern.ForkGovernance(c); err != nil {
 		return nil, err
 	}
 	failpoint.Step("fork an interpreter")
@@ -250,7 +250,7 @@ func (e *Engine) forkMounts(c *state.Cell, p workspace.Provider) ([]cell.Mount, 
 	if err := e.layImage(c, mounts); err != nil {
 		return nil, err
 	}
-	return mounts, e.copyTalk(c, mounts)
+	return mounts, full(e.govern.CopyTalk(c, mounts))
 }
 
 // dropChild takes a fork away that no record names.
@@ -284,7 +284,7 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 	}
 	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.terms.strict}
 	var err error
-	if ch.lendings, err = e.lendFork(c, &a); err != nil {
+	if ch.lendings, err = e.govern.LendFork(c, &a); err != nil {
 		return err
 	}
 	a.First = ch.terms.first(c.Setup.Env, a.Env, c)
@@ -684,7 +684,7 @@ func (e *Engine) settleIn(ctx context.Context, ch *child) {
 	if !ch.c.Talks() {
 		return
 	}
-	if err := e.equip(ctx, ch.c, ch.w, ch.c.Agent); err != nil {
+	if err := e.govern.Equip(ctx, ch.c, ch.w, ch.c.Agent); err != nil {
 		e.log.Warn("cannot lend keys of SSH to a fork", "cell", ch.c.ID, "error", err)
 	}
 }

@@ -329,7 +329,7 @@ func (par *warmParent) makeCopy(ctx context.Context, c *state.Cell, ahead bool) 
 	if err != nil {
 		return nil, err
 	}
-	n, err := e.pooledGovernance(c)
+	n, err := e.govern.ForkGovernance(c)
 	if err != nil {
 		return nil, err
 	}

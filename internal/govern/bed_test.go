@@ -6,12 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -22,12 +26,15 @@ type bed struct {
 	ctx  context.Context
 	home paths.Home
 	reg  *state.Registry
+
+	redactor receipt.Redactor
+	alive    map[cell.ID]backend.Instance
 }
 
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	dir := t.TempDir()
-	b := &bed{TB: t, ctx: t.Context(), home: paths.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
+	b := &bed{TB: t, ctx: t.Context(), alive: map[cell.ID]backend.Instance{}, home: paths.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
 	b.must(b.home.Make())
 	b.open()
 	t.Cleanup(b.close)
@@ -43,7 +50,9 @@ func (b *bed) open() {
 	b.must(err)
 	b.Manager = New(Config{
 		Records: b.reg, Log: slog.New(slog.NewTextHandler(b.Output(), nil)), Home: b.home, Credentials: credentials,
-		Host: policy.Host{CPUs: 2, Memory: 4 << 30}, Life: b.ctx,
+		Host: policy.Host{CPUs: 2, Memory: 4 << 30}, Life: b.ctx, Redactor: &b.redactor, Locks: new(state.CellLocks),
+		Instances: func() Instances { return instances(b.alive) }, Usable: b.reg.Cell, RunIn: func(cell.ID) cell.RunID { return "" },
+		Report: func(cell.ID, api.Progress) {},
 	})
 }
 
@@ -78,4 +87,41 @@ func (b *bed) wantKind(what string, err error, want cell.Kind, words ...string) 
 			b.Errorf("%s: %v; want %q in it", what, err, w)
 		}
 	}
+}
+
+// cell is a new cell at rest, forked from another unless that is nil.
+func (b *bed) cell(name string, from *state.Cell) *state.Cell {
+	b.Helper()
+	c := &state.Cell{ID: cell.NewID(), Name: name, State: cell.Idle, Created: time.Now().UTC()}
+	if from != nil {
+		c.Parent = &state.Origin{Cell: from.ID}
+	}
+	b.must(b.reg.Commit(c))
+	return c
+}
+
+// The bed is a caller that sees everything, and writes ids and names.
+
+func (b *bed) SelectRun(sel, _ string) (cell.RunID, error) {
+	r, err := b.reg.Run(cell.RunID(sel))
+	return r.RunID(), err
+}
+
+func (b *bed) SelectCell(sel, _ string) (cell.ID, error) {
+	if c, ok := b.reg.Named(sel); ok {
+		return c.ID, nil
+	}
+	c, err := b.reg.Cell(cell.ID(sel))
+	return c.ID, err
+}
+
+// instances are those of cells that are alive on the bed.
+type instances map[cell.ID]backend.Instance
+
+func (m instances) Instance(id cell.ID) backend.Instance { return m[id] }
+
+func (m instances) AtRest(id cell.ID) bool { return m[id] == nil }
+
+func (m instances) RefOf(c *state.Cell) (backend.Instance, func(), error) {
+	return m[c.ID], func() {}, nil
 }

@@ -1,13 +1,15 @@
 // Package govern decides what cells and callers may do: the effective policy of a run or a cell,
-// and the explanations of it; what may be started, and how often; and how many cells a caller
+// and the explanations of it; what a cell's gateway goes by, with the credentials that it is lent
+// and what a person approved; what may be started, and how often; and how many cells a caller
 // may have, and of which size.
 //
 // It promises that nothing is allowed that a layer of the policy denies, that what the host's
-// and the user's files demand holds for cells that are older than they, and that requests for
-// cells are served in the order in which they came. It leaves to its caller to ask before
+// and the user's files demand holds for cells that are older than they, that a credential that
+// was taken back is put in nowhere when that returns, and that requests for cells are served in
+// the order in which they came. It leaves to its caller to ask before
 // something begins, and what a caller from outside sees.
 //
-// Lock order: 1. the lock of a cell, 2. queue.mu, allowing and spending, 3. the registry's.
+// Lock order: 1. the lock of a cell, 2. queue.mu, allowing, spending and lending, 3. the registry's.
 // Functions of Config are called without the locks of the second row.
 package govern
 
@@ -15,30 +17,53 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
 
 // Config is what a Manager is made of.
 type Config struct {
 	Records     *state.Registry
+	Locks       *state.CellLocks
 	Log         *slog.Logger
 	Home        paths.Home
 	Credentials *credential.Store
+	Redactor    *receipt.Redactor
+	User        cell.User // that cells belong to
 	Host        policy.Host
 	HostPolicy  string          // the policy file of the host; "" for none
 	Resolvers   []string        // DNS servers that gateways ask, "address:port"; none: the host's
+	Roots       string          // certificates (PEM) that gateways trust besides the host's
 	Proxy       *cell.Proxy     // the host's way out; nil: gateways dial by themselves
 	Life        context.Context // ends with the daemon
+
+	Background func(func(ctx context.Context)) // starts work that outlives its request, with Life
+
+	// Of what is alive. Usable is a cell in which something can be done; NotFound or Conflict
+	// for others.
+	Instances func() Instances
+	Usable    func(cell.ID) (state.Cell, error)
+
+	// Of runs. RunIn is the one that goes on in a cell, "" if there is none. Report tells its
+	// clients, if there is one.
+	RunIn  func(cell.ID) cell.RunID
+	Report func(cell.ID, api.Progress)
+
+	// Of workspaces. OwnDir is the directory of the host that holds what a cell wrote to its
+	// home or /tmp; "" when it has none.
+	OwnDir func(*state.Cell, cell.Role) string
 
 	// Of evidence. RunPolicy is the policy that governed a run.
 	RunPolicy func(*state.Run) (*policy.Result, error)
@@ -46,6 +71,19 @@ type Config struct {
 	// Of backends. Caps are those of the backend with a name; of the first that is enough for a
 	// policy, when there is no name.
 	Caps func(ctx context.Context, name string, least policy.Isolation) (backend.Caps, error)
+	// Captures reports whether a cell's backend captures memory: a fork is a copy then.
+	Captures func(context.Context, *state.Cell) (bool, error)
+}
+
+// Instances are those of cells that are alive.
+type Instances interface {
+	// Instance returns that of a cell, nil when there is none.
+	Instance(cell.ID) backend.Instance
+	// RefOf is the same, and keeps the cell from being put to rest until release is called. It
+	// fails with Unavailable when the cell's keeper does not answer.
+	RefOf(*state.Cell) (inst backend.Instance, release func(), err error)
+	// AtRest reports whether nothing of a cell lives.
+	AtRest(cell.ID) bool
 }
 
 // Manager is safe for concurrent use.
@@ -58,6 +96,9 @@ type Manager struct {
 
 	allowing sync.Mutex // guards the file of policies that were allowed
 	spending sync.Mutex // held while commands are counted
+	// lending is held while it is decided what a cell is lent, so that it gets one placeholder
+	// and what is taken back stays so.
+	lending sync.Mutex
 }
 
 // New returns a Manager, which calls nothing of c yet.
@@ -66,6 +107,9 @@ func New(c Config) *Manager {
 	m.queue.refused, m.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
 	return m
 }
+
+// folder is the folder of what belongs to one cell alone.
+func (m *Manager) folder(id cell.ID) string { return filepath.Join(m.cfg.Home.Cells(), string(id)) }
 
 // counted says how many there are of something.
 func counted(n int, what string) string {

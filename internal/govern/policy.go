@@ -75,7 +75,7 @@ func (m *Manager) Effective(req api.RunRequest, source string) (*Effective, erro
 	for _, h := range out.Handles() {
 		known, _, err := m.cfg.Credentials.Get(h)
 		if err != nil {
-			return nil, CannotLend(h, err)
+			return nil, cannotLend(h, err)
 		}
 		var places []string
 		for _, l := range known.Lend("", credential.Secret{}) {
@@ -86,11 +86,6 @@ func (m *Manager) Effective(req api.RunRequest, source string) (*Effective, erro
 		}
 	}
 	return out, nil
-}
-
-// CannotLend says why a credential can't be lent.
-func CannotLend(handle string, err error) error {
-	return &cell.Error{Op: "govern.lend", Kind: cell.KindOf(err), Hint: cell.HintOf(err), Err: errors.New("cannot lend " + clip(handle) + ": " + err.Error())}
 }
 
 // RefuseHost refuses a policy that reaches the daemon's machine. It is for callers that may name

@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"context"
@@ -28,8 +28,8 @@ import (
 // it needs to talk. Its other end is the keeper's; the caller's own socket is in no cell.
 const agentName = "agent/socket"
 
-// agentOf finds the caller's SSH agent in the caller's environment.
-func agentOf(env []string) string {
+// AgentOf finds the caller's SSH agent in the caller's environment.
+func AgentOf(env []string) string {
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, "SSH_AUTH_SOCK="); ok {
 			return v
@@ -39,8 +39,8 @@ func agentOf(env []string) string {
 }
 
 // knownHosts returns the hosts that a key of SSH is for, with what proves them.
-func (e *Engine) knownHosts(c credential.Credential) (list []cell.KnownHost, err error) {
-	files := []string{filepath.Join(e.cfg.User.Home, ".ssh/known_hosts"), filepath.Join(e.cfg.User.Home, ".ssh/known_hosts2"), "/etc/ssh/ssh_known_hosts"}
+func (m *Manager) knownHosts(c credential.Credential) (list []cell.KnownHost, err error) {
+	files := []string{filepath.Join(m.cfg.User.Home, ".ssh/known_hosts"), filepath.Join(m.cfg.User.Home, ".ssh/known_hosts2"), "/etc/ssh/ssh_known_hosts"}
 	for _, f := range c.For {
 		p, err := credential.ParseHost(f)
 		if err != nil {
@@ -57,17 +57,17 @@ func (e *Engine) knownHosts(c credential.Credential) (list []cell.KnownHost, err
 
 // lentKeys are the keys of the caller's SSH agent that a cell has now. A host
 // whose key is not known any more gets no signature.
-func (e *Engine) lentKeys(c *state.Cell) []cell.LentKey { return e.keysOf(c, e.lendingsOf(c)) }
+func (m *Manager) lentKeys(c *state.Cell) []cell.LentKey { return m.keysOf(c, m.lendingsOf(c)) }
 
-func (e *Engine) keysOf(c *state.Cell, lendings []state.Lending) (list []cell.LentKey) {
+func (m *Manager) keysOf(c *state.Cell, lendings []state.Lending) (list []cell.LentKey) {
 	for _, l := range lendings {
-		known, _, err := e.cfg.Credentials.Get(l.Handle)
+		known, _, err := m.cfg.Credentials.Get(l.Handle)
 		if err != nil || known.Kind != credential.SSH || !l.Revoked.IsZero() {
 			continue
 		}
-		hosts, err := e.knownHosts(known)
+		hosts, err := m.knownHosts(known)
 		if err != nil {
-			e.log.Warn("cannot lend a key of SSH", "cell", c.ID, "credential", l.Handle, "error", err)
+			m.cfg.Log.Warn("cannot lend a key of SSH", "cell", c.ID, "credential", l.Handle, "error", err)
 			continue
 		}
 		list = append(list, cell.LentKey{Handle: l.Handle, Key: known.Key, Hosts: hosts})
@@ -75,23 +75,23 @@ func (e *Engine) keysOf(c *state.Cell, lendings []state.Lending) (list []cell.Le
 	return list
 }
 
-// equip gives a living cell that talks what else it sees of its gateway: its last
+// Equip gives a living cell that talks what else it sees of its gateway: its last
 // refusals, and the caller's SSH agent.
-func (e *Engine) equip(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) error {
-	if err := e.showDenials(ctx, c, inst); err != nil { // it costs explanations, and nothing else
-		e.log.Warn("cannot show the cell what it is refused", "cell", c.ID, "error", err)
+func (m *Manager) Equip(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) error {
+	if err := m.showDenials(ctx, c, inst); err != nil { // it costs explanations, and nothing else
+		m.cfg.Log.Warn("cannot show the cell what it is refused", "cell", c.ID, "error", err)
 	}
-	return e.lendAgent(ctx, c, inst, socket)
+	return m.lendAgent(ctx, c, inst, socket)
 }
 
 // lendAgent connects a living cell to the caller's SSH agent, if keys of it are
 // lent to it: the cell gets a socket whose other end is its keeper's.
-func (e *Engine) lendAgent(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) (err error) {
-	keys := e.lentKeys(c)
+func (m *Manager) lendAgent(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) (err error) {
+	keys := m.lentKeys(c)
 	if len(keys) == 0 {
 		return nil
 	}
-	const opName = "engine.lendAgent"
+	const opName = "govern.lendAgent"
 	fail := func(hint, format string, args ...any) error {
 		return cell.Errorf(cell.Unavailable, opName, hint, "cannot lend %s: %w", keys[0].Handle, fmt.Errorf(format, args...))
 	}
@@ -108,7 +108,7 @@ func (e *Engine) lendAgent(ctx context.Context, c *state.Cell, inst backend.Inst
 		return fail(start, "%w", err)
 	}
 	defer upstream.Close()
-	listener, err := listenAgent(filepath.Join(e.private(c.ID), talkFolder))
+	listener, err := listenAgent(m.TalkDir(c.ID))
 	if err != nil {
 		return fail("", "%w", err)
 	}
@@ -117,7 +117,7 @@ func (e *Engine) lendAgent(ctx context.Context, c *state.Cell, inst backend.Inst
 		return err
 	}
 	c.Agent = socket
-	return e.writeKnownHosts(c, keys)
+	return m.writeKnownHosts(c, keys)
 }
 
 // dialAgent connects to the caller's agent, and makes sure that it has the keys.
@@ -179,7 +179,7 @@ func listenAgent(dir string) (*os.File, error) {
 	ul := l.(*net.UnixListener)
 	ul.SetUnlinkOnClose(false)
 	defer ul.Close()
-	// Whoever the cell's users are: the folder above is the caller's alone.
+	// For all users of the cell: the folder above is the caller's alone.
 	if err := os.Chmod(name, 0o666); err != nil {
 		return nil, err
 	}
@@ -187,11 +187,11 @@ func listenAgent(dir string) (*os.File, error) {
 }
 
 // writeKnownHosts puts the hosts that a cell may log in to into its own
-// known_hosts, so that its ssh asks nobody. The cell may change the file: what a
+// known_hosts, so that its ssh does not ask. The cell may change the file: what a
 // key is lent for, its keeper knows by itself.
-func (e *Engine) writeKnownHosts(c *state.Cell, keys []cell.LentKey) error {
-	dir := e.ownDir(c, cell.RoleHome)
-	if dir == "" || c.Home != nil && len(c.Home.Base.Layers) > 0 { // a fork has those of whom it was forked from
+func (m *Manager) writeKnownHosts(c *state.Cell, keys []cell.LentKey) error {
+	dir := m.cfg.OwnDir(c, cell.RoleHome)
+	if dir == "" || c.Home != nil && len(c.Home.Base.Layers) > 0 { // a fork has those of the cell that it was forked from
 		return nil
 	}
 	home, err := os.OpenRoot(dir) // the cell can't lead out of it

@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"slices"
@@ -12,7 +12,7 @@ import (
 
 const testToken = "ghp_9aK2mXq7Lw3Zt8Rb5Yc1Vd4Ne6Pf0Hj2Su7Q"
 
-// store stores a credential on the bed.
+// storeToken stores a credential on the bed.
 func (b *bed) storeToken(name, value string) {
 	b.Helper()
 	_, err := b.AddCredential(b.ctx, api.CredentialRequest{Name: name, Secret: value, For: []string{"https://api.example.com/**"}, Env: []string{"TOKEN"}})
@@ -23,7 +23,7 @@ func (b *bed) storeToken(name, value string) {
 func (b *bed) lendTo(c *state.Cell, handle string) string {
 	b.Helper()
 	c.Setup.Handles = []string{handle} // as its policy would
-	lent, env, err := b.lend(c, []string{handle})
+	lent, env, err := b.Lend(c, []string{handle})
 	b.must(err)
 	if len(lent) != 1 || lent[0].Handle != handle || lent[0].Secret == lent[0].Placeholder || len(env) != 1 || env[0] != "TOKEN="+lent[0].Placeholder {
 		b.Fatalf("%+v, %q", lent, env)
@@ -33,71 +33,57 @@ func (b *bed) lendTo(c *state.Cell, handle string) string {
 
 func TestLendKeepsThePlaceholder(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: x")
-	b.run("a", "true")
-	c, err := b.reg.Cell(b.id("a"))
-	b.must(err)
-	_, _, err = b.lend(&c, []string{"mine"})
+	b := newBed(t)
+	c := b.cell("a", nil)
+	_, _, err := b.Lend(c, []string{"mine"})
 	b.wantKind("lent before it is stored", err, cell.NotFound, "mine")
 	if hint := cell.HintOf(err); !strings.Contains(hint, "pando credential add mine") {
 		t.Errorf("hint: %s", hint)
 	}
 	b.storeToken("mine", testToken)
-	p := b.lendTo(&c, "mine")
+	p := b.lendTo(c, "mine")
 	if !strings.HasPrefix(p, "ghp_") || p == testToken {
 		t.Errorf("placeholder %s", p)
 	}
-	if again := b.lendTo(&c, "mine"); again != p {
+	if again := b.lendTo(c, "mine"); again != p {
 		t.Error("another placeholder for the same cell")
 	}
 	b.must(b.reg.Rewrite())
 	b.reopen()
-	if again := b.lendTo(&c, "mine"); again != p {
+	if again := b.lendTo(c, "mine"); again != p {
 		t.Error("another placeholder after a restart")
 	}
-	if l := b.lent(&c); len(l) != 1 || l[0].Secret != testToken {
+	if l := b.lent(c); len(l) != 1 || l[0].Secret != testToken {
 		t.Errorf("%+v", l)
 	}
-	f, err := b.Fork(b.ctx, c.ID, api.ForkRequest{Count: 1, Name: "child"})
-	b.must(err)
-	child, err := b.reg.Cell(cell.ID(f.Cells[0].ID))
-	b.must(err)
+	child := b.cell("child", c)
 	child.Setup.Handles = []string{"mine"}
-	if len(b.lent(&child)) != 0 || len(b.lentEnv(&child)) != 0 {
+	if len(b.lent(child)) != 0 || len(b.Env(child)) != 0 {
 		t.Error("a fork has what its parent has")
 	}
-	if b.lendTo(&child, "mine") == p {
+	if b.lendTo(child, "mine") == p {
 		t.Error("a fork has its parent's placeholder")
 	}
 	// The value of one that is replaced is the new one at once.
 	_, err = b.AddCredential(b.ctx, api.CredentialRequest{Name: "mine", Secret: testToken + "2", For: []string{"https://api.example.com/**"}, Replace: true})
 	b.must(err)
-	if l := b.lent(&c); len(l) != 1 || l[0].Secret != testToken+"2" || l[0].Placeholder != p {
+	if l := b.lent(c); len(l) != 1 || l[0].Secret != testToken+"2" || l[0].Placeholder != p {
 		t.Errorf("%+v", l)
 	}
-	if redactor.String("x "+testToken+"2 y") != "x [secret] y" {
+	if b.redactor.String("x "+testToken+"2 y") != "x [secret] y" {
 		t.Error("the redactor does not know it")
 	}
 }
 
 func TestRevokeCredential(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: x")
+	b := newBed(t)
 	b.storeToken("mine", "not-of-any-known-shape-1")
-	b.run("top", "true")
-	top, err := b.reg.Cell(b.id("top"))
-	b.must(err)
-	fork := func(of *state.Cell, name string) *state.Cell {
-		f, err := b.Fork(b.ctx, of.ID, api.ForkRequest{Count: 1, Name: name})
-		b.must(err)
-		c, err := b.reg.Cell(cell.ID(f.Cells[0].ID))
-		b.must(err)
-		return &c
-	}
-	child := fork(&top, "child")
-	grandchild := fork(child, "grandchild")
-	other := fork(&top, "other")
-	all := []*state.Cell{&top, child, grandchild, other}
+	top := b.cell("top", nil)
+	child := b.cell("child", top)
+	grandchild := b.cell("grandchild", child)
+	other := b.cell("other", top)
+	all := []*state.Cell{top, child, grandchild, other}
 	for _, c := range all {
 		b.lendTo(c, "mine")
 	}
@@ -120,7 +106,7 @@ func TestRevokeCredential(t *testing.T) {
 		{api.RevokeRequest{All: true}, nil},
 	}
 	for _, s := range steps {
-		_, err := b.All().RevokeCredential(b.ctx, "mine", s.req)
+		_, err := b.Revoke(b.ctx, "mine", s.req, b, seesAll)
 		b.must(err)
 		if got := has(); !slices.Equal(got, s.want) {
 			t.Errorf("%+v: %v have it, want %v", s.req, got, s.want)
@@ -130,22 +116,31 @@ func TestRevokeCredential(t *testing.T) {
 			t.Errorf("%+v, after a restart: %v have it, want %v", s.req, got, s.want)
 		}
 	}
-	_, _, err = b.lend(child, []string{"mine"})
+	_, _, err := b.Lend(child, []string{"mine"})
 	b.wantKind("lent again", err, cell.Denied, "taken back")
 	for _, req := range []api.RevokeRequest{{}, {Cell: "child", All: true}, {Cell: "child", Subtree: "top"}} {
-		_, err := b.All().RevokeCredential(b.ctx, "mine", req)
+		_, err := b.Revoke(b.ctx, "mine", req, b, seesAll)
 		b.wantKind("revoke", err, cell.Invalid)
 	}
-	_, err = b.All().RevokeCredential(b.ctx, "mine", api.RevokeRequest{Cell: "nobody"})
+	_, err = b.Revoke(b.ctx, "mine", api.RevokeRequest{Cell: "nobody"}, b, seesAll)
 	b.wantKind("revoke from nobody", err, cell.NotFound)
-	_, err = b.All().RevokeCredential(b.ctx, "nothing", api.RevokeRequest{Cell: "top"})
+	_, err = b.Revoke(b.ctx, "nothing", api.RevokeRequest{Cell: "top"}, b, seesAll)
 	b.wantKind("revoke nothing", err, cell.NotFound)
 
-	_, err = b.All().RevokeCredential(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true})
+	_, err = b.Revoke(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true}, b, seesAll)
 	b.must(err)
-	res, err := b.RemoveCredential(b.ctx, "mine")
+	res, err := b.Revoke(b.ctx, "mine", api.RevokeRequest{All: true}, b, func(id cell.ID) bool { return id == other.ID })
+	b.must(err)
+	if got := has(); len(res.Cells) != 1 || slices.Contains(got, "other") || len(got) != 3 {
+		t.Errorf("a caller that sees one cell took it from %v; %v have it", res.Cells, got)
+	}
+	_, err = b.Revoke(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true}, b, seesAll)
+	b.must(err)
+	res, err = b.RemoveCredential(b.ctx, "mine")
 	b.must(err)
 	if len(res.Cells) != 4 || has() != nil {
 		t.Errorf("removed: %+v, %v have it", res, has())
 	}
 }
+
+func seesAll(cell.ID) bool { return true }

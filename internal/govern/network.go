@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"context"
@@ -29,16 +29,16 @@ const authorityFile = "authority.json"
 
 // authority returns the authority of a cell's lineage: its own, that of the
 // cell it was forked from, or a new one.
-func (e *Engine) authority(c *state.Cell) (cell.Authority, error) {
+func (m *Manager) authority(c *state.Cell) (cell.Authority, error) {
 	for id := c.ID; ; {
-		a, err := e.readAuthority(id)
+		a, err := m.readAuthority(id)
 		if err == nil && id != c.ID {
-			err = e.writeAuthority(c.ID, a)
+			err = m.writeAuthority(c.ID, a)
 		}
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return a, err
 		}
-		of, err := e.reg.Cell(id)
+		of, err := m.cfg.Records.Cell(id)
 		if err != nil || of.Parent == nil {
 			break
 		}
@@ -48,51 +48,53 @@ func (e *Engine) authority(c *state.Cell) (cell.Authority, error) {
 	if err != nil {
 		return a, err
 	}
-	return a, e.writeAuthority(c.ID, a)
+	return a, m.writeAuthority(c.ID, a)
 }
 
-func (e *Engine) readAuthority(id cell.ID) (a cell.Authority, err error) {
-	b, err := readState(filepath.Join(e.private(id), authorityFile))
+func (m *Manager) readAuthority(id cell.ID) (a cell.Authority, err error) {
+	b, err := durable.ReadFile(durable.Disk(m.folder(id)), authorityFile)
 	if err != nil {
 		return a, err
 	}
 	return a, json.Unmarshal(b, &a)
 }
 
-func (e *Engine) writeAuthority(id cell.ID, a cell.Authority) error {
+func (m *Manager) writeAuthority(id cell.ID, a cell.Authority) error {
 	b, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(durable.Disk(e.private(id)), authorityFile, b, 0o600)
+	return durable.WriteFile(durable.Disk(m.folder(id)), authorityFile, b, 0o600)
 }
 
-// talkName is the file, below talkFolder, that a mount of a talking cell shows;
-// "" for all of them.
-func talkName(m *cell.Mount) string {
-	if m.Target == image.TalkDir {
-		return ""
+// TalkDir is the directory of the host that holds what a cell needs to talk.
+func (m *Manager) TalkDir(id cell.ID) string { return filepath.Join(m.folder(id), talkFolder) }
+
+// TalkSource is what a mount of a talking cell shows of that: a file, or all of it.
+func (m *Manager) TalkSource(id cell.ID, mount *cell.Mount) string {
+	if mount.Target == image.TalkDir {
+		return m.TalkDir(id)
 	}
-	return filepath.Base(m.Source)
+	return filepath.Join(m.TalkDir(id), filepath.Base(mount.Source))
 }
 
-// writeTalk writes what a cell that talks sees of its resolver and authority.
-func (e *Engine) writeTalk(c *state.Cell) error {
-	a, err := e.authority(c)
+// WriteTalk writes what a cell that talks sees of its resolver and authority.
+func (m *Manager) WriteTalk(c *state.Cell) error {
+	a, err := m.authority(c)
 	if err != nil {
 		return err
 	}
 	link := cell.DefaultLink()
-	return image.WriteTalk("/", filepath.Join(e.private(c.ID), talkFolder), c.Setup.Mounts, c.Setup.TrustLists, []netip.Addr{link.Gateway4, link.Gateway6}, a.Cert)
+	return image.WriteTalk("/", m.TalkDir(c.ID), c.Setup.Mounts, c.Setup.TrustLists, []netip.Addr{link.Gateway4, link.Gateway6}, a.Cert)
 }
 
 // showDenials gives a living cell the files in which it reads what it was refused
 // last: its own, in a folder of their own, so that forks inherit none.
-func (e *Engine) showDenials(ctx context.Context, c *state.Cell, inst backend.Instance) error {
+func (m *Manager) showDenials(ctx context.Context, c *state.Cell, inst backend.Instance) error {
 	if !c.Talks() {
 		return nil
 	}
-	dir := filepath.Join(e.private(c.ID), talkFolder, image.DenialsFolder)
+	dir := filepath.Join(m.TalkDir(c.ID), image.DenialsFolder)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -118,62 +120,62 @@ func (e *Engine) showDenials(ctx context.Context, c *state.Cell, inst backend.In
 	return inst.ShowDenials(ctx, files[0], files[1])
 }
 
-// governance is what a talking cell's gateway goes by now; nil for one that
+// Governance is what a talking cell's gateway goes by now; nil for one that
 // does not talk. run is the run that is about to go on in it, "" for none.
-func (e *Engine) governance(c *state.Cell, run cell.RunID) (*cell.Governance, error) {
+func (m *Manager) Governance(c *state.Cell, run cell.RunID) (*cell.Governance, error) {
 	if !c.Talks() {
 		return nil, nil
 	}
-	a, err := e.authority(c)
+	a, err := m.authority(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.lendAnew(c); err != nil {
+	if err := m.lendAnew(c); err != nil {
 		return nil, err
 	}
-	g, err := e.rules(c, a)
+	g, err := m.rules(c, a)
 	if err == nil {
-		g.Credentials, g.Keys, g.Answers = e.lent(c), e.lentKeys(c), e.standing(c.ID, run)
+		g.Credentials, g.Keys, g.Answers = m.lent(c), m.lentKeys(c), m.standing(c.ID, run)
 	}
 	return g, err
 }
 
 // rules is what the gateway of a cell goes by that was lent nothing.
-func (e *Engine) rules(c *state.Cell, a cell.Authority) (*cell.Governance, error) {
+func (m *Manager) rules(c *state.Cell, a cell.Authority) (*cell.Governance, error) {
 	origins, err := json.Marshal(c.Setup.Origins)
-	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots, Proxy: e.cfg.Proxy}, err
+	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: m.cfg.Resolvers, Roots: m.cfg.Roots, Proxy: m.cfg.Proxy}, err
 }
 
 // lendAnew lends a cell what its policy says and it never had: a fork starts
 // without what its parent was lent. What was taken back stays so.
-func (e *Engine) lendAnew(c *state.Cell) error {
-	if _, err := e.reg.Cell(c.ID); err != nil {
+func (m *Manager) lendAnew(c *state.Cell) error {
+	if _, err := m.cfg.Records.Cell(c.ID); err != nil {
 		return nil // a check's cell, which no record names
 	}
 	var handles []string
 	for _, h := range c.Setup.Handles {
-		if _, had := e.reg.Lending(c.ID, h); !had {
+		if _, had := m.cfg.Records.Lending(c.ID, h); !had {
 			handles = append(handles, h)
 		}
 	}
-	_, _, err := e.lend(c, handles)
+	_, _, err := m.Lend(c, handles)
 	return err
 }
 
-// regovern puts what a living cell is governed by into force as it is now
+// Refresh puts what a living cell is governed by into force as it is now
 // recorded: at once, also for its open connections. A cell at rest gets it when
 // it comes to life.
-func (e *Engine) regovern(ctx context.Context, id cell.ID) error {
-	c, err := e.reg.Cell(id)
+func (m *Manager) Refresh(ctx context.Context, id cell.ID) error {
+	c, err := m.cfg.Records.Cell(id)
 	if err != nil {
 		return err
 	}
-	inst, release, err := e.alive.RefOf(&c)
+	inst, release, err := m.cfg.Instances().RefOf(&c)
 	if inst == nil {
 		return err
 	}
 	defer release()
-	g, err := e.governance(&c, e.runNow(id))
+	g, err := m.Governance(&c, m.cfg.RunIn(id))
 	if err != nil || g == nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"context"
@@ -11,36 +11,35 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
-	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// lend gives a cell the credentials with these handles: what its gateway is
+// Lend gives a cell the credentials with these handles: what its gateway is
 // told, and the variables that hold placeholders. The cell has the same
 // placeholders whenever it asks, also after a restart; a fork, which is another
 // cell, gets its own. It fails for a handle that is not stored, and for one that
 // was taken back from this cell. Handles that the cell has and that are not
 // asked for are not among the answer.
-func (e *Engine) lend(c *state.Cell, handles []string) ([]cell.Lent, []string, error) {
-	const opName = "engine.lend"
+func (m *Manager) Lend(c *state.Cell, handles []string) ([]cell.Lent, []string, error) {
+	const opName = "govern.lend"
 	if len(handles) == 0 {
 		return nil, nil, nil
 	}
-	e.lending.Lock()
-	defer e.lending.Unlock()
+	m.lending.Lock()
+	defer m.lending.Unlock()
 	var lent []cell.Lent
 	var env []string
 	var fresh []any
 	for _, h := range handles {
-		known, secret, err := e.cfg.Credentials.Get(h)
+		known, secret, err := m.cfg.Credentials.Get(h)
 		if err == nil && known.Kind == credential.SSH {
-			_, err = e.knownHosts(known)
+			_, err = m.knownHosts(known)
 		}
 		if err != nil {
-			return nil, nil, govern.CannotLend(h, err)
+			return nil, nil, cannotLend(h, err)
 		}
-		l, ok := e.reg.Lending(c.ID, h)
+		l, ok := m.cfg.Records.Lending(c.ID, h)
 		switch {
 		case ok && !l.Revoked.IsZero():
 			return nil, nil, cell.Errorf(cell.Denied, opName, "give it back with pando credential revoke "+h+" --cell "+c.Title()+" --undo",
@@ -56,11 +55,16 @@ func (e *Engine) lend(c *state.Cell, handles []string) ([]cell.Lent, []string, e
 		env = append(env, variables(known, l)...)
 	}
 	if len(fresh) > 0 { // before the cell can use any
-		if err := e.reg.Commit(fresh...); err != nil {
+		if err := m.cfg.Records.Commit(fresh...); err != nil {
 			return nil, nil, err
 		}
 	}
 	return lent, env, nil
+}
+
+// cannotLend says why a credential can't be lent.
+func cannotLend(handle string, err error) error {
+	return &cell.Error{Op: "govern.lend", Kind: cell.KindOf(err), Hint: cell.HintOf(err), Err: errors.New("cannot lend " + clip(handle) + ": " + err.Error())}
 }
 
 func variables(c credential.Credential, l state.Lending) (env []string) {
@@ -76,11 +80,11 @@ func variables(c credential.Credential, l state.Lending) (env []string) {
 // lent is what a cell has now: what its policy lends, what was lent to it, and
 // what was neither taken back nor removed since. A gateway that is told anew is
 // told this.
-func (e *Engine) lent(c *state.Cell) []cell.Lent { return e.valuesOf(e.lendingsOf(c)) }
+func (m *Manager) lent(c *state.Cell) []cell.Lent { return m.valuesOf(m.lendingsOf(c)) }
 
-func (e *Engine) valuesOf(lendings []state.Lending) (list []cell.Lent) {
+func (m *Manager) valuesOf(lendings []state.Lending) (list []cell.Lent) {
 	for _, l := range lendings {
-		if known, secret, err := e.cfg.Credentials.Get(l.Handle); err == nil && l.Revoked.IsZero() {
+		if known, secret, err := m.cfg.Credentials.Get(l.Handle); err == nil && l.Revoked.IsZero() {
 			list = append(list, known.Lend(l.Placeholder, secret)...)
 		}
 	}
@@ -89,18 +93,21 @@ func (e *Engine) valuesOf(lendings []state.Lending) (list []cell.Lent) {
 
 // lendingsOf returns what was lent to a cell and its policy, as it is now, still
 // names.
-func (e *Engine) lendingsOf(c *state.Cell) []state.Lending {
-	return slices.DeleteFunc(e.reg.Lendings(c.ID), func(l state.Lending) bool { return !slices.Contains(c.Setup.Handles, l.Handle) })
+func (m *Manager) lendingsOf(c *state.Cell) []state.Lending {
+	return slices.DeleteFunc(m.cfg.Records.Lendings(c.ID), func(l state.Lending) bool { return !slices.Contains(c.Setup.Handles, l.Handle) })
 }
 
-// lentEnv is the variables that hold placeholders in a cell. They stay when a
-// credential is taken back: what holds them goes on, and gets a denial.
-func (e *Engine) lentEnv(c *state.Cell) []string { return e.envOf(e.lendingsOf(c)) }
+// Env is what every command in a cell finds: the image's variables, and placeholders of what
+// the cell was lent. They stay when a credential is taken back: what holds them goes on, and
+// gets a denial.
+func (m *Manager) Env(c *state.Cell) []string {
+	return append(slices.Clone(c.Setup.Env), m.envOf(m.lendingsOf(c))...)
+}
 
-func (e *Engine) envOf(lendings []state.Lending) (env []string) {
+func (m *Manager) envOf(lendings []state.Lending) (env []string) {
 	ssh := false
 	for _, l := range lendings {
-		if known, _, err := e.cfg.Credentials.Get(l.Handle); err == nil {
+		if known, _, err := m.cfg.Credentials.Get(l.Handle); err == nil {
 			env = append(env, variables(known, l)...)
 			ssh = ssh || known.Kind == credential.SSH
 		}
@@ -111,14 +118,14 @@ func (e *Engine) envOf(lendings []state.Lending) (env []string) {
 	return env
 }
 
-// Credentials lists what can be lent, and to whom it is.
-func (e *Engine) Credentials() []api.Credential {
+// Credentials lists what can be lent, and the cells that have it.
+func (m *Manager) Credentials() []api.Credential {
 	out := []api.Credential{}
-	for _, c := range e.cfg.Credentials.List() {
-		out = append(out, e.credentialView(c))
+	for _, c := range m.cfg.Credentials.List() {
+		out = append(out, m.credentialView(c))
 	}
-	for name, err := range e.cfg.Credentials.Broken() {
-		v := e.credentialView(credential.Credential{Name: name})
+	for name, err := range m.cfg.Credentials.Broken() {
+		v := m.credentialView(credential.Credential{Name: name})
 		v.Problem = err.Error()
 		out = append(out, v)
 	}
@@ -126,14 +133,14 @@ func (e *Engine) Credentials() []api.Credential {
 	return out
 }
 
-func (e *Engine) credentialView(c credential.Credential) api.Credential {
-	v := api.Credential{Name: c.Name, Kind: c.Kind, For: orEmpty(c.For), As: c.As, Env: c.Env, Key: c.Key, Comment: c.Comment, Created: c.Created, Lent: []api.CredentialLent{}}
+func (m *Manager) credentialView(c credential.Credential) api.Credential {
+	v := api.Credential{Name: c.Name, Kind: c.Kind, For: append([]string{}, c.For...), As: c.As, Env: c.Env, Key: c.Key, Comment: c.Comment, Created: c.Created, Lent: []api.CredentialLent{}}
 	for _, u := range c.Also {
 		v.Also = append(v.Also, api.CredentialPut{For: u.For, As: u.As})
 	}
-	for _, l := range e.holders(c.Name) {
+	for _, l := range m.holders(c.Name) {
 		in := api.CredentialLent{Cell: string(l.Cell), Since: l.Since, Revoked: l.Revoked}
-		if holder, err := e.reg.Cell(l.Cell); err == nil {
+		if holder, err := m.cfg.Records.Cell(l.Cell); err == nil {
 			in.CellName = holder.Name
 		}
 		v.Lent = append(v.Lent, in)
@@ -143,39 +150,39 @@ func (e *Engine) credentialView(c credential.Credential) api.Credential {
 
 // AddCredential stores a credential. When it replaces one, cells that have it
 // go on with the new value.
-func (e *Engine) AddCredential(ctx context.Context, req api.CredentialRequest) (api.Credential, error) {
+func (m *Manager) AddCredential(ctx context.Context, req api.CredentialRequest) (api.Credential, error) {
 	secret := credential.NewSecret(req.Secret)
 	if req.Kind == credential.SSH {
-		if _, err := e.knownHosts(credential.Credential{For: req.For}); err != nil {
+		if _, err := m.knownHosts(credential.Credential{For: req.For}); err != nil {
 			return api.Credential{}, err
 		}
 	}
-	c, err := e.cfg.Credentials.Add(credential.Credential{
-		Name: req.Name, Kind: req.Kind, For: req.For, As: req.As, Env: req.Env, Key: req.Key, Comment: redactor.String(req.Comment),
+	c, err := m.cfg.Credentials.Add(credential.Credential{
+		Name: req.Name, Kind: req.Kind, For: req.For, As: req.As, Env: req.Env, Key: req.Key, Comment: m.cfg.Redactor.String(req.Comment),
 	}, secret, req.Replace)
 	if err != nil {
 		return api.Credential{}, err
 	}
-	if err := e.know(secret); err != nil {
+	if err := m.know(secret); err != nil {
 		return api.Credential{}, err
 	}
-	err = e.regovernAll(ctx, c.Name)
-	return e.credentialView(c), err
+	err = m.regovernAll(ctx, c.Name)
+	return m.credentialView(c), err
 }
 
-// know makes the redactor know a value.
-func (e *Engine) know(secret credential.Secret) error {
+// know makes the m.cfg.Redactor know a value.
+func (m *Manager) know(secret credential.Secret) error {
 	if secret.Reveal() == "" {
 		return nil
 	}
-	return redactor.Add(secret.Reveal())
+	return m.cfg.Redactor.Add(secret.Reveal())
 }
 
-// knowAll makes the redactor know all that is stored.
-func (e *Engine) knowAll() error {
-	for _, c := range e.cfg.Credentials.List() {
-		if _, secret, err := e.cfg.Credentials.Get(c.Name); err == nil {
-			if err := e.know(secret); err != nil {
+// KnowStored makes the m.cfg.Redactor know all that is stored.
+func (m *Manager) KnowStored() error {
+	for _, c := range m.cfg.Credentials.List() {
+		if _, secret, err := m.cfg.Credentials.Get(c.Name); err == nil {
+			if err := m.know(secret); err != nil {
 				return err
 			}
 		}
@@ -184,76 +191,76 @@ func (e *Engine) knowAll() error {
 }
 
 // RemoveCredential forgets a credential. Cells that have it lose it at once.
-func (e *Engine) RemoveCredential(ctx context.Context, name string) (api.RevokeResult, error) {
+func (m *Manager) RemoveCredential(ctx context.Context, name string) (api.RevokeResult, error) {
 	res := api.RevokeResult{Credential: name, Cells: []string{}}
-	if err := e.cfg.Credentials.Remove(name); err != nil {
+	if err := m.cfg.Credentials.Remove(name); err != nil {
 		return res, err
 	}
-	for _, l := range e.holders(name) {
+	for _, l := range m.holders(name) {
 		if l.Revoked.IsZero() {
 			res.Cells = append(res.Cells, string(l.Cell))
 		}
 	}
-	return res, e.regovernAll(ctx, name)
+	return res, m.regovernAll(ctx, name)
 }
 
 // CheckCredential looks whether a credential can be used.
-func (e *Engine) CheckCredential(name string) (api.CredentialCheck, error) {
-	c, problems, err := e.cfg.Credentials.Check(name)
+func (m *Manager) CheckCredential(name string) (api.CredentialCheck, error) {
+	c, problems, err := m.cfg.Credentials.Check(name)
 	if err != nil {
 		return api.CredentialCheck{}, err
 	}
 	if c.Name == "" {
 		c.Name = name
 	}
-	return api.CredentialCheck{Credential: e.credentialView(c), OK: len(problems) == 0, Problems: orEmpty(problems)}, nil
+	return api.CredentialCheck{Credential: m.credentialView(c), OK: len(problems) == 0, Problems: append([]string{}, problems...)}, nil
 }
 
-// RevokeCredential takes a credential back from cells, also while they run: when
+// Revoke takes a credential back from cells, also while they run: when
 // it returns, no gateway puts it in any more.
-func (v *View) RevokeCredential(ctx context.Context, name string, req api.RevokeRequest) (api.RevokeResult, error) {
-	const opName = "engine.RevokeCredential"
-	e := v.e
+// The caller sees the cells that sees says.
+func (m *Manager) Revoke(ctx context.Context, name string, req api.RevokeRequest, by Selector, sees func(cell.ID) bool) (api.RevokeResult, error) {
+	const opName = "govern.Revoke"
 	res := api.RevokeResult{Credential: name, Cells: []string{}}
 	var which func(cell.ID) bool
 	switch {
 	case req.All && req.Cell == "" && req.Subtree == "":
-		which = v.sees
+		which = sees
 	case !req.All && (req.Cell == "") != (req.Subtree == ""):
-		top, err := v.SelectCell(req.Cell+req.Subtree, "")
+		top, err := by.SelectCell(req.Cell+req.Subtree, "")
 		if err != nil {
 			return res, err
 		}
 		which = func(id cell.ID) bool {
-			return (id == top || req.Subtree != "" && e.descends(id, top)) && v.sees(id)
+			return (id == top || req.Subtree != "" && m.descends(id, top)) && sees(id)
 		}
 	default:
 		return res, cell.Errorf(cell.Invalid, opName, "choose one of --cell CELL, --subtree CELL and --all", "cannot revoke %s: it was not said from which cells", clip(name))
 	}
-	changed, err := e.changeLendings(name, req.Undo, which)
+	changed, err := m.changeLendings(name, req.Undo, which)
 	if err != nil {
 		return res, err
 	}
 	if len(changed) == 0 && !req.All {
-		if _, _, err := e.cfg.Credentials.Get(name); err != nil {
+		if _, _, err := m.cfg.Credentials.Get(name); err != nil {
 			return res, err
 		}
 	}
 	var errs []error
 	for _, id := range changed {
 		res.Cells = append(res.Cells, string(id))
-		errs = append(errs, e.regovern(ctx, id))
+		errs = append(errs, m.Refresh(ctx, id))
 	}
 	return res, errors.Join(errs...)
 }
 
 // changeLendings marks the lendings of a credential as taken back, or as given
 // back, and returns the cells whose lending changed.
-func (e *Engine) changeLendings(name string, undo bool, which func(cell.ID) bool) (changed []cell.ID, err error) {
-	e.lending.Lock()
-	defer e.lending.Unlock()
+func (m *Manager) changeLendings(name string, undo bool, which func(cell.ID) bool) (changed []cell.ID, err error) {
+	m.lending.Lock()
+	defer m.lending.Unlock()
 	var records []any
-	for _, l := range e.holders(name) {
+	for _, l := range m.holders(name) {
 		if !which(l.Cell) || l.Revoked.IsZero() == undo {
 			continue
 		}
@@ -267,21 +274,21 @@ func (e *Engine) changeLendings(name string, undo bool, which func(cell.ID) bool
 	if len(records) == 0 {
 		return nil, nil
 	}
-	return changed, e.reg.Commit(records...)
+	return changed, m.cfg.Records.Commit(records...)
 }
 
 // holders returns the lendings of a credential to cells that are there.
-func (e *Engine) holders(name string) []state.Lending {
-	return slices.DeleteFunc(e.reg.LentOf(name), func(l state.Lending) bool {
-		c, err := e.reg.Cell(l.Cell)
+func (m *Manager) holders(name string) []state.Lending {
+	return slices.DeleteFunc(m.cfg.Records.LentOf(name), func(l state.Lending) bool {
+		c, err := m.cfg.Records.Cell(l.Cell)
 		return err == nil && c.State == cell.Removed // a new cell is recorded a moment after what it is lent
 	})
 }
 
 // descends reports whether a cell was forked from another, directly or not.
-func (e *Engine) descends(id, from cell.ID) bool {
+func (m *Manager) descends(id, from cell.ID) bool {
 	for range 10_000 {
-		c, err := e.reg.Cell(id)
+		c, err := m.cfg.Records.Cell(id)
 		if err != nil || c.Parent == nil {
 			return false
 		}
@@ -293,10 +300,10 @@ func (e *Engine) descends(id, from cell.ID) bool {
 }
 
 // regovernAll tells the gateways of all cells that have a credential.
-func (e *Engine) regovernAll(ctx context.Context, name string) error {
+func (m *Manager) regovernAll(ctx context.Context, name string) error {
 	var errs []error
-	for _, l := range e.holders(name) {
-		errs = append(errs, e.regovern(ctx, l.Cell))
+	for _, l := range m.holders(name) {
+		errs = append(errs, m.Refresh(ctx, l.Cell))
 	}
 	return errors.Join(errs...)
 }

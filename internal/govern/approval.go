@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"bytes"
@@ -18,94 +18,73 @@ import (
 // keepApprovals is how long what was decided can be looked at.
 const keepApprovals = 30 * 24 * time.Hour
 
-// followAsks records what a talking cell asks for, and tells whoever watches
-// its run, until the instance is gone.
-func (e *Engine) followAsks(inst backend.Instance) {
-	e.background(func(ctx context.Context) {
+// FollowAsks records what a talking cell asks for, and tells the clients of its run, until the
+// instance is gone.
+func (m *Manager) FollowAsks(inst backend.Instance) {
+	m.cfg.Background(func(ctx context.Context) {
 		var since int64
-		for e.alive.Instance(inst.ID()) == inst && ctx.Err() == nil {
+		for m.cfg.Instances().Instance(inst.ID()) == inst && ctx.Err() == nil {
 			list, version, err := inst.Asked(ctx, since)
 			if err != nil {
-				if e.alive.Instance(inst.ID()) == inst && ctx.Err() == nil && cell.KindOf(err) != cell.Unavailable {
-					e.log.Warn("cannot see what a cell asks for", "cell", inst.ID(), "error", err)
+				if m.cfg.Instances().Instance(inst.ID()) == inst && ctx.Err() == nil && cell.KindOf(err) != cell.Unavailable {
+					m.cfg.Log.Warn("cannot see what a cell asks for", "cell", inst.ID(), "error", err)
 				}
 				return
 			}
 			since = version
-			e.noteAsks(ctx, inst.ID(), list)
+			m.noteAsks(ctx, inst.ID(), list)
 		}
 	})
 }
 
 // noteAsks makes approvals of what waits, and ends those that don't any more.
-func (e *Engine) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
+func (m *Manager) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
 	there := map[string]bool{}
 	for _, a := range list {
 		there[a.ID] = true
-		if _, err := e.approval(a.ID); err == nil {
+		if _, known := m.cfg.Records.Approval(a.ID); known {
 			continue
 		}
 		if a.Run == "" {
-			a.Run = e.runNow(id)
+			a.Run = m.cfg.RunIn(id)
 		}
 		v := &state.Approval{Ask: a, State: state.ApprovalWaiting}
-		if err := e.reg.Commit(v); err != nil {
-			e.log.Error("cannot record an approval", "cell", id, "error", err)
+		if err := m.cfg.Records.Commit(v); err != nil {
+			m.cfg.Log.Error("cannot record an approval", "cell", id, "error", err)
 			continue
 		}
-		if l := e.runIn(id); l != nil {
-			l.report(api.Progress{Step: api.StepAsking, Note: fmt.Sprintf("%s waits for you: pando approvals approve %s (or deny); it is denied in %s",
-				a.Access.Want(), a.ID, time.Until(a.Expires).Round(time.Second))})
-		}
-		e.callWebhook(ctx, v)
+		m.cfg.Report(id, api.Progress{Step: api.StepAsking, Note: fmt.Sprintf("%s waits for you: pando approvals approve %s (or deny); it is denied in %s",
+			a.Access.Want(), a.ID, time.Until(a.Expires).Round(time.Second))})
+		m.callWebhook(ctx, v)
 	}
-	for _, v := range e.reg.Approvals() {
+	for _, v := range m.cfg.Records.Approvals() {
 		if v.Ask.Cell == id && v.State == state.ApprovalWaiting && !there[v.Ask.ID] {
 			v.State = state.Expired
-			if err := e.reg.Commit(&v); err != nil {
-				e.log.Error("cannot record an approval", "cell", id, "error", err)
+			if err := m.cfg.Records.Commit(&v); err != nil {
+				m.cfg.Log.Error("cannot record an approval", "cell", id, "error", err)
 			}
 		}
 	}
 }
 
-// runNow is the run that goes on in a cell, "" if there is none.
-func (e *Engine) runNow(id cell.ID) cell.RunID {
-	if l := e.runIn(id); l != nil {
-		return l.id
-	}
-	return ""
-}
-
-func (e *Engine) approval(id string) (state.Approval, error) {
-	if a, ok := e.reg.Approval(id); ok {
-		return a, nil
-	}
-	return state.Approval{}, noApproval(id)
-}
-
-func noApproval(id string) error {
-	return cell.Errorf(cell.NotFound, "engine.approval", "run `pando approvals` to see what waits", "no approval %s", clip(id))
-}
-
 // Approvals lists what waits for a person, newest first; with all, what was
 // decided, too.
-func (e *Engine) Approvals(all bool) []api.Approval {
+func (m *Manager) Approvals(all bool) []api.Approval {
 	out := []api.Approval{}
-	for _, a := range e.reg.Approvals() {
+	for _, a := range m.cfg.Records.Approvals() {
 		if all || a.State == state.ApprovalWaiting {
-			out = append(out, e.approvalView(&a))
+			out = append(out, m.approvalView(&a))
 		}
 	}
 	return out
 }
 
-func (e *Engine) approvalView(a *state.Approval) api.Approval {
+func (m *Manager) approvalView(a *state.Approval) api.Approval {
 	out := api.Approval{
 		ID: a.Ask.ID, Cell: string(a.Ask.Cell), Run: string(a.Ask.Run), Want: a.Ask.Access.Want(), Reason: a.Ask.Reason, Rule: a.Ask.Rule, Origin: a.Ask.Origin,
 		Policy: a.Ask.Policy.String(), Digest: a.Ask.Digest.String(), State: a.State, Asked: a.Ask.At, Expires: a.Ask.Expires, Answered: a.At,
 	}
-	if c, err := e.reg.Cell(a.Ask.Cell); err == nil {
+	if c, err := m.cfg.Records.Cell(a.Ask.Cell); err == nil {
 		out.CellName = c.Name
 	}
 	if a.Answer != nil {
@@ -127,15 +106,16 @@ const (
 // maxScope is how long an approval may be good for.
 const maxScope = 24 * time.Hour
 
-// Answer decides on an approval. It is recorded before it takes effect.
-func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string) (api.Approval, error) {
-	const opName = "engine.Answer"
-	a, err := e.approval(id)
-	if err != nil {
-		return api.Approval{}, err
+// Answer decides on an approval of a cell that the caller sees. It is recorded before it takes
+// effect.
+func (m *Manager) Answer(ctx context.Context, id string, allow bool, scope string, sees func(cell.ID) bool) (api.Approval, error) {
+	const opName = "govern.Answer"
+	a, ok := m.cfg.Records.Approval(id)
+	if !ok || !sees(a.Ask.Cell) {
+		return api.Approval{}, cell.Errorf(cell.NotFound, opName, "run `pando approvals` to see what waits", "no approval %s", clip(id))
 	}
 	if a.State != state.ApprovalWaiting {
-		return e.approvalView(&a), cell.Errorf(cell.Conflict, opName, "run `pando approvals` to see what waits", "%s is %s already", id, a.State)
+		return m.approvalView(&a), cell.Errorf(cell.Conflict, opName, "run `pando approvals` to see what waits", "%s is %s already", id, a.State)
 	}
 	now := time.Now().UTC()
 	ans := &cell.Answered{Ask: a.Ask, Effect: cell.Deny, Scope: scopeOnce, By: "user"}
@@ -156,39 +136,39 @@ func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string
 			ans.Scope, ans.Expires = scopeTime, now.Add(d)
 		}
 	}
-	inst := e.alive.Instance(a.Ask.Cell)
-	if e.alive.Unreached(a.Ask.Cell) {
+	inst := m.cfg.Instances().Instance(a.Ask.Cell)
+	if inst == nil && !m.cfg.Instances().AtRest(a.Ask.Cell) {
 		return api.Approval{}, cell.Errorf(cell.Unavailable, opName, "try again in a moment", "cannot answer %s: the keeper of cell %s does not answer", id, a.Ask.Cell)
 	}
 	if inst == nil || now.After(a.Ask.Expires) {
 		a.State = state.Expired
-		if err := e.reg.Commit(&a); err != nil {
+		if err := m.cfg.Records.Commit(&a); err != nil {
 			return api.Approval{}, err
 		}
-		return e.approvalView(&a), cell.Errorf(cell.Conflict, opName, "", "%s is asked by nobody any more", id)
+		return m.approvalView(&a), cell.Errorf(cell.Conflict, opName, "", "nothing asks for %s any more", id)
 	}
 	a.State, a.Answer, a.At = state.Denied, ans, now
 	if allow {
 		a.State = state.Approved
 	}
-	if err := e.reg.Commit(&a); err != nil {
+	if err := m.cfg.Records.Commit(&a); err != nil {
 		return api.Approval{}, err
 	}
 	if err := inst.Answer(ctx, *ans); err != nil {
 		a.State = state.Expired
-		if cerr := e.reg.Commit(&a); cerr != nil {
-			e.log.Error("cannot record an approval", "approval", id, "error", cerr)
+		if cerr := m.cfg.Records.Commit(&a); cerr != nil {
+			m.cfg.Log.Error("cannot record an approval", "approval", id, "error", cerr)
 		}
-		return e.approvalView(&a), err
+		return m.approvalView(&a), err
 	}
-	return e.approvalView(&a), nil
+	return m.approvalView(&a), nil
 }
 
 // standing lists the answers that are still good for a cell: a gateway that is
 // opened anew knows them again.
-func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
+func (m *Manager) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 	now := time.Now()
-	for _, a := range e.reg.Approvals() {
+	for _, a := range m.cfg.Records.Approvals() {
 		if a.Ask.Cell != id || a.State != state.Approved || a.Answer == nil {
 			continue
 		}
@@ -200,28 +180,28 @@ func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 	return out
 }
 
-// dropAnswers takes from a living cell's gateway what was approved for runs
+// DropAnswers takes from a living cell's gateway what was approved for runs
 // other than run: "" when its run has ended, and what it left behind goes on.
-func (e *Engine) dropAnswers(ctx context.Context, c *state.Cell, run cell.RunID) error {
-	inst := e.alive.Instance(c.ID)
-	if inst == nil || !c.Talks() || !slices.ContainsFunc(e.reg.Approvals(), func(a state.Approval) bool {
+func (m *Manager) DropAnswers(ctx context.Context, c *state.Cell, run cell.RunID) error {
+	inst := m.cfg.Instances().Instance(c.ID)
+	if inst == nil || !c.Talks() || !slices.ContainsFunc(m.cfg.Records.Approvals(), func(a state.Approval) bool {
 		return a.Ask.Cell == c.ID && a.State == state.Approved && a.Answer != nil && a.Answer.Scope == scopeRun && a.Ask.Policy == c.Setup.Policy && (run == "" || a.Ask.Run != run)
 	}) {
 		return nil
 	}
-	g, err := e.governance(c, run)
+	g, err := m.Governance(c, run)
 	if err != nil || g == nil {
 		return err
 	}
 	return inst.Govern(ctx, *g)
 }
 
-// expireAsks ends approvals of an earlier daemon whose cells are gone.
-func (e *Engine) expireAsks() {
+// ExpireAsks ends approvals of an earlier daemon whose cells are gone.
+func (m *Manager) ExpireAsks() {
 	var old []any
-	for _, a := range e.reg.Approvals() {
+	for _, a := range m.cfg.Records.Approvals() {
 		switch {
-		case a.State == state.ApprovalWaiting && (e.alive.AtRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
+		case a.State == state.ApprovalWaiting && (m.cfg.Instances().AtRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
 			a.State = state.Expired
 			old = append(old, &a)
 		case a.State != state.ApprovalWaiting && time.Since(a.Ask.At) > keepApprovals:
@@ -229,16 +209,16 @@ func (e *Engine) expireAsks() {
 		}
 	}
 	if len(old) > 0 {
-		if err := e.reg.Commit(old...); err != nil {
-			e.log.Error("cannot record approvals", "error", err)
+		if err := m.cfg.Records.Commit(old...); err != nil {
+			m.cfg.Log.Error("cannot record approvals", "error", err)
 		}
 	}
 }
 
 // callWebhook tells the address that the policy names, in the background. What
 // goes wrong there changes nothing: the approval waits either way.
-func (e *Engine) callWebhook(ctx context.Context, a *state.Approval) {
-	c, err := e.reg.Cell(a.Ask.Cell)
+func (m *Manager) callWebhook(ctx context.Context, a *state.Approval) {
+	c, err := m.cfg.Records.Cell(a.Ask.Cell)
 	if err != nil {
 		return
 	}
@@ -246,11 +226,11 @@ func (e *Engine) callWebhook(ctx context.Context, a *state.Approval) {
 	if url == "" {
 		return
 	}
-	body, err := json.Marshal(e.approvalView(a))
+	body, err := json.Marshal(m.approvalView(a))
 	if err != nil {
 		return
 	}
-	e.background(func(ctx context.Context) {
+	m.cfg.Background(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, "POST", url, bytes.NewReader(body))
@@ -265,7 +245,7 @@ func (e *Engine) callWebhook(ctx context.Context, a *state.Approval) {
 			}
 		}
 		if err != nil {
-			e.log.Warn("cannot call the webhook for approvals", "approval", a.Ask.ID, "error", err)
+			m.cfg.Log.Warn("cannot call the webhook for approvals", "approval", a.Ask.ID, "error", err)
 		}
 	})
 }
