@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -217,12 +216,6 @@ func (e *Engine) stackedOf(c *state.Cell) []cell.Mount {
 		}
 	}
 	return mounts
-}
-
-// onImage is onHost for what a cell has of another image.
-func onImage(mounts []cell.Mount, m *cell.Mount, p string) (real, disk string) {
-	real = image.Inside(image.RootOf(mounts), p)
-	return real, path.Join(m.Lower[len(m.Lower)-1], strings.TrimPrefix(real, m.Target))
 }
 
 // dropped says what a fork of files does not take along.

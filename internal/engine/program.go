@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -54,7 +55,7 @@ func changedSince(p *state.Program) (now cell.Digest, changed bool) {
 
 // fileOf is where the file that a path of the cell leads to lies on the host.
 func fileOf(mounts []cell.Mount, at string) (string, bool) {
-	_, disk, ok := onHost(mounts, at)
+	_, disk, ok := govern.OnHost(mounts, at)
 	if root := image.RootOf(mounts); !ok || root != "/" {
 		return disk, ok
 	}

@@ -53,13 +53,7 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 	if err != nil {
 		return err
 	}
-	if mounts, err = e.mask(c, from, mounts); err != nil {
-		return err
-	}
-	if mounts, err = e.coverSetID(c, mounts); err != nil {
-		return err
-	}
-	if c.Setup.Mounts, err = e.denyPrograms(c, mounts); err != nil {
+	if c.Setup.Mounts, err = e.govern.Mask(c, from, mounts); err != nil {
 		return err
 	}
 	if c.Talks() {

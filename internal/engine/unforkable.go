@@ -67,5 +67,5 @@ func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s
 	}
-	return shellQuoted(s)
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

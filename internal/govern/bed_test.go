@@ -52,7 +52,9 @@ func (b *bed) open() {
 		Records: b.reg, Log: slog.New(slog.NewTextHandler(b.Output(), nil)), Home: b.home, Credentials: credentials,
 		Host: policy.Host{CPUs: 2, Memory: 4 << 30}, Life: b.ctx, Redactor: &b.redactor, Locks: new(state.CellLocks),
 		Instances: func() Instances { return instances(b.alive) }, Usable: b.reg.Cell, RunIn: func(cell.ID) cell.RunID { return "" },
-		Report: func(cell.ID, api.Progress) {},
+		Report: func(cell.ID, api.Progress) {}, Spec: func(c *state.Cell, mounts []cell.Mount) cell.Spec {
+			return cell.Spec{ID: c.ID, Private: filepath.Join(b.home.Cells(), string(c.ID)), Mounts: mounts}
+		},
 	})
 }
 

@@ -1,5 +1,5 @@
 // Package govern decides what cells and callers may do: the effective policy of a run or a cell,
-// and the explanations of it; what a cell's gateway goes by, with the credentials that it is lent
+// and the explanations of it; the mounts that enforce it; what a cell's gateway goes by, with the credentials that it is lent
 // and what a person approved; what may be started, and how often; and how many cells a caller
 // may have, and of which size.
 //
@@ -31,6 +31,7 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // Config is what a Manager is made of.
@@ -64,6 +65,9 @@ type Config struct {
 	// Of workspaces. OwnDir is the directory of the host that holds what a cell wrote to its
 	// home or /tmp; "" when it has none.
 	OwnDir func(*state.Cell, cell.Role) string
+	// Tree is that of a checkpoint. Spec is what a cell with some mounts is made of.
+	Tree func(context.Context, *state.Checkpoint) (*workspace.Tree, error)
+	Spec func(*state.Cell, []cell.Mount) cell.Spec
 
 	// Of evidence. RunPolicy is the policy that governed a run.
 	RunPolicy func(*state.Run) (*policy.Result, error)

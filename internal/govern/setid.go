@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"errors"
@@ -25,30 +25,30 @@ const maxSetID = 256
 // that lie in directories of the host to which the cell can write: they are read-only
 // in it. The kernel takes these rights away from what is written to, but not from what
 // is written to through memory. A cell can make no others (linux.NoSetIDFilter).
-func (e *Engine) coverSetID(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
+func (m *Manager) coverSetID(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
 	plan := &image.HostPlan{}
-	for _, m := range mounts {
-		if m.Role != cell.RoleSetID {
-			plan.Mounts = append(plan.Mounts, m)
+	for _, x := range mounts {
+		if x.Role != cell.RoleSetID {
+			plan.Mounts = append(plan.Mounts, x)
 		}
 	}
-	spec := e.spec(c, plan.Mounts)
-	for _, m := range slices.Clone(plan.Mounts) {
-		if !spec.Outside(m) {
+	spec := m.cfg.Spec(c, plan.Mounts)
+	for _, x := range slices.Clone(plan.Mounts) {
+		if !spec.Outside(x) {
 			continue
 		}
-		found, err := setIDFiles(m.Source)
+		found, err := setIDFiles(x.Source)
 		if err != nil {
-			return nil, cell.Errorf(cell.Unsupported, "engine.coverSetID", "mount it read-only", "cannot look for set-user-id programs in %s, to which the cell could write: %w", m.Source, err)
+			return nil, cell.Errorf(cell.Unsupported, "govern.coverSetID", "mount it read-only", "cannot look for set-user-id programs in %s, to which the cell could write: %w", x.Source, err)
 		}
 		for _, rel := range found {
-			target := path.Join(m.Target, rel)
+			target := path.Join(x.Target, rel)
 			if rel == "." {
-				return nil, cell.Errorf(cell.Denied, "engine.coverSetID", "mount it read-only, or run chmod u-s,g-s "+m.Source,
-					"cannot mount %s so that the cell can write to it: it %s", m.Source, whySetID)
+				return nil, cell.Errorf(cell.Denied, "govern.coverSetID", "mount it read-only, or run chmod u-s,g-s "+x.Source,
+					"cannot mount %s so that the cell can write to it: it %s", x.Source, whySetID)
 			}
 			if !slices.ContainsFunc(plan.Mounts, func(o cell.Mount) bool { // something else is seen there
-				return o.Target != m.Target && inside(o.Target, m.Target) && inside(target, o.Target)
+				return o.Target != x.Target && inside(o.Target, x.Target) && inside(target, o.Target)
 			}) {
 				plan.Insert(cell.Mount{Kind: cell.Protect, Target: target, ReadOnly: true, Role: cell.RoleSetID, Why: whySetID})
 			}
@@ -73,7 +73,7 @@ func setIDFiles(root string) (found []string, err error) {
 			if p == root {
 				return err
 			}
-			return nil // gone, or not to be looked into by whoever runs the cell
+			return nil // gone, or not readable for the user of the cell
 		}
 		if !d.IsDir() && !d.Type().IsRegular() {
 			return nil

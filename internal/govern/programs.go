@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ const whyDenied = "denied by the policy"
 // so. A mount covers the file itself, whatever path leads there. It covers what
 // the cell has of the host, in the directories of PATH and where a pattern is a
 // path; a copy that a command makes is another file.
-func (e *Engine) denyPrograms(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
+func (m *Manager) denyPrograms(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
 	mounts = slices.DeleteFunc(mounts, func(m cell.Mount) bool { return m.Role == cell.RoleDenied })
 	for _, pattern := range c.Setup.Programs {
 		denial := cell.Denial{Rule: "deny program " + pattern, Origin: c.Setup.Origins.Lines["deny program "+pattern]}
@@ -39,7 +39,7 @@ func (e *Engine) denyPrograms(c *state.Cell, mounts []cell.Mount) ([]cell.Mount,
 				c.Setup.Unmasked = append(c.Setup.Unmasked, f.at+" is not denied: "+f.why)
 				continue
 			}
-			source, err := e.deniedProgram(c, rule, f.at)
+			source, err := m.deniedProgram(c, rule, f.at)
 			if err != nil {
 				return nil, err
 			}
@@ -57,8 +57,8 @@ func (e *Engine) denyPrograms(c *state.Cell, mounts []cell.Mount) ([]cell.Mount,
 
 // deniedProgram writes what runs instead of a denied program: a file for each,
 // so that they can be told apart when they are executed.
-func (e *Engine) deniedProgram(c *state.Cell, rule, target string) (string, error) {
-	dir := filepath.Join(e.private(c.ID), "denied")
+func (m *Manager) deniedProgram(c *state.Cell, rule, target string) (string, error) {
+	dir := filepath.Join(m.folder(c.ID), "denied")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -105,7 +105,7 @@ func programs(mounts []cell.Mount, pattern string, dirs []string) (out []foundPr
 		dirs = []string{path.Dir(pattern)}
 	}
 	for _, dir := range dirs {
-		in, disk, ok := onHost(mounts, dir)
+		in, disk, ok := OnHost(mounts, dir)
 		if !ok {
 			continue
 		}
@@ -159,17 +159,17 @@ func behindLink(mounts []cell.Mount, at, disk, name string) foundProgram {
 	if !policy.MatchProgram(name, filepath.Base(real)) {
 		return foundProgram{at, "it is a symlink to " + real + ", which has other names too; deny that"}
 	}
-	in, there, ok := onHost(mounts, real)
+	in, there, ok := OnHost(mounts, real)
 	if !ok || there != filepath.Join(root, real) {
 		return foundProgram{at, "it is a symlink to what the cell has elsewhere"}
 	}
 	return foundProgram{at: in}
 }
 
-// onHost is the path that a path of the cell really is, after the symlinks that
+// OnHost is the path that a path of the cell really is, after the symlinks that
 // its mounts make, and where that lies on the host; false for what is the
 // cell's own.
-func onHost(mounts []cell.Mount, p string) (in, disk string, ok bool) {
+func OnHost(mounts []cell.Mount, p string) (in, disk string, ok bool) {
 	for range 8 {
 		var best *cell.Mount
 		for i := range mounts {
@@ -208,4 +208,10 @@ func onHost(mounts []cell.Mount, p string) (in, disk string, ok bool) {
 		}
 	}
 	return "", "", false
+}
+
+// onImage is OnHost for what a cell has of another image.
+func onImage(mounts []cell.Mount, m *cell.Mount, p string) (real, disk string) {
+	real = image.Inside(image.RootOf(mounts), p)
+	return real, path.Join(m.Lower[len(m.Lower)-1], strings.TrimPrefix(real, m.Target))
 }

@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"os"
@@ -25,7 +25,7 @@ func TestX07ProgramsAreCovered(t *testing.T) {
 	b.must(os.Chmod(filepath.Join(dir, "a"), 0o755|os.ModeSetgid)) // a directory runs nothing
 	b.must(os.Symlink("user", filepath.Join(dir, "link")))
 	c := &state.Cell{ID: cell.NewID()}
-	own := filepath.Join(b.private(c.ID), "home")
+	own := filepath.Join(b.folder(c.ID), "home")
 	mounts := []cell.Mount{
 		{Kind: cell.Bind, Target: "/home/u", Source: own},
 		{Kind: cell.Bind, Target: "/old", Source: dir, ReadOnly: true},

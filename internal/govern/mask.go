@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"os"
@@ -16,36 +16,50 @@ const (
 	whyReadOnly = "read-only by the policy"
 )
 
+// Mask covers what the policy of a cell hides, denies or makes read-only, and programs with
+// rights of another user that the cell could write to, among its mounts, in the state that it
+// starts from (nil: its head).
+func (m *Manager) Mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Mount) ([]cell.Mount, error) {
+	mounts, err := m.mask(c, from, mounts)
+	if err != nil {
+		return nil, err
+	}
+	if mounts, err = m.coverSetID(c, mounts); err != nil {
+		return nil, err
+	}
+	return m.denyPrograms(c, mounts)
+}
+
 // mask covers the parts of the workspace that the policy hides, or makes
 // read-only, as they are in the state that the cell starts from (nil: its head). A mount covers
 // the file itself: whatever name, symlink or /proc path leads there. What is
 // not there has nothing to be covered, and is named as not enforced.
-func (e *Engine) mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Mount) ([]cell.Mount, error) {
+func (m *Manager) mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Mount) ([]cell.Mount, error) {
 	c.Setup.Unmasked = nil
 	if len(c.Setup.Hidden)+len(c.Setup.ReadOnly) == 0 {
 		return mounts, nil
 	}
 	if from == nil {
-		head, err := e.reg.Checkpoint(c.Head)
+		head, err := m.cfg.Records.Checkpoint(c.Head)
 		if err != nil {
 			return nil, err
 		}
 		from = &head
 	}
-	tree, err := e.tree(e.life, from)
+	tree, err := m.cfg.Tree(m.cfg.Life, from)
 	if err != nil {
 		return nil, err
 	}
 	plan := &image.HostPlan{}
-	for _, m := range mounts {
-		if m.Role == cell.RoleWorkspace {
-			plan.Workspace = m.Target
+	for _, x := range mounts {
+		if x.Role == cell.RoleWorkspace {
+			plan.Workspace = x.Target
 		}
-		if m.Role != cell.RoleHidden && m.Role != cell.RoleReadOnly {
-			plan.Mounts = append(plan.Mounts, m)
+		if x.Role != cell.RoleHidden && x.Role != cell.RoleReadOnly {
+			plan.Mounts = append(plan.Mounts, x)
 		}
 	}
-	empty := filepath.Join(e.private(c.ID), "empty")
+	empty := filepath.Join(m.folder(c.ID), "empty")
 	if err := os.WriteFile(empty, nil, 0o444); err != nil && !os.IsPermission(err) { // it is there already
 		return nil, err
 	}
