@@ -436,7 +436,7 @@ func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, arg
 		}
 	}
 	if !req.Force {
-		if err := e.refuseSecrets(ctx, o, req.Ignored); err != nil {
+		if err := e.govern.RefuseSecrets(ctx, o.c, o.title(), o.base.Tree, o.after, req.Ignored); err != nil {
 			return nil, err
 		}
 	}

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"bufio"
 	"encoding/base64"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,7 +134,7 @@ func TestF8SearchCountsTheRest(t *testing.T) {
 	t.Parallel()
 	b, _ := lendingBed(t)
 	r := b.run("a", "i=0; while [ $i -lt 130 ]; do echo "+leak+" > n$i; i=$((i+1)); done")
-	if n := len(r.Secrets.Found); n != foundLimit || r.Secrets.More < 30 {
+	if n := len(r.Secrets.Found); n != 100 || r.Secrets.More < 30 {
 		t.Errorf("%d are listed, %d more counted", n, r.Secrets.More)
 	}
 	if notes := strings.Join(r.Notes, "\n"); strings.Count(notes, "SECRET FOUND: ") != 5 || !strings.Contains(notes, "SECRET FOUND in 1") {
@@ -145,15 +143,5 @@ func TestF8SearchCountsTheRest(t *testing.T) {
 	// One that is taken away is still in the patch, which says what was there.
 	if r = b.run("a", "rm n*; head -c 100000 /dev/urandom > bin"); len(r.Secrets.Found) != 1 || r.Secrets.Found[0].In != "patch" {
 		t.Errorf("%+v", r.Secrets.Found)
-	}
-}
-
-func TestPatchTextLeavesOutBinaryFiles(t *testing.T) {
-	t.Parallel()
-	text := "diff --git a/x b/x\n+a line\n+GIT binary patch\ndiff --git a/y b/y\nGIT binary patch\nliteral 9\nzcmV\n\ndiff --git a/z b/z\n+" + strings.Repeat("long ", 40000) + "\n+end"
-	got, err := io.ReadAll(&patchText{in: bufio.NewReaderSize(strings.NewReader(text), 4096)})
-	want := strings.Replace(text, "GIT binary patch\nliteral 9\nzcmV\n\n", "", 1)
-	if err != nil || string(got) != want {
-		t.Errorf("%v: %d bytes, want %d", err, len(got), len(want))
 	}
 }

@@ -56,7 +56,7 @@ func (m *Manager) knownHosts(c credential.Credential) (list []cell.KnownHost, er
 }
 
 // lentKeys are the keys of the caller's SSH agent that a cell has now. A host
-// whose key is not known any more gets no signature.
+// gets no signature when its key is not known any more.
 func (m *Manager) lentKeys(c *state.Cell) []cell.LentKey { return m.keysOf(c, m.lendingsOf(c)) }
 
 func (m *Manager) keysOf(c *state.Cell, lendings []state.Lending) (list []cell.LentKey) {
@@ -85,7 +85,7 @@ func (m *Manager) Equip(ctx context.Context, c *state.Cell, inst backend.Instanc
 }
 
 // lendAgent connects a living cell to the caller's SSH agent, if keys of it are
-// lent to it: the cell gets a socket whose other end is its keeper's.
+// lent to it: the cell gets a socket, and its keeper has the other end.
 func (m *Manager) lendAgent(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) (err error) {
 	keys := m.lentKeys(c)
 	if len(keys) == 0 {
@@ -97,7 +97,7 @@ func (m *Manager) lendAgent(ctx context.Context, c *state.Cell, inst backend.Ins
 	}
 	if !c.Talks() {
 		h := keys[0].Hosts[0]
-		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell talk to anybody", keys[0].Handle)
+		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell use the network", keys[0].Handle)
 	}
 	const start = "start an agent and add the key: eval $(ssh-agent); ssh-add"
 	if socket == "" {

@@ -196,7 +196,7 @@ func (m *Manager) DropAnswers(ctx context.Context, c *state.Cell, run cell.RunID
 	return inst.Govern(ctx, *g)
 }
 
-// ExpireAsks ends approvals of an earlier daemon whose cells are gone.
+// ExpireAsks ends approvals of an earlier daemon, of cells that are gone.
 func (m *Manager) ExpireAsks() {
 	var old []any
 	for _, a := range m.cfg.Records.Approvals() {

@@ -76,7 +76,7 @@ func Within(r *policy.Result, requested string, b ceiling.Bounds) error {
 type queue struct {
 	mu      sync.Mutex // guards what follows. It stands before registry.mu.
 	waiting []*waiter
-	refused map[ceiling.Scope]int64 // how many were refused, by whose ceiling
+	refused map[ceiling.Scope]int64 // how many were refused, by the scope of the ceiling
 	waited  map[ceiling.Scope]int64 // how many had to wait
 }
 

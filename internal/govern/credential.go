@@ -255,7 +255,7 @@ func (m *Manager) Revoke(ctx context.Context, name string, req api.RevokeRequest
 }
 
 // changeLendings marks the lendings of a credential as taken back, or as given
-// back, and returns the cells whose lending changed.
+// back, and returns the cells of those that changed.
 func (m *Manager) changeLendings(name string, undo bool, which func(cell.ID) bool) (changed []cell.ID, err error) {
 	m.lending.Lock()
 	defer m.lending.Unlock()

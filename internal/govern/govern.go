@@ -1,13 +1,14 @@
 // Package govern decides what cells and callers may do: the effective policy of a run or a cell,
-// and the explanations of it; the mounts that enforce it; what a cell's gateway goes by, with the credentials that it is lent
-// and what a person approved; what may be started, and how often; and how many cells a caller
-// may have, and of which size.
+// and the explanations of it; the mounts that enforce it; what a cell's gateway goes by, with the
+// credentials that it is lent and what a person approved; where the values of credentials turn
+// up; what may be started, and how often; and how many cells a caller may have, and of which
+// size.
 //
 // It promises that nothing is allowed that a layer of the policy denies, that what the host's
 // and the user's files demand holds for cells that are older than they, that a credential that
 // was taken back is put in nowhere when that returns, and that requests for cells are served in
-// the order in which they came. It leaves to its caller to ask before
-// something begins, and what a caller from outside sees.
+// the order in which they came. It leaves to its caller to ask before something begins, and what
+// a caller from outside sees.
 //
 // Lock order: 1. the lock of a cell, 2. queue.mu, allowing, spending and lending, 3. the registry's.
 // Functions of Config are called without the locks of the second row.
@@ -17,6 +18,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -69,8 +71,11 @@ type Config struct {
 	Tree func(context.Context, *state.Checkpoint) (*workspace.Tree, error)
 	Spec func(*state.Cell, []cell.Mount) cell.Spec
 
-	// Of evidence. RunPolicy is the policy that governed a run.
-	RunPolicy func(*state.Run) (*policy.Result, error)
+	// Of evidence. RunPolicy is the policy that governed a run. SealedFiles names the files of a
+	// run's folder that its receipt has; OpenRecord opens one.
+	RunPolicy   func(*state.Run) (*policy.Result, error)
+	SealedFiles func() []string
+	OpenRecord  func(folder, name string) (*os.File, error)
 
 	// Of backends. Caps are those of the backend with a name; of the first that is enough for a
 	// policy, when there is no name.

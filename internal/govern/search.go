@@ -1,4 +1,4 @@
-package engine
+package govern
 
 import (
 	"bufio"
@@ -17,7 +17,6 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
@@ -28,8 +27,8 @@ const (
 	// ignoredBudget is how many bytes of files that git ignores are searched
 	// after a run. What git would see is searched whatever it costs.
 	ignoredBudget = 1 << 30
-	// ownBudget is how many bytes of changed files in a cell's home and /tmp are.
-	ownBudget = 256 << 20
+	// foldersBudget is how many bytes of changed files in a cell's home and /tmp are.
+	foldersBudget = 256 << 20
 	// inflateBudget is how many bytes of what is compressed are unpacked for
 	// it, in all.
 	inflateBudget = 1 << 30
@@ -37,8 +36,10 @@ const (
 	foundLimit = 100
 )
 
-// search looks for the values of the credentials that a cell has had.
-type search struct {
+// Search looks for the values of the credentials that a cell has had.
+type Search struct {
+	m *Manager
+	c *state.Cell
 	state.Secrets
 	scanner  *credential.Scanner
 	handles  []string
@@ -46,29 +47,29 @@ type search struct {
 	unpacked map[string]int // why something compressed was not searched → how many
 }
 
-// searchFor returns a search for what was lent to a cell or to one that it was
+// SearchFor returns a search for what was lent to a cell or to one that it was
 // forked from, taken back or not; nil when nothing ever was.
-func (e *Engine) searchFor(c *state.Cell) *search {
+func (m *Manager) SearchFor(c *state.Cell) *Search {
 	values := map[string]credential.Secret{}
-	s := &search{unpack: inflateBudget, unpacked: map[string]int{}}
+	s := &Search{m: m, c: c, unpack: inflateBudget, unpacked: map[string]int{}}
 	s.Lent, s.Scanned, s.Found, s.NotScanned = []state.SecretLent{}, []string{}, []state.SecretFound{}, []string{}
-	for id, own := c.ID, true; id != ""; own = false {
-		for _, l := range e.reg.Lendings(id) {
+	for id, itself := c.ID, true; id != ""; itself = false {
+		for _, l := range m.cfg.Records.Lendings(id) {
 			if _, ok := values[l.Handle]; ok {
 				continue
 			}
-			known, secret, err := e.cfg.Credentials.Get(l.Handle)
+			known, secret, err := m.cfg.Credentials.Get(l.Handle)
 			if err != nil {
 				s.NotScanned = append(s.NotScanned, "anything for the value of "+l.Handle+": it is not stored any more")
 			} else if known.Kind == credential.Token {
 				values[l.Handle] = secret
 			}
-			if own {
-				s.Lent = append(s.Lent, state.SecretLent{Credential: l.Handle, Kind: known.Kind, For: orEmpty(slices.Concat(known.For, alsoFor(known))), Revoked: !l.Revoked.IsZero()})
+			if itself {
+				s.Lent = append(s.Lent, state.SecretLent{Credential: l.Handle, Kind: known.Kind, For: append([]string{}, slices.Concat(known.For, alsoFor(known))...), Revoked: !l.Revoked.IsZero()})
 			}
 			s.handles = append(s.handles, l.Handle)
 		}
-		up, err := e.reg.Cell(id)
+		up, err := m.cfg.Records.Cell(id)
 		if err != nil || up.Parent == nil || len(s.handles) > 1000 {
 			break
 		}
@@ -89,7 +90,7 @@ func alsoFor(c credential.Credential) (list []string) {
 }
 
 // read searches one text.
-func (s *search) read(ctx context.Context, in, path string, r io.Reader) error {
+func (s *Search) read(ctx context.Context, in, path string, r io.Reader) error {
 	found, gap, err := s.scanner.Read(ctx, r, &s.unpack)
 	if err != nil {
 		return err
@@ -101,48 +102,34 @@ func (s *search) read(ctx context.Context, in, path string, r io.Reader) error {
 	return nil
 }
 
-func (s *search) add(in, path string, found []credential.Found) {
+func (s *Search) add(in, path string, found []credential.Found) {
 	for _, f := range found {
 		if len(s.Found) == foundLimit {
 			s.More++
 			continue
 		}
-		s.Found = append(s.Found, state.SecretFound{In: in, Path: redactor.String(path), Credential: f.Credential, Encoding: f.Encoding})
+		s.Found = append(s.Found, state.SecretFound{In: in, Path: s.m.cfg.Redactor.String(path), Credential: f.Credential, Encoding: f.Encoding})
 	}
 }
 
 // text searches something short, such as a name.
-func (s *search) text(in, path, text string) {
+func (s *Search) text(in, path, text string) {
 	st := s.scanner.Stream()
 	io.WriteString(st, text)
 	s.add(in, path, st.Found())
 }
 
-// lookForSecrets searches what a run left behind for the values of credentials
-// that were lent to its cell. Nothing was lent: it costs nothing, and says
-// nothing.
-func (x *execution) lookForSecrets(ctx context.Context, after *state.Checkpoint) error {
-	x.run.Secrets = nil
-	s := x.e.searchFor(&x.c)
-	if s == nil {
-		return nil
-	}
+// Run searches what a run left behind: what it changed from one tree to another state, in the
+// cell's home and /tmp, and in what is kept of it. The run gets what was found, and notes.
+func (s *Search) Run(ctx context.Context, run *state.Run, from *workspace.Tree, to workspace.Side) error {
 	began := time.Now()
-	from, err := x.e.tree(ctx, &x.before)
-	if err != nil {
-		return err
-	}
-	to, err := x.e.side(ctx, after)
-	if err != nil {
-		return err
-	}
 	if err := s.changes(ctx, from, to, ignoredBudget); err != nil {
 		return err
 	}
-	if err := x.searchOwn(ctx, s); err != nil {
+	if err := s.folders(ctx, run.Started); err != nil {
 		return err
 	}
-	if err := x.searchRecords(ctx, s); err != nil {
+	if err := s.records(ctx, run); err != nil {
 		return err
 	}
 	s.NotScanned = append(s.NotScanned, "what is encrypted, or encoded in a way that is not known", "memory of processes that go on")
@@ -150,15 +137,15 @@ func (x *execution) lookForSecrets(ctx context.Context, after *state.Checkpoint)
 		s.NotScanned = append(s.NotScanned, fmt.Sprintf("what is packed in %d of the files: %s", n, why))
 	}
 	slices.Sort(s.NotScanned)
-	s.TookMS = ms(time.Since(began))
-	x.run.Secrets = &s.Secrets
-	x.run.Notes = append(x.run.Notes, s.notes(x.run.ID)...)
+	s.TookMS = float64(time.Since(began).Microseconds()) / 1000
+	run.Secrets = &s.Secrets
+	run.Notes = append(run.Notes, s.notes(run.ID)...)
 	return nil
 }
 
 // notes tells people what was found. That the patch has what a file has goes
 // without saying.
-func (s *search) notes(run string) (list []string) {
+func (s *Search) notes(run string) (list []string) {
 	more := s.More
 	for _, f := range s.Found {
 		switch {
@@ -166,7 +153,7 @@ func (s *search) notes(run string) (list []string) {
 		case len(list) == 5:
 			more++
 		default:
-			list = append(list, "SECRET FOUND: the value of "+f.Credential+" is in "+f.Place()+" ("+f.Encoding+"); change it, whoever reads that has it")
+			list = append(list, "SECRET FOUND: the value of "+f.Credential+" is in "+f.Place()+" ("+f.Encoding+"); change it, since it can be read there")
 		}
 	}
 	if more > 0 {
@@ -178,7 +165,7 @@ func (s *search) notes(run string) (list []string) {
 // changes searches the files that differ from one tree to another state, their
 // names, link targets and attributes. Of files that git does not see, at most
 // budget bytes are read.
-func (s *search) changes(ctx context.Context, from *workspace.Tree, to workspace.Side, budget int64) error {
+func (s *Search) changes(ctx context.Context, from *workspace.Tree, to workspace.Side, budget int64) error {
 	changes, err := workspace.Changes(from, to.Tree)
 	if err != nil {
 		return err
@@ -215,7 +202,7 @@ func (s *search) changes(ctx context.Context, from *workspace.Tree, to workspace
 	return nil
 }
 
-func (s *search) file(ctx context.Context, side workspace.Side, c workspace.Change) error {
+func (s *Search) file(ctx context.Context, side workspace.Side, c workspace.Change) error {
 	r, err := side.Contents.Open(c.Path, *c.New)
 	if err != nil {
 		return err
@@ -228,10 +215,10 @@ func (s *search) file(ctx context.Context, side workspace.Side, c workspace.Chan
 	return s.read(ctx, "workspace", c.Path, text)
 }
 
-// searchOwn searches what changed during the run in the cell's home and /tmp,
-// where agents keep their transcripts.
-func (x *execution) searchOwn(ctx context.Context, s *search) error {
-	budget := int64(ownBudget)
+// folders searches what changed in the cell's home and /tmp since a run started: agents keep
+// their transcripts there.
+func (s *Search) folders(ctx context.Context, started time.Time) error {
+	budget := int64(foldersBudget)
 	var files, left, unread int
 	var why error // of the first that can't be read
 	lost := func(err error) {
@@ -242,12 +229,12 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 			why = err
 		}
 	}
-	for _, m := range x.c.Setup.Mounts {
+	for _, m := range s.c.Setup.Mounts {
 		in := map[cell.Role]string{cell.RoleHome: state.InHome, cell.RoleTmp: state.InTmp}[m.Role]
 		if in == "" {
 			continue
 		}
-		root, err := workspace.OpenRoot(x.e.ownDir(&x.c, m.Role))
+		root, err := workspace.OpenRoot(s.m.cfg.OwnDir(s.c, m.Role))
 		if os.IsNotExist(err) {
 			continue
 		}
@@ -262,7 +249,7 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 				f := &found[i]
 				s.text(in, f.Path, f.Path)
 				// The kernel sets the time of change; a cell can't.
-				if f.Type() != workspace.File || time.Unix(0, f.Stat.CTime).Before(x.run.Started.Add(-time.Second)) {
+				if f.Type() != workspace.File || time.Unix(0, f.Stat.CTime).Before(started.Add(-time.Second)) {
 					continue
 				}
 				if f.Stat.Size > budget {
@@ -270,7 +257,7 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 					continue
 				}
 				budget -= f.Stat.Size
-				read, err := s.own(ctx, root, in, f)
+				read, err := s.single(ctx, root, in, f)
 				if err != nil {
 					return nil, err
 				}
@@ -289,7 +276,7 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 	}
 	s.Scanned = append(s.Scanned, fmt.Sprintf("home and /tmp: %d changed files", files))
 	if left > 0 {
-		s.NotScanned = append(s.NotScanned, fmt.Sprintf("%d changed files in home and /tmp: they are beyond %s in all", left, policy.FormatSize(ownBudget)))
+		s.NotScanned = append(s.NotScanned, fmt.Sprintf("%d changed files in home and /tmp: they are beyond %s in all", left, policy.FormatSize(foldersBudget)))
 	}
 	if unread > 0 {
 		s.NotScanned = append(s.NotScanned, fmt.Sprintf("%d files or folders in home and /tmp: they can't be read: %s", unread, unnamed(why)))
@@ -305,9 +292,9 @@ func unnamed(err error) string {
 	return string(cell.KindOf(err))
 }
 
-// own searches one file of the cell's own folders. It may be another thing by
+// single searches one file of home or /tmp. It may be another thing by
 // now, and the cell may have made it. unread says why it can't be read.
-func (s *search) own(ctx context.Context, root *linux.Dir, in string, f *workspace.Found) (unread, err error) {
+func (s *Search) single(ctx context.Context, root *linux.Dir, in string, f *workspace.Found) (unread, err error) {
 	fd, err := root.Open(f.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err != nil {
 		return err, nil
@@ -321,11 +308,11 @@ func (s *search) own(ctx context.Context, root *linux.Dir, in string, f *workspa
 	return nil, s.read(ctx, in, f.Path, io.LimitReader(file, info.Size()))
 }
 
-// searchRecords searches what is kept of a run, and counts on the way how often
-// each credential was used.
-func (x *execution) searchRecords(ctx context.Context, s *search) error {
-	for _, name := range evidence.SealedFiles() {
-		f, err := evidence.OpenRecord(x.run.Folder, name)
+// records searches what is kept of a run, and counts on the way how often each credential was
+// used.
+func (s *Search) records(ctx context.Context, run *state.Run) error {
+	for _, name := range s.m.cfg.SealedFiles() {
+		f, err := s.m.cfg.OpenRecord(run.Folder, name)
 		if os.IsNotExist(err) {
 			continue
 		}
@@ -346,12 +333,12 @@ func (x *execution) searchRecords(ctx context.Context, s *search) error {
 		}
 		s.Scanned = append(s.Scanned, name)
 	}
-	for name, o := range map[string]state.Output{"stdout": x.run.Output.Stdout, "stderr": x.run.Output.Stderr} {
+	for name, o := range map[string]state.Output{"stdout": run.Output.Stdout, "stderr": run.Output.Stderr} {
 		if o.Bytes > o.Kept {
 			s.NotScanned = append(s.NotScanned, fmt.Sprintf("%s of %s that were not kept", policy.FormatSize(o.Bytes-o.Kept), name))
 		}
 	}
-	about, err := json.Marshal(x.run.API()) // what the receipt says is said here
+	about, err := json.Marshal(run.API()) // what the receipt says is said here
 	if err != nil {
 		return err
 	}
@@ -394,7 +381,7 @@ func (p *patchText) Read(b []byte) (int, error) {
 
 // countUses counts the requests that credentials were put into, and the
 // signatures of keys, in a run's events.
-func (s *search) countUses(f *os.File) {
+func (s *Search) countUses(f *os.File) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return
 	}
@@ -430,10 +417,11 @@ func (s *search) countUses(f *os.File) {
 	}
 }
 
-// refuseSecrets refuses to bring changes into a source that have the value of a
-// credential in them, whoever put it there: an earlier run, an exec, a person.
-func (e *Engine) refuseSecrets(ctx context.Context, o *offer, ignored bool) error {
-	s := e.searchFor(o.c)
+// RefuseSecrets refuses to bring changes out of a cell that have the value of a credential in
+// them: an earlier run, a command or a person may have put it there. what says which changes.
+// ignored are files that git ignores: they come along, too.
+func (m *Manager) RefuseSecrets(ctx context.Context, c *state.Cell, what string, from *workspace.Tree, to workspace.Side, ignored bool) error {
+	s := m.SearchFor(c)
 	if s == nil {
 		return nil
 	}
@@ -441,12 +429,12 @@ func (e *Engine) refuseSecrets(ctx context.Context, o *offer, ignored bool) erro
 	if ignored {
 		budget = math.MaxInt64
 	}
-	if err := s.changes(ctx, o.base.Tree, o.after, budget); err != nil {
+	if err := s.changes(ctx, from, to, budget); err != nil {
 		return err
 	}
 	for _, f := range s.Found {
-		return cell.Errorf(cell.Denied, "engine.Accept", "take it out and try again; to apply it all the same: --force --reason TEXT",
-			"cannot apply %s: the value of the credential %s is in %s (%s)", o.title(), f.Credential, f.Path, f.Encoding)
+		return cell.Errorf(cell.Denied, "govern.RefuseSecrets", "take it out and try again; to apply it all the same: --force --reason TEXT",
+			"cannot apply %s: the value of the credential %s is in %s (%s)", what, f.Credential, f.Path, f.Encoding)
 	}
 	return nil
 }
