@@ -97,7 +97,7 @@ func (m *Manager) lendAgent(ctx context.Context, c *state.Cell, inst backend.Ins
 	}
 	if !c.Talks() {
 		h := keys[0].Hosts[0]
-		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell use the network", keys[0].Handle)
+		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell talk to anything", keys[0].Handle)
 	}
 	const start = "start an agent and add the key: eval $(ssh-agent); ssh-add"
 	if socket == "" {
