@@ -152,9 +152,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
-		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Govern: e.govern.Refresh,
-		MayStart: e.govern.MayStart, Prepare: e.prepareStart, Specify: e.specify, FollowAsks: e.govern.FollowAsks, Woken: e.woken,
-		Redactor: &redactor, Env: e.govern.Env, Spend: e.govern.Spend, Stage: stage, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
+		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
+		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken,
+		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
 		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})

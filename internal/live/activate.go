@@ -23,7 +23,7 @@ func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance
 	if err != nil {
 		return nil, err
 	}
-	if err := m.cfg.MayStart(c); err != nil {
+	if err := m.cfg.Policies.MayStart(c); err != nil {
 		return nil, err
 	}
 	if err := m.AwaitGone(ctx, c.ID); err != nil {
@@ -57,7 +57,7 @@ func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance
 // cell stays live until release is called.
 func (m *Manager) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
 	if c, err = m.Usable(id); err == nil {
-		err = m.cfg.MayStart(&c)
+		err = m.cfg.Policies.MayStart(&c)
 	}
 	if err != nil {
 		return nil, c, nil, err

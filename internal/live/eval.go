@@ -47,7 +47,7 @@ func (m *Manager) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out
 	}
 	c, err := m.Usable(id)
 	if err == nil {
-		err = m.cfg.MayStart(&c)
+		err = m.cfg.Policies.MayStart(&c)
 	}
 	if err != nil {
 		return res, err
@@ -70,7 +70,7 @@ func (m *Manager) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out
 	if err := m.takesCode(&c, req.Kind); err != nil {
 		return res, err
 	}
-	if err := m.cfg.Spend(&c); err != nil {
+	if err := m.cfg.Policies.Spend(&c); err != nil {
 		return res, err
 	}
 	w, err := Warmer(inst)
@@ -101,7 +101,7 @@ func (m *Manager) MayEval(id cell.ID, kind string) error {
 	}
 	c, err := m.Usable(id)
 	if err == nil {
-		err = m.cfg.MayStart(&c)
+		err = m.cfg.Policies.MayStart(&c)
 	}
 	if err != nil || m.AtRest(id) {
 		return err
@@ -237,7 +237,7 @@ func (m *Manager) interpreterOf(ctx context.Context, id cell.ID, req api.EvalReq
 		m.RecordEnd(id, KeeperLost)
 		return nil, nil, nil, m.gone(&c, false, req.Kind)
 	}
-	env := cell.CommandEnv(m.cfg.Env(&c), m.LeasedEnv(c.ID), c.Setup.User, false, "")
+	env := cell.CommandEnv(m.cfg.Policies.Env(&c), m.LeasedEnv(c.ID), c.Setup.User, false, "")
 	kind := m.kindOf(id, req.Kind)
 	var files []string
 	for _, name := range kind.Programs {

@@ -113,12 +113,12 @@ func (m *Manager) ReadyExec(ctx context.Context, id cell.ID, req *api.ExecReques
 	if err := NotPaused(opName, &c); err != nil {
 		return nil, err
 	}
-	if err := m.cfg.Spend(&c); err != nil {
+	if err := m.cfg.Policies.Spend(&c); err != nil {
 		return nil, err
 	}
 	var b [8]byte
 	rand.Read(b[:])
-	env := cell.CommandEnv(m.cfg.Env(&c), append(m.LeasedEnv(c.ID), req.Env...), c.Setup.User, req.TTY, cell.TermIn(req.CallerEnv))
+	env := cell.CommandEnv(m.cfg.Policies.Env(&c), append(m.LeasedEnv(c.ID), req.Env...), c.Setup.User, req.TTY, cell.TermIn(req.CallerEnv))
 	workdir := cmp.Or(req.Workdir, c.Source)
 	if !filepath.IsAbs(workdir) {
 		workdir = filepath.Join(c.Source, workdir)

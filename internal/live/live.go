@@ -31,7 +31,7 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// Config is what a Manager is made of. Its functions will be methods of other managers.
+// Config is what a Manager is made of.
 type Config struct {
 	Registry    *state.Registry
 	Locks       *state.CellLocks
@@ -57,20 +57,10 @@ type Config struct {
 	Specify func(c *state.Cell) (cell.Spec, error)
 	Woken   func(ctx context.Context, c *state.Cell, inst backend.Instance)
 
-	// Of policies. MayStart refuses to start anything in a cell that they do not allow now.
-	// Spend counts a command outside runs, and refuses one too many. Env are the variables that
-	// every command in a cell finds, but for those of its lease.
-	MayStart func(c *state.Cell) error
-	Spend    func(c *state.Cell) error
-	Env      func(c *state.Cell) []string
-
-	// Of gateways. FollowAsks is called with an instance that has one, when it is in the table:
-	// it may ask for what its policy leaves to a person. Govern puts into force what a cell is
-	// allowed now, which may have been changed while it was unreached. Leaving is called with
-	// an instance that is about to be taken down.
-	FollowAsks func(inst backend.Instance)
-	Govern     func(ctx context.Context, id cell.ID) error
-	Leaving    func(ctx context.Context, inst backend.Instance)
+	Policies Policies
+	Gateways Gateways
+	// Leaving is called with an instance that has a gateway and is about to be taken down.
+	Leaving func(ctx context.Context, inst backend.Instance)
 
 	// Of templates. Drain takes away the forks of one that were made ahead. TakeUp takes up
 	// what goes on in a cell that an earlier daemon made, beside its interpreter and commands.
@@ -86,6 +76,26 @@ type Config struct {
 	// for as long as it may. The lock of its pauses is held.
 	Stop, RemoveCell func(ctx context.Context, id cell.ID) error
 	EndKept          func(l state.Lease)
+}
+
+// Policies are those of cells.
+type Policies interface {
+	// MayStart refuses to start anything in a cell that they do not allow now.
+	MayStart(c *state.Cell) error
+	// Spend counts a command outside runs, and refuses one too many.
+	Spend(c *state.Cell) error
+	// Env returns the variables that every command in a cell finds, but for those of its lease.
+	Env(c *state.Cell) []string
+}
+
+// Gateways are those of cells.
+type Gateways interface {
+	// FollowAsks is called with an instance that has one, when it is in the table: it may ask
+	// for what its policy leaves to a person.
+	FollowAsks(inst backend.Instance)
+	// Refresh puts into force what a cell is allowed now, which may have been changed while it
+	// was unreached.
+	Refresh(ctx context.Context, id cell.ID) error
 }
 
 // ErrClosing is the cause of work that ends because the daemon does.

@@ -135,6 +135,17 @@ func (f *fake) cause() string {
 	return f.removed
 }
 
+// allowing are policies that allow everything.
+type allowing struct{}
+
+func (allowing) MayStart(*state.Cell) error { return nil }
+func (allowing) Spend(*state.Cell) error    { return nil }
+func (allowing) Env(*state.Cell) []string   { return []string{"PATH=/bin"} }
+
+// Refresh and FollowAsks are those of gateways.
+func (b *bed) Refresh(context.Context, cell.ID) error { b.governed.Add(1); return nil }
+func (b *bed) FollowAsks(backend.Instance)            {}
+
 // bed is a manager with a registry in memory.
 type bed struct {
 	*testing.T
@@ -172,13 +183,11 @@ func newBed(t *testing.T) *bed {
 	b := &bed{T: t, reg: reg, host: &host{}, end: end}
 	b.Manager = New(Config{
 		Registry: reg, Locks: new(state.CellLocks), Log: slog.New(slog.DiscardHandler), Cells: t.TempDir(), Life: life, Work: start, Follow: start,
-		Backend: func(string) (backend.Backend, error) { return b.host, nil }, MayStart: func(*state.Cell) error { return nil },
+		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Policies: allowing{}, Gateways: b,
 		Prepare:  func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
 		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
 		Redactor: new(receipt.Redactor), AttachGrace: 10 * time.Second,
-		Env: func(*state.Cell) []string { return []string{"PATH=/bin"} }, Spend: func(*state.Cell) error { return nil },
-		Govern: func(context.Context, cell.ID) error { b.governed.Add(1); return nil },
-		Reach:  time.Second, TakeUp: func(context.Context, *state.Cell, backend.Instance) {},
+		Reach: time.Second, TakeUp: func(context.Context, *state.Cell, backend.Instance) {},
 		Stage:      func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} },
 		StartNotes: func(cell.ID) []string { return nil },
 		EndNotes: func(context.Context, cell.ID, string, backend.Instance, backend.Process, backend.Done) []string {

@@ -48,7 +48,7 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 		return err
 	}
 	if to == cell.Running {
-		if err := m.cfg.MayStart(&c); err != nil {
+		if err := m.cfg.Policies.MayStart(&c); err != nil {
 			return err
 		}
 		if l := m.cfg.Registry.Lease(id); l != nil && l.Parked {

@@ -159,7 +159,7 @@ func (m *Manager) reach(ctx context.Context, c *state.Cell) (backend.Instance, e
 		return nil, unreachable(c, err)
 	case err == nil:
 		if was { // what is allowed may have been changed meanwhile
-			if err := m.cfg.Govern(ctx, c.ID); err != nil {
+			if err := m.cfg.Gateways.Refresh(ctx, c.ID); err != nil {
 				m.cfg.Log.Error("cannot put into force what a cell is allowed now", "cell", c.ID, "error", err)
 				return nil, err
 			}

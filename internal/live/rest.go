@@ -23,7 +23,7 @@ func (m *Manager) Add(c *state.Cell, inst backend.Instance, i *state.Interp) {
 		m.FollowDeaths(c.Keeper())
 	}
 	if c.Talks() {
-		m.cfg.FollowAsks(inst)
+		m.cfg.Gateways.FollowAsks(inst)
 	}
 }
 
