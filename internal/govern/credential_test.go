@@ -129,14 +129,16 @@ func TestRevokeCredential(t *testing.T) {
 
 	_, err = b.Revoke(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true}, b, seesAll)
 	b.must(err)
-	res, err := b.Revoke(b.ctx, "mine", api.RevokeRequest{All: true}, b, func(id cell.ID) bool { return id == other.ID })
-	b.must(err)
-	if got := has(); len(res.Cells) != 1 || slices.Contains(got, "other") || len(got) != 3 {
-		t.Errorf("a caller that sees one cell took it from %v; %v have it", res.Cells, got)
+	for _, req := range []api.RevokeRequest{{All: true}, {Subtree: "top"}} {
+		res, err := b.Revoke(b.ctx, "mine", req, b, func(id cell.ID) bool { return id == other.ID })
+		b.must(err)
+		if got := has(); len(res.Cells) != 1 || slices.Contains(got, "other") || len(got) != 3 {
+			t.Errorf("%+v: a caller that sees one cell took it from %v; %v have it", req, res.Cells, got)
+		}
+		_, err = b.Revoke(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true}, b, seesAll)
+		b.must(err)
 	}
-	_, err = b.Revoke(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true}, b, seesAll)
-	b.must(err)
-	res, err = b.RemoveCredential(b.ctx, "mine")
+	res, err := b.RemoveCredential(b.ctx, "mine")
 	b.must(err)
 	if len(res.Cells) != 4 || has() != nil {
 		t.Errorf("removed: %+v, %v have it", res, has())
