@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 )
 
 var policyAxis = Axis{
@@ -65,14 +66,14 @@ func decisionCases() []decisionCase {
 }
 
 func measurePolicy(ctx context.Context, l *lab, out *AxisResult) error {
-	c := contestant{name: "policy.Decide", ours: true, command: "policy.Rules.Decide: find the rules, ask Cedar, explain"}
+	c := contestant{name: "policy.Decide", ours: true, command: "decide.Rules.Decide: find the rules, ask Cedar, explain"}
 	var cases []Case
-	rules := map[string]*policy.Rules{}
+	rules := map[string]*decide.Rules{}
 	all := decisionCases()
 	for _, d := range all {
 		e := policy.Defaults(policy.Host{CPUs: 2, Memory: 8 << 30})
 		e.Network = d.network
-		r, err := policy.Compile(e.Canonical())
+		r, err := decide.Compile(e.Canonical())
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func measurePolicy(ctx context.Context, l *lab, out *AxisResult) error {
 		}
 		t := time.Now()
 		for range decisionsPerRound / 100 {
-			if _, err := policy.Compile(text); err != nil {
+			if _, err := decide.Compile(text); err != nil {
 				return err
 			}
 		}

@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"internal/backend/gvisor", "internal/backend/microvm", "internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/isolation/guestkernel"},
 	{"internal/isolation"},
-	{"internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/guest/machine", "internal/state"},
+	{"internal/keeper/client", "internal/keeper/server", "internal/policy/decide", "internal/workspace/apply", "internal/guest/machine", "internal/state"},
 	{"internal/workspace/diff", "internal/ceiling", "internal/operation"},
 	{"internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload"},
 	{"internal/secret"},

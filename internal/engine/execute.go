@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -80,7 +81,7 @@ func (x *execution) start(ctx context.Context) error {
 
 // mountsIn are the mounts of a policy in its canonical form.
 func mountsIn(canonical []byte) []policy.Mount {
-	eff, _ := policy.Parse(canonical) // what can't be read has none, and is another
+	eff, _ := decide.Parse(canonical) // what can't be read has none, and is another
 	return eff.Files.Mounts
 }
 

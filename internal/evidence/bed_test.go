@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -130,7 +131,7 @@ func (b *bed) begun(c *state.Cell) (state.Run, *stream) {
 	r, err := b.reg.Run(r.RunID())
 	b.must(err)
 	b.must(os.MkdirAll(r.Folder, 0o700))
-	eff, err := policy.Parse([]byte(c.Setup.PolicyText))
+	eff, err := decide.Parse([]byte(c.Setup.PolicyText))
 	b.must(err)
 	b.must(b.WriteManifest(&r, &policy.Result{Effective: eff}))
 	f, err := CreateRecord(r.Folder, eventsFile)

@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 )
 
 // ReplayPolicy makes the decisions of a run again, with another policy.
@@ -25,7 +26,7 @@ func (m *Manager) ReplayPolicy(ctx context.Context, id cell.RunID, req api.Polic
 	if err != nil {
 		return out, err
 	}
-	rules, err := r.Rules()
+	rules, err := decide.Of(r)
 	if err != nil {
 		return out, err
 	}

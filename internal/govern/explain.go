@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 )
 
 // Selector finds what a caller names, among what the caller sees. dir is the caller's directory.
@@ -33,7 +34,7 @@ func (m *Manager) Check(req api.PolicyCheckRequest) (api.PolicyCheck, error) {
 	if err != nil {
 		return out, err
 	}
-	if _, err := r.Rules(); err != nil {
+	if _, err := decide.Of(r); err != nil {
 		return out, err
 	}
 	for _, l := range r.Show(r.Origins) {
@@ -86,7 +87,7 @@ func (m *Manager) policyOf(by Selector, req api.PolicyRequest) (what string, r *
 	if c.Setup.PolicyText == "" {
 		return "", nil, nil, cell.Errorf(cell.NotFound, "govern.policyOf", "", "cannot tell what governs cell %s: nothing ran in it yet", c.Title())
 	}
-	eff, err := policy.Parse([]byte(c.Setup.PolicyText))
+	eff, err := decide.Parse([]byte(c.Setup.PolicyText))
 	return "cell " + c.Title(), &policy.Result{Effective: eff, Origins: c.Setup.Origins}, nil, err
 }
 
@@ -146,7 +147,7 @@ func (m *Manager) Show(ctx context.Context, by Selector, req api.PolicyRequest) 
 	if err != nil {
 		return api.Policy{}, err
 	}
-	rules, err := r.Rules()
+	rules, err := decide.Of(*r)
 	if err != nil {
 		return api.Policy{}, err
 	}
@@ -165,7 +166,7 @@ func (m *Manager) Show(ctx context.Context, by Selector, req api.PolicyRequest) 
 
 // Why says what a policy makes of a request.
 func (m *Manager) Why(by Selector, req api.PolicyRequest) (api.PolicyAnswer, error) {
-	a, err := policy.ParseRequest(req.Request)
+	a, err := decide.ParseRequest(req.Request)
 	if err != nil {
 		return api.PolicyAnswer{}, err
 	}
@@ -173,7 +174,7 @@ func (m *Manager) Why(by Selector, req api.PolicyRequest) (api.PolicyAnswer, err
 	if err != nil {
 		return api.PolicyAnswer{}, err
 	}
-	rules, err := r.Rules()
+	rules, err := decide.Of(*r)
 	if err != nil {
 		return api.PolicyAnswer{}, err
 	}
@@ -197,7 +198,7 @@ const whyLookup = 3 * time.Second
 // whyAddresses is what the gateway would say about the addresses that a name leads
 // to now, when it says no to all of them, or, where a proxy chooses, to one. Names that can't be looked up here are
 // judged as names alone.
-func (m *Manager) whyAddresses(rules *policy.Rules, a cell.Access) (step policy.Step, denied bool) {
+func (m *Manager) whyAddresses(rules *decide.Rules, a cell.Access) (step decide.Step, denied bool) {
 	if a.Host == "" || a.Host == cell.HostName || a.Addr.IsValid() || a.Act != cell.Connect && a.Act != cell.Request {
 		return step, false
 	}
@@ -219,7 +220,7 @@ func (m *Manager) whyAddresses(rules *policy.Rules, a cell.Access) (step policy.
 		if d.Effect != cell.Deny { // the proxy may choose another
 			continue
 		}
-		step, denied = policy.Step{Access: c, Decision: d}, true
+		step, denied = decide.Step{Access: c, Decision: d}, true
 	}
 	return step, denied
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
-	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -117,7 +117,7 @@ func programs(mounts []cell.Mount, pattern string, dirs []string) (out []foundPr
 			}
 			names = nil
 			for _, e := range entries {
-				if policy.MatchProgram(name, e.Name()) {
+				if decide.MatchProgram(name, e.Name()) {
 					names = append(names, e.Name())
 				}
 			}
@@ -156,7 +156,7 @@ func behindLink(mounts []cell.Mount, at, disk, name string) foundProgram {
 	if err != nil {
 		return foundProgram{} // it leads nowhere
 	}
-	if !policy.MatchProgram(name, filepath.Base(real)) {
+	if !decide.MatchProgram(name, filepath.Base(real)) {
 		return foundProgram{at, "it is a symlink to " + real + ", which has other names too; deny that"}
 	}
 	in, there, ok := OnHost(mounts, real)

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// A block is a range of addresses that are no host of the internet, or that give secrets to
+// A Block is a range of addresses that are no host of the internet, or that give secrets to
 // every client. A rule must name such an address: a name that resolves to it is not enough.
-type block struct {
-	prefix netip.Prefix
-	what   string
-	never  bool // no denial proposes to allow it
+type Block struct {
+	Prefix netip.Prefix
+	What   string // "a metadata service"
+	Never  bool // no denial proposes to allow it
 	host   bool // what answers there is the gateway's host itself, or answers that host alone
 }
 
@@ -25,11 +25,11 @@ const (
 // blocks lists them, the narrower before the wider one around it.
 // Documentation ranges (192.0.2.0/24, 203.0.113.0/24 …) are not among them:
 // nothing is reached through them that is not reached otherwise.
-var blocks = sync.OnceValue(func() []block {
-	var out []block
+var blocks = sync.OnceValue(func() []Block {
+	var out []Block
 	add := func(what string, prefixes ...string) {
 		for _, p := range prefixes {
-			out = append(out, block{prefix: netip.MustParsePrefix(p), what: what, never: what == metadata || what == linkLocal,
+			out = append(out, Block{Prefix: netip.MustParsePrefix(p), What: what, Never: what == metadata || what == linkLocal,
 				host: what == metadata || what == linkLocal || what == loopback || what == nowhere})
 		}
 	}
@@ -46,17 +46,17 @@ var blocks = sync.OnceValue(func() []block {
 	return out
 })
 
-// special returns the block an address lies in. The address is plain.
-func special(a netip.Addr) (block, bool) {
+// Special returns the block an address lies in. The address is plain.
+func Special(a netip.Addr) (Block, bool) {
 	for _, b := range blocks() {
-		if b.prefix.Contains(a) {
+		if b.Prefix.Contains(a) {
 			return b, true
 		}
 	}
 	if v4, ok := tunnelled(a); ok {
-		return special(v4)
+		return Special(v4)
 	}
-	return block{}, false
+	return Block{}, false
 }
 
 // tunnelled returns the address of version 4 that a 6to4 address leads to.
@@ -71,10 +71,10 @@ func tunnelled(a netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte(b[2:6])), true
 }
 
-// plainAddr is the address that is meant: one of version 4 that is written as
+// PlainAddr is the address that is meant: one of version 4 that is written as
 // one of version 6, mapped (::ffff:0:0/96) or translated (64:ff9b::/96), is
 // itself.
-func plainAddr(a netip.Addr) netip.Addr {
+func PlainAddr(a netip.Addr) netip.Addr {
 	a = a.WithZone("")
 	if a.Is4() {
 		return a
@@ -92,7 +92,7 @@ func plainAddr(a netip.Addr) netip.Addr {
 // plainPrefix is the same for prefixes; false when p is partly one and partly
 // the other.
 func plainPrefix(p netip.Prefix) (netip.Prefix, bool) {
-	a := plainAddr(p.Addr())
+	a := PlainAddr(p.Addr())
 	if a == p.Addr() {
 		return p, true
 	}
@@ -102,8 +102,8 @@ func plainPrefix(p netip.Prefix) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, p.Bits()-96), true
 }
 
-// parseRange reads an address or a prefix in canonical form; false for names.
-func parseRange(s string) (netip.Prefix, bool) {
+// ParseRange reads an address or a prefix in canonical form; false for names.
+func ParseRange(s string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), true
 	}

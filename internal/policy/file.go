@@ -183,7 +183,7 @@ func (f *fileRule) rules() ([]Rule, error) {
 		return nil, cell.Errorf(cell.Invalid, op, "", "a rule needs host")
 	case len(f.hosts) == 0:
 		base.Ports = f.ports
-		return []Rule{base.canonical()}, nil
+		return []Rule{base.Canonical()}, nil
 	}
 	var out, more []Rule
 	for _, h := range f.hosts {
@@ -213,12 +213,12 @@ func (f *fileRule) rules() ([]Rule, error) {
 		}
 		if len(f.ports)+len(base.Methods)+len(base.Paths)+len(base.Except) == 0 && base.Credential == "" {
 			for _, r := range t.more {
-				more = append(more, r.canonical())
+				more = append(more, r.Canonical())
 			}
 		}
 		r := base
 		r.Hosts, r.Ports = t.hosts, ports
-		r = r.canonical()
+		r = r.Canonical()
 		i := slices.IndexFunc(out, func(o Rule) bool { return slices.Equal(o.Ports, r.Ports) })
 		if i >= 0 {
 			out[i].Hosts = unique(append(slices.Clone(out[i].Hosts), r.Hosts...))

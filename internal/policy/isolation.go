@@ -85,9 +85,10 @@ func (i Isolation) Refuse(o Origins, what, backend string) error {
 // Allows reports whether a backend isolates enough.
 func (i Isolation) Allows(backend string) bool { return strength(backend) >= strength(i.Least) }
 
-func checkStrength(s string) error {
+// CheckStrength refuses what is no strength of isolation.
+func CheckStrength(s string) error {
 	if !slices.Contains(Strengths(), s) {
-		return cell.Errorf(cell.Invalid, "policy.ParseFile", "write one of "+strings.Join(Strengths(), ", "), "%s is no strength of isolation", clip(s))
+		return cell.Errorf(cell.Invalid, "policy.ParseFile", "write one of "+strings.Join(Strengths(), ", "), "%s is no strength of isolation", Quoted(s))
 	}
 	return nil
 }

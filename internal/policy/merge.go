@@ -346,7 +346,7 @@ func portsSuffix(ports []string) string {
 	if len(ports) == 0 || slices.Equal(ports, webPorts()) {
 		return ""
 	}
-	return " on " + portsText(ports)
+	return " on " + PortsText(ports)
 }
 
 func (m *merger) credentials(l Layer) error {
@@ -525,7 +525,7 @@ func (m *merger) flagRules(allow []string) error {
 			return err
 		}
 		for _, rule := range append([]Rule{t.rule(webPorts())}, t.more...) {
-			rule = rule.canonical()
+			rule = rule.Canonical()
 			if err := m.networkBound(rule, "--allow "+s); err != nil {
 				return err
 			}
@@ -595,12 +595,12 @@ func (m *merger) finish() {
 	for i, b := range r.Network.Bounds { // in the order of the layers
 		li := m.lists[i]
 		for j, rule := range b.Allow {
-			r.Origins.Lines[boundName(i, "allow", j)] = li.words["allow "+rule.key()]
+			r.Origins.Lines[BoundName(i, "allow", j)] = li.words["allow "+rule.key()]
 		}
 		for j, rule := range b.Ask {
-			r.Origins.Lines[boundName(i, "ask", j)] = li.words["ask "+rule.key()]
+			r.Origins.Lines[BoundName(i, "ask", j)] = li.words["ask "+rule.key()]
 		}
-		r.Origins.Lines[boundName(i, "", -1)] = li.at
+		r.Origins.Lines[BoundName(i, "", -1)] = li.at
 	}
 	for _, li := range m.lists {
 		if li.layer != LayerRun {
@@ -618,8 +618,8 @@ func (m *merger) finish() {
 	}
 }
 
-// boundName is "bound 1 allow 2", or "bound 1".
-func boundName(bound int, list string, rule int) string {
+// BoundName is "bound 1 allow 2", or "bound 1".
+func BoundName(bound int, list string, rule int) string {
 	name := "bound " + itoa(bound+1)
 	if rule >= 0 {
 		name += " " + list + " " + itoa(rule+1)

@@ -54,17 +54,17 @@ type Rule struct {
 	Credential string `json:"credential,omitempty"`
 }
 
-// inside reports whether one has to look into a connection to know whether
+// Inside reports whether one has to look into a connection to know whether
 // the rule matches.
-func (r Rule) inside() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 }
+func (r Rule) Inside() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 }
 
-// canonical is r with every list sorted and without repetition.
-func (r Rule) canonical() Rule {
+// Canonical is r with every list sorted and without repetition.
+func (r Rule) Canonical() Rule {
 	r.Hosts, r.Methods, r.Paths = unique(r.Hosts), unique(r.Methods), unique(r.Paths)
 	r.Ports = canonicalPorts(r.Ports)
 	var except []Rule
 	for _, e := range r.Except {
-		except = append(except, e.canonical())
+		except = append(except, e.Canonical())
 	}
 	r.Except = nil
 	if len(except) > 0 {
@@ -75,7 +75,7 @@ func (r Rule) canonical() Rule {
 
 // key is the canonical text of a rule.
 func (r Rule) key() string {
-	b, _ := json.Marshal(r.canonical()) // strings: cannot fail
+	b, _ := json.Marshal(r.Canonical()) // strings: cannot fail
 	return string(b)
 }
 
@@ -89,7 +89,7 @@ func canonicalRules(rules []Rule) []Rule {
 		if _, ok := byKey[k]; !ok {
 			keys = append(keys, k)
 		}
-		byKey[k] = r.canonical()
+		byKey[k] = r.Canonical()
 	}
 	slices.Sort(keys)
 	out := make([]Rule, 0, len(keys))
@@ -123,18 +123,18 @@ func unique(list []string) []string {
 	return slices.Compact(out)
 }
 
-// span is a range of ports, both ends included.
-type span struct{ from, to uint16 }
+// Span is a range of ports, both ends included.
+type Span struct{ From, To uint16 }
 
-func (s span) String() string {
-	if s.from == s.to {
-		return strconv.Itoa(int(s.from))
+func (s Span) String() string {
+	if s.From == s.To {
+		return strconv.Itoa(int(s.From))
 	}
-	return strconv.Itoa(int(s.from)) + "-" + strconv.Itoa(int(s.to))
+	return strconv.Itoa(int(s.From)) + "-" + strconv.Itoa(int(s.To))
 }
 
-// parseSpan reads "443" or "8000-8010".
-func parseSpan(s string) (span, error) {
+// ParseSpan reads "443" or "8000-8010".
+func ParseSpan(s string) (Span, error) {
 	bad := cell.Errorf(cell.Invalid, "policy.ports", "write a port such as 443, or a range such as 8000-8010", "%q is no port", s)
 	one := func(t string) (uint16, bool) {
 		n, err := strconv.ParseUint(t, 10, 16)
@@ -143,22 +143,22 @@ func parseSpan(s string) (span, error) {
 	from, to, isRange := strings.Cut(s, "-")
 	a, ok := one(from)
 	if !ok {
-		return span{}, bad
+		return Span{}, bad
 	}
 	if !isRange {
-		return span{a, a}, nil
+		return Span{a, a}, nil
 	}
 	b, ok := one(to)
 	if !ok || b < a {
-		return span{}, bad
+		return Span{}, bad
 	}
-	return span{a, b}, nil
+	return Span{a, b}, nil
 }
 
-// parseSpans reads ports that were checked before.
-func parseSpans(ports []string) (out []span, err error) {
+// ParseSpans reads the ports of a rule.
+func ParseSpans(ports []string) (out []Span, err error) {
 	for _, p := range ports {
-		s, err := parseSpan(p)
+		s, err := ParseSpan(p)
 		if err != nil {
 			return nil, err
 		}
@@ -170,27 +170,27 @@ func parseSpans(ports []string) (out []span, err error) {
 // canonicalPorts joins ports that overlap or touch, in order. All ports are
 // the empty list.
 func canonicalPorts(ports []string) []string {
-	spans, err := parseSpans(ports)
+	spans, err := ParseSpans(ports)
 	if err != nil || len(spans) == 0 {
 		return unique(ports) // refused when it is compiled
 	}
-	slices.SortFunc(spans, func(a, b span) int { return int(a.from) - int(b.from) })
+	slices.SortFunc(spans, func(a, b Span) int { return int(a.From) - int(b.From) })
 	joined := spans[:1]
 	for _, s := range spans[1:] {
 		last := &joined[len(joined)-1]
-		if int(s.from) <= int(last.to)+1 {
-			last.to = max(last.to, s.to)
+		if int(s.From) <= int(last.To)+1 {
+			last.To = max(last.To, s.To)
 			continue
 		}
 		joined = append(joined, s)
 	}
-	if len(joined) == 1 && joined[0] == (span{1, 65535}) {
+	if len(joined) == 1 && joined[0] == (Span{1, 65535}) {
 		return nil
 	}
 	var out []string
 	for _, s := range joined {
-		if s.to == s.from+1 { // two ports are no range: 80 and 81 read better
-			out = append(out, span{s.from, s.from}.String(), span{s.to, s.to}.String())
+		if s.To == s.From+1 { // two ports are no range: 80 and 81 read better
+			out = append(out, Span{s.From, s.From}.String(), Span{s.To, s.To}.String())
 			continue
 		}
 		out = append(out, s.String())
@@ -198,14 +198,36 @@ func canonicalPorts(ports []string) []string {
 	return out
 }
 
-func inSpans(spans []span, port uint16) bool {
+// InSpans reports whether a port is in one of the spans; no spans are all ports.
+func InSpans(spans []Span, port uint16) bool {
 	if len(spans) == 0 {
 		return true
 	}
 	for _, s := range spans {
-		if port >= s.from && port <= s.to {
+		if port >= s.From && port <= s.To {
 			return true
 		}
 	}
 	return false
+}
+
+// CoversSpans reports whether all ports of b are in a, span by span.
+func CoversSpans(a, b []Span) bool {
+	if len(a) == 0 {
+		return true
+	}
+	if len(b) == 0 {
+		return len(a) == 1 && a[0] == Span{1, 65535}
+	}
+	for _, s := range b {
+		if !slices.ContainsFunc(a, func(t Span) bool { return t.From <= s.From && s.To <= t.To }) {
+			return false
+		}
+	}
+	return true
+}
+
+// IsMethod reports whether m is written as an HTTP method.
+func IsMethod(m string) bool {
+	return m != "" && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && len(m) <= 32
 }

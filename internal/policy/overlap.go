@@ -24,8 +24,8 @@ func anyPair(a, b []string, match func(x, y string) bool) bool {
 }
 
 func hostsOverlap(a, b string) bool {
-	na, isA := parseRange(a)
-	nb, isB := parseRange(b)
+	na, isA := ParseRange(a)
+	nb, isB := ParseRange(b)
 	if isA || isB {
 		return isA && isB && na.Overlaps(nb)
 	}
@@ -52,13 +52,13 @@ func hostsOverlap(a, b string) bool {
 }
 
 func portsOverlap(a, b []string) bool {
-	sa, _ := parseSpans(a)
-	sb, _ := parseSpans(b)
+	sa, _ := ParseSpans(a)
+	sb, _ := ParseSpans(b)
 	if len(sa) == 0 || len(sb) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(sa, func(x span) bool {
-		return slices.ContainsFunc(sb, func(y span) bool { return x.from <= y.to && y.from <= x.to })
+	return slices.ContainsFunc(sa, func(x Span) bool {
+		return slices.ContainsFunc(sb, func(y Span) bool { return x.From <= y.To && y.From <= x.To })
 	})
 }
 
@@ -69,11 +69,11 @@ func pathsOverlap(a, b string) bool {
 	case !wildA && !wildB:
 		return a == b
 	case !wildA:
-		p := newPathPattern(b)
-		return p.match(a)
+		p := NewPathPattern(b)
+		return p.Match(a)
 	case !wildB:
-		p := newPathPattern(a)
-		return p.match(b)
+		p := NewPathPattern(a)
+		return p.Match(b)
 	}
 	// /x/** is also /x.
 	pa, pb = strings.TrimSuffix(pa, "/"), strings.TrimSuffix(pb, "/")

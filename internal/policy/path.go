@@ -1,19 +1,17 @@
 package policy
 
 import (
+	"path"
 	"strings"
 
-	"github.com/cedar-policy/cedar-go/types"
-
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/glob"
 )
 
-// canonicalPath gives the one form of a request's path: letters, digits and
+// CanonicalPath gives the one form of a request's path: letters, digits and
 // -._~ are not encoded, hexadecimal digits are capitals. False when it has none:
 // what a server makes of an encoded slash or backslash, of a dot segment, an
 // empty segment, a backslash or a control character, only the server knows.
-func canonicalPath(p string) (string, bool) {
+func CanonicalPath(p string) (string, bool) {
 	if p == "" || p[0] != '/' {
 		return "", p == "*" // OPTIONS *
 	}
@@ -111,17 +109,17 @@ func unhex(c byte) (byte, bool) {
 	return 0, false
 }
 
-// parsePathPattern gives the one form of a pattern of paths. A * stands for
+// ParsePathPattern gives the one form of a pattern of paths. A * stands for
 // characters of one segment, ** as a whole segment for any number of segments,
 // none included: /repos/me/** is /repos/me and all below it.
-func parsePathPattern(s string) (string, error) {
+func ParsePathPattern(s string) (string, error) {
 	bad := func(why string) (string, error) {
 		return "", cell.Errorf(cell.Invalid, "policy.path", "write a path such as /repos/me/**, with * for one segment and ** for any number", "%q is no path: %s", s, why)
 	}
 	if !strings.HasPrefix(s, "/") {
 		return bad("it does not begin with /")
 	}
-	p, ok := canonicalPath(s)
+	p, ok := CanonicalPath(s)
 	if !ok {
 		return bad("it has no one form")
 	}
@@ -139,76 +137,25 @@ func parsePathPattern(s string) (string, error) {
 	return p, nil
 }
 
-// pathPattern is a pattern, ready to match.
-type pathPattern struct {
-	text  string
-	begin string   // all that comes before the first part with a wildcard
-	segs  []string // without the first, empty one; nil for a pattern without wildcards
-	// What Cedar is told when a path matches: this pattern, and it alone.
-	value, alone types.Value
-}
-
-func newPathPattern(text string) pathPattern {
-	p := pathPattern{text: text, value: types.String(text), alone: types.NewSet(types.String(text))}
-	if strings.Contains(text, "*") {
-		p.segs = strings.Split(text[1:], "/")
-		before, _, _ := strings.Cut(text, "*")
-		p.begin = before[:strings.LastIndexByte(before, '/')] // /x/** is also /x
+// ParseProgram gives the one form of a name ("curl": in any directory) or of a
+// path ("/usr/bin/ssh*").
+func ParseProgram(s string) (string, error) {
+	bad := func(why string) (string, error) {
+		return "", cell.Errorf(cell.Invalid, "policy.program", "write a name such as curl, or a path such as /usr/bin/ssh*", "%q is no program: %s", s, why)
 	}
-	return p
-}
-
-// match reports whether a canonical path matches.
-func (p *pathPattern) match(path string) bool {
-	if p.segs == nil {
-		return p.text == path
+	switch {
+	case s == "" || s == "." || s == "..":
+		return bad("it is empty")
+	case strings.ContainsAny(s, "\x00\n"):
+		return bad("it has a NUL or a new line")
+	case strings.Contains(s, "/") && s[0] != '/':
+		return bad("a path begins with /")
+	case strings.Contains(s, "/") && path.Clean(s) != s:
+		return bad("its one form is " + path.Clean(s))
+	case strings.Contains(s, "**"):
+		return bad("one * is enough")
+	case strings.Contains(path.Dir(s), "*"):
+		return bad("only the last part of a path can have a *")
 	}
-	if path == "" || path[0] != '/' || !strings.HasPrefix(path, p.begin) {
-		return false
-	}
-	return matchSegments(p.segs, path[1:], false)
-}
-
-// matchSegments matches the segments of rest. Ended says that rest has no
-// segment left, as opposed to one empty segment. It goes back to the latest **
-// only, which is enough, so that its time is bounded by the product of both
-// lengths.
-func matchSegments(segs []string, rest string, ended bool) bool {
-	next := func(s string) (seg, tail string, last bool) {
-		seg, tail, more := strings.Cut(s, "/")
-		return seg, tail, !more
-	}
-	var starSegs []string
-	var starRest string
-	starEnded, haveStar := true, false
-	for {
-		switch {
-		case len(segs) > 0 && segs[0] == "**":
-			if len(segs) == 1 {
-				return true
-			}
-			segs = segs[1:]
-			starSegs, starRest, starEnded, haveStar = segs, rest, ended, true
-			continue
-		case len(segs) == 0 && ended:
-			return true
-		case len(segs) > 0 && !ended:
-			seg, tail, last := next(rest)
-			if matchSegment(segs[0], seg) {
-				segs, rest, ended = segs[1:], tail, last
-				continue
-			}
-		}
-		if !haveStar || starEnded {
-			return false
-		}
-		_, starRest, starEnded = next(starRest)
-		segs, rest, ended = starSegs, starRest, starEnded
-	}
-}
-
-// matchSegment matches one segment; * stands for any characters, and alone for
-// at least one.
-func matchSegment(pattern, s string) bool {
-	return glob.Match(pattern, s) && (s != "" || pattern != "*")
+	return s, nil
 }

@@ -44,7 +44,7 @@ func TestF64PathsHaveOneForm(t *testing.T) {
 		"/a?b":                "-",
 		"/a#b":                "-",
 	} {
-		got, ok := canonicalPath(path)
+		got, ok := CanonicalPath(path)
 		if !ok {
 			got = "-"
 		}
@@ -71,25 +71,25 @@ func TestPathPatterns(t *testing.T) {
 		{"/*.json", []string{"/a.json", "/.json"}, []string{"/a/b.json", "/a.jsonx"}},
 		{"/a*b*c", []string{"/abc", "/axbxc", "/abbcc"}, []string{"/acb", "/ab"}},
 	} {
-		canonical, err := parsePathPattern(c.pattern)
+		canonical, err := ParsePathPattern(c.pattern)
 		if err != nil || canonical != c.pattern {
 			t.Errorf("%s: %q, %v", c.pattern, canonical, err)
 			continue
 		}
-		p := newPathPattern(canonical)
+		p := NewPathPattern(canonical)
 		for _, path := range c.yes {
-			if !p.match(path) {
+			if !p.Match(path) {
 				t.Errorf("%s does not match %q", c.pattern, path)
 			}
 		}
 		for _, path := range c.not {
-			if p.match(path) {
+			if p.Match(path) {
 				t.Errorf("%s matches %q", c.pattern, path)
 			}
 		}
 	}
 	for _, s := range []string{"", "a", "/a/**b", "/a/../b", "/a//b", "/**/**", "/[ab]", "/{a,b}", "/a%2fb", "/a?b", "https://a/b"} {
-		if _, err := parsePathPattern(s); err == nil {
+		if _, err := ParsePathPattern(s); err == nil {
 			t.Errorf("%q is a pattern", s)
 		}
 	}
@@ -106,14 +106,14 @@ func TestPathMatcherTriesEnough(t *testing.T) {
 		case segs[0] == "**":
 			return plain(segs[1:], path) || len(path) > 0 && plain(segs, path[1:])
 		}
-		return len(path) > 0 && matchSegment(segs[0], path[0]) && plain(segs[1:], path[1:])
+		return len(path) > 0 && MatchSegment(segs[0], path[0]) && plain(segs[1:], path[1:])
 	}
 	seg := rapid.SampledFrom([]string{"a", "b", "ab", "*", "a*", "**", ""})
 	part := rapid.SampledFrom([]string{"a", "b", "ab", "abb", ""})
 	rapid.Check(t, func(t *rapid.T) {
 		segs, path := rapid.SliceOfN(seg, 1, 6).Draw(t, "pattern"), rapid.SliceOfN(part, 1, 6).Draw(t, "path")
-		p := pathPattern{text: "/" + strings.Join(segs, "/"), segs: segs}
-		if got, want := p.match("/"+strings.Join(path, "/")), plain(segs, path); got != want {
+		p := PathPattern{text: "/" + strings.Join(segs, "/"), segs: segs}
+		if got, want := p.Match("/"+strings.Join(path, "/")), plain(segs, path); got != want {
 			t.Fatalf("%q matches %q: %v; want %v", segs, path, got, want)
 		}
 	})
@@ -126,13 +126,13 @@ func TestHosts(t *testing.T) {
 		"10.0.0.1/32": "10.0.0.1", "::1": "::1", "2001:DB8::0:1": "2001:db8::1", "::ffff:10.0.0.1": "10.0.0.1", "::ffff:10.0.0.0/104": "10.0.0.0/8",
 		"64:ff9b::a00:1": "10.0.0.1", "fd00::/8": "fd00::/8",
 	} {
-		if got, err := canonicalHost(s); err != nil || got != want {
+		if got, err := CanonicalHost(s); err != nil || got != want {
 			t.Errorf("%q is %q, %v; want %q", s, got, err, want)
 		}
 	}
 	for _, s := range []string{"", ".", "a..b", "-a", "a-", "*.*.a", "a.*", "*a.b", "a b", "a/b", "127.1", "0x7f.1", "0x7f000001", "2130706433", "1.2.3.4.5", "256.1.1.1",
 		"10.0.0.1/8", "fe80::1%eth0", "a.example.1", "::ffff:10.0.0.1/90", strings.Repeat("a", 64) + ".b", strings.Repeat("a.", 127) + "b", "a\x00b", "a\nb", "user@a", "[::1]"} {
-		if got, err := canonicalHost(s); err == nil {
+		if got, err := CanonicalHost(s); err == nil {
 			t.Errorf("%q is the host %q", s, got)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package policy decides what a cell may do. It is pure: a request and rules go in; the
-// decision and its reason come out. It never touches the host.
+// Package policy is what says what a cell may do: the file's language, the merging of layers, the
+// canonical form. Package decide answers requests by it. Neither touches the host.
 //
 // A policy comes from a file, from flags, and from defaults that are all in this file. It
 // becomes an Effective policy. The gateway enforces its canonical form, and the digest in a

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,5 +117,14 @@ func TestParseMount(t *testing.T) {
 	m, err := ParseMount("../x:/y:rw")
 	if err != nil || m != (Mount{"../x", "/y", true}) {
 		t.Error(m, err)
+	}
+}
+
+// No preset allows the user's own machine.
+func TestX41NoPresetHasTheHost(t *testing.T) {
+	for name, p := range presets() {
+		if slices.Contains(p.hosts, cell.HostName) {
+			t.Errorf("%s has it", name)
+		}
 	}
 }

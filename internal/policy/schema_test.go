@@ -41,7 +41,7 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 		text string
 		ok   bool
 	}{
-		{everyWord, true},
+		{everyWord(t), true},
 		{"version: 1\n", true},
 		{"version: 2\n", false},
 		{"limits: {pids: 1}\n", false},
@@ -82,39 +82,11 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 	}
 }
 
-// everyWord uses each word of the table.
-const everyWord = `version: 1
-isolation: {least: none}
-secrets: mask
-files:
-  mounts:
-    - {source: ../shared, target: /srv/shared}
-    - {source: ./out, target: /out, writable: true}
-  hidden: [config/keys, .env.d]
-  read_only: [package-lock.json]
-environment:
-  set: {CI: "true", N: 3, EMPTY: ""}
-processes:
-  deny: [curl, /usr/bin/ssh*]
-network:
-  allow:
-    - "@npm"
-    - registry.example.com:8443
-    - host: [api.github.com, "*.example.org"]
-      ports: [443, 8000-8010]
-      methods: [GET, POST]
-      paths: [/repos/me/**, /users/*]
-      except:
-        - {paths: /repos/me/secret/**}
-      credential: github
-  ask:
-    - {host: api.github.com, methods: POST}
-  deny:
-    - evil.example.org
-    - {host: 10.0.0.0/8, ports: "*"}
-credentials:
-  - anthropic
-  - {name: github, for: ["https://api.github.com/repos/me/**"]}
-limits: {cpus: 2, memory: 4G, pids: 512, disk: 10G, timeout: 30m, egress: 1G, forks: 8, executions: 100}
-approvals: {timeout: 5m, webhook: "https://hooks.example.com/pando"}
-`
+// everyWord is a policy file with each word of the table.
+func everyWord(t *testing.T) string {
+	b, err := os.ReadFile("testdata/every-word.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

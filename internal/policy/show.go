@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,15 +18,6 @@ type Shown struct {
 
 // DefaultOrigin is the origin of what holds where no file and no flag says anything.
 const DefaultOrigin = "default"
-
-// Parse reads the canonical form.
-func Parse(canonical []byte) (Effective, error) {
-	p, err := Compile(canonical)
-	if err != nil {
-		return Effective{}, err
-	}
-	return p.policy, nil
-}
 
 // Show lists all that a policy says, line by line, defaults included.
 func (e Effective) Show(o Origins) (out []Shown) {
@@ -82,15 +72,15 @@ func (e Effective) Show(o Origins) (out []Shown) {
 		}
 	}
 	if e.Talks() {
-		add("network", ruleSpecial, "deny loopback, private, link-local and metadata addresses that no rule names", enforced, "the gateway")
-		add("network", ruleDefault, "deny the rest", enforced, "the gateway")
+		add("network", RuleSpecial, "deny loopback, private, link-local and metadata addresses that no rule names", enforced, "the gateway")
+		add("network", RuleDefault, "deny the rest", enforced, "the gateway")
 	}
 	for i, b := range n.Bounds {
 		for j, r := range b.Allow {
-			add("network", boundName(i, "allow", j), "at most: allow "+r.String(), enforced, "the gateway")
+			add("network", BoundName(i, "allow", j), "at most: allow "+r.String(), enforced, "the gateway")
 		}
 		for j, r := range b.Ask {
-			add("network", boundName(i, "ask", j), "at most: ask "+r.String(), enforced, "the gateway")
+			add("network", BoundName(i, "ask", j), "at most: ask "+r.String(), enforced, "the gateway")
 		}
 	}
 	for _, c := range e.Credentials {
@@ -151,7 +141,7 @@ func (r Rule) String() string {
 		parts = append(parts, strings.Join(r.Paths, ", "))
 	}
 	if len(r.Ports) > 0 {
-		parts = append(parts, "on "+portsText(r.Ports))
+		parts = append(parts, "on "+PortsText(r.Ports))
 	}
 	text := strings.Join(parts, " ")
 	for i, x := range r.Except {
@@ -168,78 +158,6 @@ func (r Rule) String() string {
 	return text
 }
 
-// Step is one decision of several that a request meets.
-type Step struct {
-	Access   cell.Access
-	Decision cell.Decision
-}
-
-// Want is the access in words that ParseRequest reads.
-func (s Step) Want() string {
-	q := question{Access: s.Access}
-	switch s.Access.Act {
-	case cell.Resolve, cell.Connect:
-		return string(s.Access.Act) + " " + q.what()
-	case cell.Sign:
-		return "sign " + q.destination()
-	case cell.Execute:
-		return "execute " + printable(s.Access.Program)
-	}
-	return q.what()
-}
-
-// Why decides on all that a request meets on its way: the name is looked up,
-// a connection opened, the request sent. The effect is the strictest; what
-// comes after a denial is not reached.
-func (p *Rules) Why(a cell.Access) (steps []Step, effect cell.Effect) {
-	if d, own := ownAddress(a); own {
-		return []Step{{a, d}}, cell.Deny
-	}
-	acts := []cell.Access{a}
-	if a.Act == cell.Request {
-		acts = []cell.Access{{Act: cell.Connect, Host: a.Host, Addr: a.Addr, Port: a.Port, Transport: "tcp"}, a}
-	}
-	if a.Host != "" && (a.Act == cell.Connect || a.Act == cell.Request) {
-		acts = append([]cell.Access{{Act: cell.Resolve, Host: a.Host}}, acts...)
-	}
-	effect = cell.Allow
-	for _, one := range acts {
-		d := p.Decide(one)
-		steps = append(steps, Step{one, d})
-		if d.Effect == cell.Deny {
-			// What would permit the request is what is asked for, and not the
-			// step that fails first.
-			if last := p.Decide(a); one.Act != a.Act && last.Effect == cell.Deny && last.Rule == ruleDefault && d.Rule == ruleDefault {
-				steps[len(steps)-1].Decision.Line, steps[len(steps)-1].Decision.Narrower, steps[len(steps)-1].Decision.Permit = last.Line, last.Narrower, last.Permit
-			}
-			return steps, cell.Deny
-		}
-		if d.Effect == cell.Ask {
-			effect = cell.Ask
-		}
-	}
-	return steps, effect
-}
-
-// ownAddress is the decision about an address that never leads out of a cell,
-// whatever its policy says: no connection to it comes to the gateway, or none is
-// forwarded.
-func ownAddress(a cell.Access) (cell.Decision, bool) {
-	d := cell.Decision{Effect: cell.Deny, Rule: "link", Origin: "gateway", By: "gateway"}
-	link := cell.DefaultLink()
-	switch addr := plainAddr(a.Addr); {
-	case a.Host == "" && addr.IsLoopback():
-		at := cell.HostName + ":" + strconv.Itoa(int(a.Port))
-		d.Reason = addr.String() + " is the cell's own loopback in a cell; your machine is " + at + " there"
-		d.Permit, d.Line, d.Narrower = "--allow "+at, `- "`+at+`"`, at
-	case a.Host == "" && addr.Is4() && netip.PrefixFrom(link.Gateway4, 15).Contains(addr):
-		d.Reason = addr.String() + " belongs to the cell's own network, and is not assigned"
-	default:
-		return d, false
-	}
-	return d, true
-}
-
 // ReachesHost returns the first of the hosts that a rule allows, or asks about, which is the
 // gateway's own machine: its name, or a range that names its loopback, its link or the
 // metadata service that answers it; "" for none. Ranges that are wider name none of these.
@@ -249,14 +167,14 @@ func (n Network) ReachesHost() string {
 			if h == cell.HostName {
 				return h
 			}
-			p, isRange := parseRange(h)
+			p, isRange := ParseRange(h)
 			if !isRange {
 				continue
 			}
 			if plain, ok := plainPrefix(p); ok {
 				p = plain
 			}
-			if b, ok := special(p.Addr()); ok && b.host && (p.IsSingleIP() || b.prefix.Contains(p.Addr()) && p.Bits() >= b.prefix.Bits()) {
+			if b, ok := Special(p.Addr()); ok && b.host && (p.IsSingleIP() || b.Prefix.Contains(p.Addr()) && p.Bits() >= b.Prefix.Bits()) {
 				return h
 			}
 		}
@@ -289,12 +207,12 @@ func (e Effective) Remarks(o Origins) []string {
 	for i, r := range e.Network.Allow {
 		name := "allow " + itoa(i+1)
 		for j, d := range e.Network.Deny {
-			if len(d.Except) == 0 && !d.inside() && len(r.Hosts) > 0 && covers(d, r) {
+			if len(d.Except) == 0 && !d.Inside() && len(r.Hosts) > 0 && covers(d, r) {
 				out = append(out, name+at(name)+" has no effect: deny "+itoa(j+1)+at("deny "+itoa(j+1))+" denies all of it")
 			}
 		}
 		for _, h := range r.Hosts {
-			n, isRange := parseRange(h)
+			n, isRange := ParseRange(h)
 			switch {
 			case h == "*":
 				out = append(out, name+at(name)+" allows every name: whatever is in the cell can be sent anywhere")
@@ -310,9 +228,9 @@ func (e Effective) Remarks(o Origins) []string {
 
 // covers reports whether every host and port of r is one of d's.
 func covers(d, r Rule) bool {
-	a, _ := parseSpans(d.Ports)
-	b, _ := parseSpans(r.Ports)
-	if !coversSpans(a, b) {
+	a, _ := ParseSpans(d.Ports)
+	b, _ := ParseSpans(r.Ports)
+	if !CoversSpans(a, b) {
 		return false
 	}
 	for _, h := range r.Hosts {
@@ -328,4 +246,4 @@ func covers(d, r Rule) bool {
 	return true
 }
 
-func isRangeText(s string) bool { _, ok := parseRange(s); return ok }
+func isRangeText(s string) bool { _, ok := ParseRange(s); return ok }

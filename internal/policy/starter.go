@@ -134,12 +134,12 @@ func remoteHost(s string) string {
 	} else if before, after, ok := strings.Cut(s, ":"); ok && !strings.Contains(before, "/") && !path.IsAbs(after) {
 		host, port = before[strings.LastIndexByte(before, '@')+1:], "22"
 	}
-	c, err := canonicalHost(host)
-	if err != nil || host == "" || !isName(c) {
+	c, err := CanonicalHost(host)
+	if err != nil || host == "" || !IsName(c) {
 		return ""
 	}
 	if port != "" {
-		if p, err := parseSpan(port); err != nil || p.from != p.to {
+		if p, err := ParseSpan(port); err != nil || p.From != p.To {
 			return ""
 		}
 		c += ":" + port

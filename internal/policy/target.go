@@ -53,7 +53,8 @@ func Presets() []string {
 
 const targetHint = "write HOST, HOST:PORT, *.HOST, an address, a prefix such as 10.1.0.0/16, or a preset such as @npm"
 
-func badTarget(s, why string) error {
+// BadTarget is the error of what is no target.
+func BadTarget(s, why string) error {
 	return cell.Errorf(cell.Invalid, "policy.target", targetHint, "%q is no host: %s", s, why)
 }
 
@@ -66,7 +67,7 @@ func parseTarget(s string) (target, error) {
 		}
 		return p, nil
 	}
-	host, port, err := splitTarget(s)
+	host, port, err := SplitTarget(s)
 	if err != nil {
 		return target{}, err
 	}
@@ -74,7 +75,7 @@ func parseTarget(s string) (target, error) {
 		return target{}, cell.Errorf(cell.Invalid, "policy.target", fmt.Sprintf("write @%s for the preset, or %s:443 for a host of that name", host, host), "%q is the name of a preset without its @", s)
 	}
 	t := target{}
-	if host, err = canonicalHost(host); err != nil {
+	if host, err = CanonicalHost(host); err != nil {
 		return target{}, err
 	}
 	t.hosts = []string{host}
@@ -82,7 +83,7 @@ func parseTarget(s string) (target, error) {
 	case port == "*":
 		t.ports = []string{"1-65535"}
 	case port != "":
-		p, err := parseSpan(port)
+		p, err := ParseSpan(port)
 		if err != nil {
 			return target{}, err
 		}
@@ -91,24 +92,24 @@ func parseTarget(s string) (target, error) {
 	return t, nil
 }
 
-// splitTarget takes the port off. Addresses of version 6 with a port are in
+// SplitTarget takes the port off. Addresses of version 6 with a port are in
 // brackets.
-func splitTarget(s string) (host, port string, err error) {
+func SplitTarget(s string) (host, port string, err error) {
 	switch {
 	case s == "":
-		return "", "", badTarget(s, "it is empty")
+		return "", "", BadTarget(s, "it is empty")
 	case strings.Contains(s, "://"):
-		return "", "", badTarget(s, "it is a URL; a policy file has methods and paths")
+		return "", "", BadTarget(s, "it is a URL; a policy file has methods and paths")
 	case strings.HasPrefix(s, "["):
 		host, rest, ok := strings.Cut(s[1:], "]")
 		if !ok {
-			return "", "", badTarget(s, "a bracket is open")
+			return "", "", BadTarget(s, "a bracket is open")
 		}
 		if rest == "" {
 			return host, "", nil
 		}
 		if !strings.HasPrefix(rest, ":") || rest == ":" {
-			return "", "", badTarget(s, "after the bracket comes :PORT")
+			return "", "", BadTarget(s, "after the bracket comes :PORT")
 		}
 		return host, rest[1:], nil
 	case strings.Count(s, ":") > 1:
@@ -116,13 +117,13 @@ func splitTarget(s string) (host, port string, err error) {
 	}
 	host, port, ok := strings.Cut(s, ":")
 	if ok && port == "" {
-		return "", "", badTarget(s, "the port is missing")
+		return "", "", BadTarget(s, "the port is missing")
 	}
 	return host, port, nil
 }
 
-// canonicalHost gives the one form of a name, pattern, address or prefix.
-func canonicalHost(s string) (string, error) {
+// CanonicalHost gives the one form of a name, pattern, address or prefix.
+func CanonicalHost(s string) (string, error) {
 	if s == "*" {
 		return s, nil
 	}
@@ -130,13 +131,13 @@ func canonicalHost(s string) (string, error) {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
 			if i := strings.IndexByte(s, '/'); i > 0 && !endsInNumber(s[:i]) && !strings.Contains(s, ":") {
-				return "", badTarget(s, "it has a path; a policy file has paths")
+				return "", BadTarget(s, "it has a path; a policy file has paths")
 			}
-			return "", badTarget(s, "it is no prefix")
+			return "", BadTarget(s, "it is no prefix")
 		}
 		p, ok := plainPrefix(p)
 		if !ok || p != p.Masked() {
-			return "", badTarget(s, "bits are set behind the prefix")
+			return "", BadTarget(s, "bits are set behind the prefix")
 		}
 		if p.IsSingleIP() {
 			return p.Addr().String(), nil
@@ -146,13 +147,13 @@ func canonicalHost(s string) (string, error) {
 	if strings.Contains(s, ":") || endsInNumber(s) {
 		a, err := netip.ParseAddr(s)
 		if err != nil || a.Zone() != "" {
-			return "", badTarget(s, "it is no address")
+			return "", BadTarget(s, "it is no address")
 		}
-		return plainAddr(a).String(), nil
+		return PlainAddr(a).String(), nil
 	}
 	rest, wild := strings.CutPrefix(s, "*.")
 	if strings.Contains(rest, "*") {
-		return "", badTarget(s, "a * stands for all labels at the front, as in *.example.com")
+		return "", BadTarget(s, "a * stands for all labels at the front, as in *.example.com")
 	}
 	name, err := canonicalName(rest)
 	if err != nil {
@@ -172,23 +173,23 @@ func canonicalName(s string) (string, error) {
 		if name[i] >= 0x80 {
 			a, err := idna.Lookup.ToASCII(name)
 			if err != nil {
-				return "", badTarget(s, "it can't be written in ASCII")
+				return "", BadTarget(s, "it can't be written in ASCII")
 			}
 			name = a
 			break
 		}
 	}
 	name = strings.ToLower(name)
-	if !isName(name) {
-		return "", badTarget(s, "it is no name of a host")
+	if !IsName(name) {
+		return "", BadTarget(s, "it is no name of a host")
 	}
 	return name, nil
 }
 
-// isName reports whether s is the canonical form of a name: labels of letters, digits,
+// IsName reports whether s is the canonical form of a name: labels of letters, digits,
 // hyphens and underscores, none empty or longer than 63, and the last one no number,
 // because some programs would read it as an address.
-func isName(s string) bool {
+func IsName(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
 	}
@@ -239,8 +240,8 @@ func checkHostPorts(s string, hosts, ports []string) error {
 	if !slices.Contains(hosts, cell.HostName) {
 		return nil
 	}
-	spans, err := parseSpans(ports)
-	if err == nil && len(spans) > 0 && !slices.Contains(spans, span{1, 65535}) {
+	spans, err := ParseSpans(ports)
+	if err == nil && len(spans) > 0 && !slices.Contains(spans, Span{1, 65535}) {
 		return nil
 	}
 	return cell.Errorf(cell.Invalid, "policy.target", "name the port of what listens on your machine: "+cell.HostName+":9101", "%q is all of your own machine", s)
@@ -250,7 +251,7 @@ func checkHostPorts(s string, hosts, ports []string) error {
 // unless names lead there.
 func checkReachable(s string, r Rule, names bool) error {
 	for _, h := range r.Hosts {
-		n, isRange := parseRange(h)
+		n, isRange := ParseRange(h)
 		own := !isRange && (h == "localhost" || strings.HasSuffix(h, ".localhost")) || isRange && n.Addr().IsLoopback() && !names
 		if own {
 			port := "PORT"

@@ -71,9 +71,10 @@ func (s Secrets) Refuse(o Origins, what string, tracked []string) error {
 		"cannot %s: the policy forbids it by the rule %s: %s%s, and the cell has secrets that git tracks: %s", what, RuleSecrets, s, place, names)
 }
 
-func checkSecrets(s string) error {
+// CheckSecrets refuses what is no word for secrets that git tracks.
+func CheckSecrets(s string) error {
 	if !slices.Contains(secretsWords(), s) {
-		return cell.Errorf(cell.Invalid, "policy.ParseFile", "write one of "+strings.Join(secretsWords(), ", "), "%s is nothing to do with secrets that git tracks", clip(s))
+		return cell.Errorf(cell.Invalid, "policy.ParseFile", "write one of "+strings.Join(secretsWords(), ", "), "%s is nothing to do with secrets that git tracks", Quoted(s))
 	}
 	return nil
 }

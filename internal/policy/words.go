@@ -15,10 +15,10 @@ func (f *File) words() section {
 		{name: "version", about: "Version of the format: 1.", shape: whole{Version}, must: true},
 		{name: "isolation", about: "How strong the isolation of the cell must be.", shape: section{words: []word{
 			{name: "least", about: "The weakest backend that may run it, of none, namespace, gvisor, microvm in this order. Of several layers the strictest counts; a policy of the host that does not say it means namespace.", must: true,
-				line: &f.Isolation.Line, shape: text{words: Strengths(), set: func(s string) error { f.Isolation.Least = s; return checkStrength(s) }}},
+				line: &f.Isolation.Line, shape: text{words: Strengths(), set: func(s string) error { f.Isolation.Least = s; return CheckStrength(s) }}},
 		}}},
 		{name: "secrets", about: "What import does with secrets that git tracks: name lets them in and names them, mask leaves them out. Of several layers the strictest counts.",
-			line: &f.Secrets.Line, shape: text{words: secretsWords(), set: func(s string) error { f.Secrets.Word = Secrets(s); return checkSecrets(s) }}},
+			line: &f.Secrets.Line, shape: text{words: secretsWords(), set: func(s string) error { f.Secrets.Word = Secrets(s); return CheckSecrets(s) }}},
 		{name: "files", about: "What the cell sees of the host's files, and what it may do with those of the workspace.", shape: section{words: []word{
 			{name: "mounts", about: "Directories and files of the host that the cell sees.", shape: list{item: f.mount}},
 			{name: "hidden", about: "Paths of the workspace that the cell finds empty.", shape: list{item: lines(&f.Hidden, workspacePath)}},
@@ -28,7 +28,7 @@ func (f *File) words() section {
 			{name: "set", about: "Variables with their values. The values are no part of the policy's digest.", shape: dictionary{f.variable}, must: true},
 		}}},
 		{name: "processes", about: "What may run.", shape: section{words: []word{
-			{name: "deny", about: "Programs that don't run: a name (in any directory of PATH) or a path; * stands for any characters of the last part.", shape: list{item: lines(&f.Deny, parseProgram)}, must: true},
+			{name: "deny", about: "Programs that don't run: a name (in any directory of PATH) or a path; * stands for any characters of the last part.", shape: list{item: lines(&f.Deny, ParseProgram)}, must: true},
 		}}},
 		{name: "network", about: "What the cell may reach. Deny wins over ask, ask over allow; the rest is denied.", shape: section{words: []word{
 			{name: "allow", about: "What is allowed.", shape: f.ruleList(&f.Network.Allow, false), line: &f.Network.AllowLine},
@@ -132,7 +132,7 @@ func checkCount(what string) func(string) error {
 func checkWebhook(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-		return cell.Errorf(cell.Invalid, "policy.ParseFile", "write it as https://host/path", "%s is no URL to send questions to", clip(s))
+		return cell.Errorf(cell.Invalid, "policy.ParseFile", "write it as https://host/path", "%s is no URL to send questions to", Quoted(s))
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (raw *fileRule) words() []word {
 						raw.ports = append(raw.ports, "1-65535")
 						return nil
 					}
-					p, err := parseSpan(s)
+					p, err := ParseSpan(s)
 					raw.ports = append(raw.ports, p.String())
 					return err
 				}}
@@ -204,8 +204,8 @@ func (raw *fileRule) words() []word {
 			shape: list{one: true, item: func(int) shape {
 				return text{set: func(s string) error {
 					s = strings.ToUpper(s)
-					if !isMethod(s) {
-						return cell.Errorf(cell.Invalid, "policy.ParseFile", "write it as GET or POST", "%s is no method", clip(s))
+					if !IsMethod(s) {
+						return cell.Errorf(cell.Invalid, "policy.ParseFile", "write it as GET or POST", "%s is no method", Quoted(s))
 					}
 					if s == "HEAD" { // that of GET: see rules
 						raw.head = true
@@ -218,7 +218,7 @@ func (raw *fileRule) words() []word {
 		{name: "paths", about: "Paths of requests: * stands for characters of one segment, ** for any number of segments.",
 			shape: list{one: true, item: func(int) shape {
 				return text{set: func(s string) error {
-					p, err := parsePathPattern(s)
+					p, err := ParsePathPattern(s)
 					raw.rule.Paths = append(raw.rule.Paths, p)
 					return err
 				}}

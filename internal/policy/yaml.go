@@ -245,7 +245,7 @@ func (s section) read(r *reader, n ast.Node, path string) {
 			if hint == "" {
 				hint = "; the words are " + strings.Join(names, ", ")
 			}
-			r.fail(p.Key, "%q is no word of %s%s", printable(key), orFile(path), hint)
+			r.fail(p.Key, "%q is no word of %s%s", Printable(key), orFile(path), hint)
 		case seen[key]:
 			r.fail(p.Key, "%s is there twice", join(path, key))
 		}
@@ -334,7 +334,7 @@ func (l list) read(r *reader, n ast.Node, path string) {
 	for i, v := range s.Values {
 		if t, ok := scalarText(v); ok {
 			if seen[t] {
-				r.fail(v, "%s is in %s twice", clip(t), path)
+				r.fail(v, "%s is in %s twice", Quoted(t), path)
 				return
 			}
 			seen[t] = true
@@ -466,11 +466,11 @@ func (d dictionary) read(r *reader, n ast.Node, path string) {
 	for _, p := range pairs {
 		key := keyText(p.Key)
 		if seen[key] {
-			r.fail(p.Key, "%s is there twice", join(path, printable(key)))
+			r.fail(p.Key, "%s is there twice", join(path, Printable(key)))
 			return
 		}
 		seen[key] = true
-		text{empty: true, numbers: true, set: func(s string) error { return d.set(key, s) }}.read(r, p.Value, join(path, printable(key)))
+		text{empty: true, numbers: true, set: func(s string) error { return d.set(key, s) }}.read(r, p.Value, join(path, Printable(key)))
 		if r.err != nil {
 			return
 		}

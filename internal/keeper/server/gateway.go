@@ -9,7 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
-	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 )
 
 // Gateways are Networks of package gateway, with policies as their deciders.
@@ -35,7 +35,7 @@ func (n Gateways) Open(id cell.ID, link cell.NetworkLink, file *os.File, g cell.
 
 // compile makes a gateway's decider from a policy in canonical form.
 func compile(g cell.Governance) (gateway.Decider, error) {
-	r, err := policy.Govern(g)
+	r, err := decide.Govern(g)
 	if err != nil {
 		return nil, err
 	}

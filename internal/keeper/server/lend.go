@@ -7,7 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential/sshagent"
-	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 )
 
 // lentAgent is the view of the caller's SSH agent in a cell: a socket with a filter behind it.
@@ -24,7 +24,7 @@ func (n *cellNetwork) Lend(listener net.Listener, upstream *os.File) error {
 	defer upstream.Close()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	rules, err := policy.Govern(n.rules)
+	rules, err := decide.Govern(n.rules)
 	if err != nil {
 		listener.Close()
 		return err
@@ -63,7 +63,7 @@ func (n *cellNetwork) Govern(g cell.Governance) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.agent != nil {
-		rules, err := policy.Govern(g)
+		rules, err := decide.Govern(g)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 func rank(e cell.Effect) int { return map[cell.Effect]int{cell.Deny: 0, cell.Ask: 1, cell.Allow: 2}[e] }
@@ -17,26 +18,26 @@ func rank(e cell.Effect) int { return map[cell.Effect]int{cell.Deny: 0, cell.Ask
 func TestMergingNeverWidens(t *testing.T) {
 	merged, tried := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		var layers []Layer
-		var nets []Network
-		var denies []Rule
+		var layers []policy.Layer
+		var nets []policy.Network
+		var denies []policy.Rule
 		pids := []string{}
-		for _, name := range []string{LayerHost, LayerUser, LayerProject, LayerRun} {
+		for _, name := range []string{policy.LayerHost, policy.LayerUser, policy.LayerProject, policy.LayerRun} {
 			if !rapid.Bool().Draw(t, name) {
 				continue
 			}
-			f := &File{Name: name, LimitLines: map[string]int{}}
-			n := Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawSome(t, "deny", 0, 1, func(t *rapid.T) Rule { return drawRule(t, false) })}
-			f.Network = FileNetwork{Allow: asFile(n.Allow), Ask: asFile(n.Ask), Deny: asFile(n.Deny), AllowLine: 1, AskLine: 2}
+			f := &policy.File{Name: name, LimitLines: map[string]int{}}
+			n := policy.Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawSome(t, "deny", 0, 1, func(t *rapid.T) policy.Rule { return drawRule(t, false) })}
+			f.Network = policy.FileNetwork{Allow: asFile(n.Allow), Ask: asFile(n.Ask), Deny: asFile(n.Deny), AllowLine: 1, AskLine: 2}
 			f.Limits.PIDs = rapid.SampledFrom([]string{"", "10", "20", "99999"}).Draw(t, "pids")
 			if f.Limits.PIDs != "" {
 				pids = append(pids, f.Limits.PIDs)
 			}
-			layers = append(layers, Layer{name, f})
+			layers = append(layers, policy.Layer{Name: name, File: f})
 			nets, denies = append(nets, n), append(denies, n.Deny...)
 		}
 		tried++
-		r, err := MergeLayers(Defaults(host), layers, Flags{})
+		r, err := policy.MergeLayers(policy.Defaults(machine), layers, policy.Flags{})
 		if err != nil {
 			if cell.KindOf(err) != cell.Denied || !strings.Contains(err.Error(), "allows less") {
 				t.Fatal(err)
@@ -44,13 +45,13 @@ func TestMergingNeverWidens(t *testing.T) {
 			return
 		}
 		merged++
-		p, err := r.Rules()
+		p, err := Of(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		lists := 0
 		for i, n := range nets {
-			if len(n.Allow)+len(n.Ask) > 0 && layers[i].Name != LayerHost {
+			if len(n.Allow)+len(n.Ask) > 0 && layers[i].Name != policy.LayerHost {
 				lists++
 			}
 		}
@@ -71,7 +72,7 @@ func TestMergingNeverWidens(t *testing.T) {
 			}
 		}
 		for _, s := range pids {
-			if n, _ := ParseCount("", s); r.Limits.PIDs > n {
+			if n, _ := policy.ParseCount("", s); r.Limits.PIDs > n {
 				t.Fatalf("%d processes, and a layer says %d", r.Limits.PIDs, n)
 			}
 		}
@@ -81,31 +82,31 @@ func TestMergingNeverWidens(t *testing.T) {
 	}
 }
 
-func asFile(rules []Rule) (out []FileRule) {
+func asFile(rules []policy.Rule) (out []policy.FileRule) {
 	for i, r := range rules {
-		out = append(out, FileRule{Rules: []Rule{r}, Line: 10 + i})
+		out = append(out, policy.FileRule{Rules: []policy.Rule{r}, Line: 10 + i})
 	}
 	return out
 }
 
-func layer(t *testing.T, name, text string) Layer {
+func layer(t *testing.T, name, text string) policy.Layer {
 	t.Helper()
-	f, err := ParseFile(name+".yaml", []byte(text))
+	f, err := policy.ParseFile(name+".yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Layer{name, f}
+	return policy.Layer{Name: name, File: f}
 }
 
 func TestLayers(t *testing.T) {
-	hostLayer := layer(t, LayerHost, "version: 1\nnetwork:\n  allow: [\"*.example\", \"@npm\"]\n  deny: [evil.example]\nlimits: {pids: 100}\ncredentials: [github]\n")
-	user := layer(t, LayerUser, "version: 1\nlimits: {pids: 200, memory: 1G}\napprovals: {timeout: 5m}\n")
-	project := layer(t, LayerProject, "version: 1\nnetwork:\n  allow:\n    - a.example\n    - evil.example\n  ask:\n    - b.example\napprovals: {timeout: 1h}\n")
-	r, err := MergeLayers(Defaults(host), []Layer{hostLayer, user, project}, Flags{})
+	hostLayer := layer(t, policy.LayerHost, "version: 1\nnetwork:\n  allow: [\"*.example\", \"@npm\"]\n  deny: [evil.example]\nlimits: {pids: 100}\ncredentials: [github]\n")
+	user := layer(t, policy.LayerUser, "version: 1\nlimits: {pids: 200, memory: 1G}\napprovals: {timeout: 5m}\n")
+	project := layer(t, policy.LayerProject, "version: 1\nnetwork:\n  allow:\n    - a.example\n    - evil.example\n  ask:\n    - b.example\napprovals: {timeout: 1h}\n")
+	r, err := policy.MergeLayers(policy.Defaults(machine), []policy.Layer{hostLayer, user, project}, policy.Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := r.Rules()
+	p, err := Of(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,13 +136,13 @@ func TestLayers(t *testing.T) {
 
 	// What a layer above asks about is asked about, whatever the one beneath
 	// allows; and a part of what is allowed above is cut out of it.
-	r, err = MergeLayers(Defaults(host), []Layer{
-		layer(t, LayerUser, "version: 1\nnetwork:\n  allow: [{host: a.example, methods: [GET]}]\n  ask: [{host: a.example, methods: [POST]}]\n"),
-		layer(t, LayerRun, "version: 1\nnetwork: {allow: [a.example]}\n")}, Flags{})
+	r, err = policy.MergeLayers(policy.Defaults(machine), []policy.Layer{
+		layer(t, policy.LayerUser, "version: 1\nnetwork:\n  allow: [{host: a.example, methods: [GET]}]\n  ask: [{host: a.example, methods: [POST]}]\n"),
+		layer(t, policy.LayerRun, "version: 1\nnetwork: {allow: [a.example]}\n")}, policy.Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = r.Rules(); err != nil {
+	if p, err = Of(r); err != nil {
 		t.Fatal(err)
 	}
 	for access, want := range map[string]string{
@@ -155,25 +156,25 @@ func TestLayers(t *testing.T) {
 		}
 	}
 
-	lends := layer(t, LayerUser, "version: 1\ncredentials: [{name: mine, for: ['https://a.example/me/**']}]\n")
+	lends := layer(t, policy.LayerUser, "version: 1\ncredentials: [{name: mine, for: ['https://a.example/me/**']}]\n")
 	for _, c := range []struct {
 		what   string
-		layers []Layer
-		flags  Flags
+		layers []policy.Layer
+		flags  policy.Flags
 		want   []string
 	}{
-		{"a flag outside of the project's file", []Layer{project}, Flags{Allow: []string{"c.example"}}, []string{"--allow c.example", "project.yaml:3"}},
-		{"a flag on another port", []Layer{project}, Flags{Allow: []string{"a.example:22"}}, []string{"port 22", "project.yaml:3"}},
-		{"a file outside of the host's", []Layer{hostLayer, layer(t, LayerRun, "version: 1\nnetwork: {allow: [other.net]}\n")}, Flags{}, []string{"other.net", "run.yaml:2", "host.yaml:3"}},
-		{"a credential", []Layer{hostLayer}, Flags{Credentials: []string{"anthropic"}}, []string{"credential anthropic", "host.yaml:6"}},
-		{"a mount by a flag", []Layer{layer(t, LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, Flags{Mounts: []string{"/etc:/x"}}, []string{"--mount /etc:/x", "user.yaml:2"}},
-		{"a writable mount by a flag", []Layer{layer(t, LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, Flags{Mounts: []string{"/data/x:/x:rw"}}, []string{"--mount /data/x:/x:rw", "user.yaml:2"}},
-		{"a credential by a rule", []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, credential: other}]}\n")}, Flags{}, []string{"credential other", "project.yaml:2", "user.yaml:2"}},
-		{"a credential by a rule elsewhere", []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: b.example, credential: mine}]}\n")}, Flags{}, []string{"credential mine", "project.yaml:2", "user.yaml:2"}},
-		{"a credential by a rule with more paths", []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, credential: mine}]}\n")}, Flags{}, []string{"credential mine", "project.yaml:2", "user.yaml:2"}},
-		{"a mount", []Layer{layer(t, LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n"), layer(t, LayerProject, "version: 1\nfiles: {mounts: [{source: /data/x, target: /x, writable: true}]}\n")}, Flags{}, []string{"/data/x", "user.yaml:2", "project.yaml:2"}},
+		{"a flag outside of the project's file", []policy.Layer{project}, policy.Flags{Allow: []string{"c.example"}}, []string{"--allow c.example", "project.yaml:3"}},
+		{"a flag on another port", []policy.Layer{project}, policy.Flags{Allow: []string{"a.example:22"}}, []string{"port 22", "project.yaml:3"}},
+		{"a file outside of the host's", []policy.Layer{hostLayer, layer(t, policy.LayerRun, "version: 1\nnetwork: {allow: [other.net]}\n")}, policy.Flags{}, []string{"other.net", "run.yaml:2", "host.yaml:3"}},
+		{"a credential", []policy.Layer{hostLayer}, policy.Flags{Credentials: []string{"anthropic"}}, []string{"credential anthropic", "host.yaml:6"}},
+		{"a mount by a flag", []policy.Layer{layer(t, policy.LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, policy.Flags{Mounts: []string{"/etc:/x"}}, []string{"--mount /etc:/x", "user.yaml:2"}},
+		{"a writable mount by a flag", []policy.Layer{layer(t, policy.LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, policy.Flags{Mounts: []string{"/data/x:/x:rw"}}, []string{"--mount /data/x:/x:rw", "user.yaml:2"}},
+		{"a credential by a rule", []policy.Layer{lends, layer(t, policy.LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, credential: other}]}\n")}, policy.Flags{}, []string{"credential other", "project.yaml:2", "user.yaml:2"}},
+		{"a credential by a rule elsewhere", []policy.Layer{lends, layer(t, policy.LayerProject, "version: 1\nnetwork: {allow: [{host: b.example, credential: mine}]}\n")}, policy.Flags{}, []string{"credential mine", "project.yaml:2", "user.yaml:2"}},
+		{"a credential by a rule with more paths", []policy.Layer{lends, layer(t, policy.LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, credential: mine}]}\n")}, policy.Flags{}, []string{"credential mine", "project.yaml:2", "user.yaml:2"}},
+		{"a mount", []policy.Layer{layer(t, policy.LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n"), layer(t, policy.LayerProject, "version: 1\nfiles: {mounts: [{source: /data/x, target: /x, writable: true}]}\n")}, policy.Flags{}, []string{"/data/x", "user.yaml:2", "project.yaml:2"}},
 	} {
-		_, err := MergeLayers(Defaults(host), c.layers, c.flags)
+		_, err := policy.MergeLayers(policy.Defaults(machine), c.layers, c.flags)
 		if cell.KindOf(err) != cell.Denied || cell.HintOf(err) == "" {
 			t.Errorf("%s: %v", c.what, err)
 			continue
@@ -186,14 +187,14 @@ func TestLayers(t *testing.T) {
 	}
 
 	// A rule may put in what is within what was lent above.
-	if _, err := MergeLayers(Defaults(host), []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, paths: /me/x/*, credential: mine}]}\n")}, Flags{}); err != nil {
+	if _, err := policy.MergeLayers(policy.Defaults(machine), []policy.Layer{lends, layer(t, policy.LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, paths: /me/x/*, credential: mine}]}\n")}, policy.Flags{}); err != nil {
 		t.Error(err)
 	}
 	// A file of the run and its flags are one layer.
-	if _, err := MergeLayers(Defaults(host), []Layer{layer(t, LayerRun, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, Flags{Mounts: []string{"/srv:/srv", "/opt:/opt"}}); err != nil {
+	if _, err := policy.MergeLayers(policy.Defaults(machine), []policy.Layer{layer(t, policy.LayerRun, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, policy.Flags{Mounts: []string{"/srv:/srv", "/opt:/opt"}}); err != nil {
 		t.Error(err)
 	}
-	r, err = MergeLayers(Defaults(host), []Layer{layer(t, LayerRun, "version: 1\nnetwork: {allow: [a.example]}\n")}, Flags{Allow: []string{"@npm"}, Credentials: []string{"npm"}})
+	r, err = policy.MergeLayers(policy.Defaults(machine), []policy.Layer{layer(t, policy.LayerRun, "version: 1\nnetwork: {allow: [a.example]}\n")}, policy.Flags{Allow: []string{"@npm"}, Credentials: []string{"npm"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestLayers(t *testing.T) {
 	if d := cmp.Diff(want, r.Origins.Lines); d != "" {
 		t.Error(d)
 	}
-	if !r.Talks() || r.Network.Mode != ModeGateway || r.Origins.Bound != "" {
+	if !r.Talks() || r.Network.Mode != policy.ModeGateway || r.Origins.Bound != "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -211,11 +212,11 @@ func TestLayers(t *testing.T) {
 func TestOneDigestForOnePolicy(t *testing.T) {
 	a := layer(t, "a", "version: 1\nnetwork:\n  allow:\n    - \"@npm\"\n    - {host: [b.example, A.Example.], ports: [443, 80]}\n    - {host: c.example, methods: [post, GET]}\n  deny: [10.0.0.0/8]\n")
 	b := layer(t, "b", "version: 1\n# the same\nnetwork:\n  deny: [10.0.0.0/8]\n  allow:\n\n    - {host: c.example, methods: [GET, POST], ports: [80, 443]}\n    - registry.npmjs.org:443\n    - {host: [a.example, b.example]}\n")
-	ra, err := MergeLayers(Defaults(host), []Layer{a}, Flags{})
+	ra, err := policy.MergeLayers(policy.Defaults(machine), []policy.Layer{a}, policy.Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rb, err := MergeLayers(Defaults(host), []Layer{b}, Flags{})
+	rb, err := policy.MergeLayers(policy.Defaults(machine), []policy.Layer{b}, policy.Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +232,7 @@ func TestOneDigestForOnePolicy(t *testing.T) {
 }
 
 func TestCredentialsGoWhereTheyMay(t *testing.T) {
-	r, err := MergeLayers(Defaults(host), []Layer{layer(t, LayerRun, "version: 1\nnetwork:\n  allow:\n    - api.github.com\n    - {host: uploads.github.com, paths: /x/**, credential: other}\n")}, Flags{Credentials: []string{"github"}})
+	r, err := policy.MergeLayers(policy.Defaults(machine), []policy.Layer{layer(t, policy.LayerRun, "version: 1\nnetwork:\n  allow:\n    - api.github.com\n    - {host: uploads.github.com, paths: /x/**, credential: other}\n")}, policy.Flags{Credentials: []string{"github"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func TestCredentialsGoWhereTheyMay(t *testing.T) {
 	if d := cmp.Diff([]string{"github", "other"}, r.Handles()); d != "" {
 		t.Error(d)
 	}
-	p, err := r.Rules()
+	p, err := Of(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,14 +262,14 @@ func TestCredentialsGoWhereTheyMay(t *testing.T) {
 			t.Errorf("%s: %+v; want credential %q", access, d, want)
 		}
 	}
-	wide, err := MergeLayers(Defaults(host), nil, Flags{Allow: []string{"api.github.com"}, Credentials: []string{"github"}})
+	wide, err := policy.MergeLayers(policy.Defaults(machine), nil, policy.Flags{Allow: []string{"api.github.com"}, Credentials: []string{"github"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := wide.Lend("github", []string{"https://api.github.com/*"}); err != nil {
 		t.Fatal(err)
 	}
-	w, err := wide.Rules()
+	w, err := Of(wide)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,11 +287,11 @@ func TestCredentialsGoWhereTheyMay(t *testing.T) {
 // TestX49PinIsNarrowedOnly: a credential is pinned unless every layer that speaks
 // of it says otherwise, and the digest tells the two apart.
 func TestX49PinIsNarrowedOnly(t *testing.T) {
-	host := func(pin string) Layer {
-		return layer(t, LayerUser, "version: 1\ncredentials: [{name: trk, for: ['https://a.example/**']"+pin+"}]\n")
+	host := func(pin string) policy.Layer {
+		return layer(t, policy.LayerUser, "version: 1\ncredentials: [{name: trk, for: ['https://a.example/**']"+pin+"}]\n")
 	}
-	run := func(pin string) Layer {
-		return layer(t, LayerRun, "version: 1\nnetwork: {allow: [a.example]}\ncredentials: [{name: trk"+pin+"}]\n")
+	run := func(pin string) policy.Layer {
+		return layer(t, policy.LayerRun, "version: 1\nnetwork: {allow: [a.example]}\ncredentials: [{name: trk"+pin+"}]\n")
 	}
 	digests := map[bool]string{}
 	for _, x := range []struct {
@@ -300,14 +301,14 @@ func TestX49PinIsNarrowedOnly(t *testing.T) {
 		{"", "", false, true}, {", pin: true", "", false, true}, {", pin: false", "", false, false}, {", pin: false", ", pin: true", false, true},
 		{", pin: false", ", pin: false", false, false}, {"", ", pin: false", true, true}, {", pin: true", ", pin: false", true, true},
 	} {
-		r, err := MergeLayers(Defaults(Host{}), []Layer{host(x.upper), run(x.lower)}, Flags{})
+		r, err := policy.MergeLayers(policy.Defaults(policy.Host{}), []policy.Layer{host(x.upper), run(x.lower)}, policy.Flags{})
 		if (err != nil) != x.refused {
 			t.Errorf("%q above %q: %v", x.upper, x.lower, err)
 		}
 		if err != nil {
 			continue
 		}
-		rules, err := r.Rules()
+		rules, err := Of(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,7 +330,7 @@ func TestX49PinIsNarrowedOnly(t *testing.T) {
 	if digests[true] == digests[false] {
 		t.Error("one digest for both")
 	}
-	r, err := MergeLayers(Defaults(Host{}), []Layer{host("")}, Flags{Credentials: []string{"other"}})
+	r, err := policy.MergeLayers(policy.Defaults(policy.Host{}), []policy.Layer{host("")}, policy.Flags{Credentials: []string{"other"}})
 	if err == nil {
 		t.Errorf("a credential that the layer above does not lend: %+v", r.Credentials)
 	}

@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"slices"
@@ -6,24 +6,14 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
-
-// Origins says where the lines of a policy come from. It is kept beside the
-// canonical form: two files with the same rules on other lines are one policy.
-type Origins struct {
-	// Lines has the place by name: "allow 2", "limits.memory" →
-	// "pando.policy.yaml:31", "--allow @npm".
-	Lines map[string]string `json:"lines,omitempty"`
-	// Bound is the file that says what may be allowed at most; no flag can
-	// allow more then.
-	Bound string `json:"bound,omitempty"`
-}
 
 func (p *Rules) origin(name string) string {
 	if o := p.origins.Lines[name]; o != "" {
 		return o
 	}
-	if name == ruleDefault {
+	if name == policy.RuleDefault {
 		return "default"
 	}
 	return "policy"
@@ -50,7 +40,7 @@ func (q *question) what() string {
 		if !(scheme == "https" && q.Port == 443 || scheme == "http" && q.Port == 80) {
 			to += ":" + strconv.Itoa(int(q.Port))
 		}
-		return printable(q.Method) + " " + scheme + "://" + to + printable(q.Path)
+		return policy.Printable(q.Method) + " " + scheme + "://" + to + policy.Printable(q.Path)
 	case cell.Resolve:
 		return q.destination()
 	case cell.Sign:
@@ -66,17 +56,12 @@ func (q *question) destination() string {
 	return addrText(q.Addr)
 }
 
-func printable(s string) string {
-	c := clip(s)
-	return c[1 : len(c)-1]
-}
-
 func (p *Rules) deny(q question, rule, origin, why string) cell.Decision {
 	return cell.Decision{Effect: cell.Deny, Rule: rule, Origin: origin, Reason: why}
 }
 
 func (p *Rules) denyForm(q question) cell.Decision {
-	return p.deny(q, ruleForm, "default", "a rule looks at paths, and the path "+clip(q.Path)+" has more than one meaning")
+	return p.deny(q, policy.RuleForm, "default", "a rule looks at paths, and the path "+policy.Quoted(q.Path)+" has more than one meaning")
 }
 
 // denyTooLate is about an address that a name led to: see Decide.
@@ -99,14 +84,14 @@ func (p *Rules) askBy(q question, r *compiled) cell.Decision {
 }
 
 func (p *Rules) denySpecial(q question) cell.Decision {
-	d := cell.Decision{Effect: cell.Deny, Rule: ruleSpecial, Origin: "default"}
+	d := cell.Decision{Effect: cell.Deny, Rule: policy.RuleSpecial, Origin: "default"}
 	addr := addrText(q.Addr)
 	if q.Host != "" {
-		d.Reason = q.Host + " leads to " + addr + ", " + q.block.what + ", which no rule names"
+		d.Reason = q.Host + " leads to " + addr + ", " + q.block.What + ", which no rule names"
 	} else {
-		d.Reason = addr + " is " + q.block.what + ", which no rule names"
+		d.Reason = addr + " is " + q.block.What + ", which no rule names"
 	}
-	if q.block.never {
+	if q.block.Never {
 		return d // it can be named, and is not proposed
 	}
 	grant := q.Addr.String() + ":" + strconv.Itoa(int(q.Port))
@@ -129,7 +114,7 @@ func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
 	if q.manyPaths() && slices.ContainsFunc(rules, func(c *compiled) bool { return c.looksAtPaths(&q) }) {
 		return p.denyForm(q)
 	}
-	d := cell.Decision{Effect: cell.Deny, Rule: ruleDefault, Origin: "default", Narrower: q.what()}
+	d := cell.Decision{Effect: cell.Deny, Rule: policy.RuleDefault, Origin: "default", Narrower: q.what()}
 	// Where some requests to the host are allowed, a flag would allow all.
 	partly := q.Act == cell.Request && slices.ContainsFunc(rules, func(r *compiled) bool { return r.effect != cell.Deny && r.looks() })
 	for _, r := range rules {
@@ -157,7 +142,7 @@ func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
 			host += ":" + strconv.Itoa(int(q.Port))
 			grant = host
 		}
-		d.Line = "- {host: " + yamlWord(host) + ", methods: [" + printable(q.Method) + "]"
+		d.Line = "- {host: " + yamlWord(host) + ", methods: [" + policy.Printable(q.Method) + "]"
 		if q.path != "" {
 			d.Line += ", paths: [" + yamlWord(q.path) + "]"
 		}
@@ -185,28 +170,21 @@ func (p *Rules) near(q *question, r *compiled) string {
 		verb = " is about "
 	}
 	switch {
-	case q.Act != cell.Resolve && !inSpans(r.spans, q.Port):
-		return p.from(r.name) + verb + q.destination() + " on " + portsText(r.rule.Ports) + " only, not on " + strconv.Itoa(int(q.Port))
+	case q.Act != cell.Resolve && !policy.InSpans(r.spans, q.Port):
+		return p.from(r.name) + verb + q.destination() + " on " + policy.PortsText(r.rule.Ports) + " only, not on " + strconv.Itoa(int(q.Port))
 	case q.Act != cell.Request:
 		return ""
 	case len(r.rule.Methods) > 0 && !slices.Contains(r.rule.Methods, q.method):
-		return p.from(r.name) + verb + strings.Join(r.rule.Methods, ", ") + " there, not " + printable(q.Method)
+		return p.from(r.name) + verb + strings.Join(r.rule.Methods, ", ") + " there, not " + policy.Printable(q.Method)
 	case len(r.rule.Paths) > 0:
 		for _, t := range r.paths[:len(r.rule.Paths)] {
-			if t.match(q.path) {
+			if t.Match(q.path) {
 				return p.from(r.name) + " makes an exception for " + q.what()
 			}
 		}
-		return p.from(r.name) + verb + strings.Join(r.rule.Paths, ", ") + " there, not " + printable(q.Path)
+		return p.from(r.name) + verb + strings.Join(r.rule.Paths, ", ") + " there, not " + policy.Printable(q.Path)
 	}
 	return ""
-}
-
-func portsText(ports []string) string {
-	if len(ports) == 1 && !strings.Contains(ports[0], "-") {
-		return "port " + ports[0]
-	}
-	return "ports " + strings.Join(ports, ", ")
 }
 
 // yamlWord quotes what YAML would read as something else, also inside braces.

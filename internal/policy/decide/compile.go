@@ -1,4 +1,6 @@
-package policy
+// Package decide answers what a policy says of a request. It is pure: a request and rules go in; the
+// decision and its reason come out. Rules are asked by way of Cedar (cedar.go).
+package decide
 
 import (
 	"bytes"
@@ -13,14 +15,15 @@ import (
 	"github.com/cedar-policy/cedar-go"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // Rules is a policy, ready to decide. It is never changed: all methods are
 // safe for concurrent use.
 type Rules struct {
-	policy  Effective
+	policy  policy.Effective
 	digest  cell.Digest
-	origins Origins
+	origins policy.Origins
 	rules   []*compiled // deny, then ask, then allow
 
 	// Which rules can speak of a name: those that have it, those that have
@@ -45,13 +48,13 @@ type Rules struct {
 type compiled struct {
 	name   string // "allow 2"
 	effect cell.Effect
-	rule   Rule
+	rule   policy.Rule
 	exact  map[string]bool
 	suffix []string // ".example.com"
 	all    bool
 	nets   []netip.Prefix
-	spans  []span
-	paths  []pathPattern // its own and those of its exceptions
+	spans  []policy.Span
+	paths  []pathValue // its own and those of its exceptions
 	// For each act the Cedar policy that the rule is then; nil: it does not
 	// speak of such acts.
 	policies [5]*cedar.Policy // by number of the act
@@ -62,23 +65,23 @@ type compiled struct {
 
 // Compile reads the canonical form of a policy. It accepts exactly what
 // Canonical gives: the digest of the bytes is the policy's.
-func Compile(canonical []byte) (*Rules, error) { return compile(canonical, Origins{}) }
+func Compile(canonical []byte) (*Rules, error) { return compile(canonical, policy.Origins{}) }
 
 // Govern compiles what a cell's gateway goes by, with the origins of its rules
 // for the explanations.
 func Govern(g cell.Governance) (*Rules, error) {
-	var o Origins
+	var o policy.Origins
 	if len(g.Origins) > 0 {
 		if err := json.Unmarshal(g.Origins, &o); err != nil {
-			return nil, cell.Errorf(cell.Corrupt, "policy.Govern", "", "cannot read the origins of a policy: %w", err)
+			return nil, cell.Errorf(cell.Corrupt, "decide.Govern", "", "cannot read the origins of a policy: %w", err)
 		}
 	}
 	return compile(g.Policy, o)
 }
 
-func compile(canonical []byte, origins Origins) (*Rules, error) {
-	const op = "policy.Compile"
-	var e Effective
+func compile(canonical []byte, origins policy.Origins) (*Rules, error) {
+	const op = "decide.Compile"
+	var e policy.Effective
 	dec := json.NewDecoder(bytes.NewReader(canonical))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&e); err != nil {
@@ -87,15 +90,15 @@ func compile(canonical []byte, origins Origins) (*Rules, error) {
 	if !bytes.Equal(e.Canonical(), canonical) {
 		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use the policy: it is not in its canonical form")
 	}
-	return e.compile(origins)
+	return compileAll(e, origins)
 }
 
-// Rules compiles the effective policy, with its origins.
-func (r Result) Rules() (*Rules, error) { return compile(r.Canonical(), r.Origins) }
+// Of compiles an effective policy, with its origins.
+func Of(r policy.Result) (*Rules, error) { return compile(r.Canonical(), r.Origins) }
 
-func (e Effective) compile(origins Origins) (*Rules, error) {
-	if err := errors.Join(checkStrength(e.Isolation.Least), checkSecrets(string(e.Secrets))); err != nil {
-		return nil, cell.Errorf(cell.Corrupt, "policy.Compile", "", "cannot use the policy: %w", err)
+func compileAll(e policy.Effective, origins policy.Origins) (*Rules, error) {
+	if err := errors.Join(policy.CheckStrength(e.Isolation.Least), policy.CheckSecrets(string(e.Secrets))); err != nil {
+		return nil, cell.Errorf(cell.Corrupt, "decide.Compile", "", "cannot use the policy: %w", err)
 	}
 	p, err := compileNetwork(e.Network, "")
 	if err != nil {
@@ -103,7 +106,7 @@ func (e Effective) compile(origins Origins) (*Rules, error) {
 	}
 	p.policy, p.digest, p.origins = e, e.Digest(), origins
 	for i, b := range e.Network.Bounds {
-		q, err := compileNetwork(Network{Allow: b.Allow, Ask: b.Ask}, boundName(i, "", -1)+" ")
+		q, err := compileNetwork(policy.Network{Allow: b.Allow, Ask: b.Ask}, policy.BoundName(i, "", -1)+" ")
 		if err != nil {
 			return nil, err
 		}
@@ -124,11 +127,11 @@ func (e Effective) compile(origins Origins) (*Rules, error) {
 }
 
 // compileNetwork compiles the rules of one layer.
-func compileNetwork(n Network, prefix string) (*Rules, error) {
+func compileNetwork(n policy.Network, prefix string) (*Rules, error) {
 	p := &Rules{names: map[string][]*compiled{}, below: map[string][]*compiled{}}
 	for _, list := range []struct {
 		effect cell.Effect
-		rules  []Rule
+		rules  []policy.Rule
 	}{{cell.Deny, n.Deny}, {cell.Ask, n.Ask}, {cell.Allow, n.Allow}} {
 		for i, r := range list.rules {
 			c, err := compileRule(prefix+string(list.effect)+" "+strconv.Itoa(i+1), list.effect, r)
@@ -163,18 +166,18 @@ func (p *Rules) index(c *compiled) {
 }
 
 // compileRule checks one rule of a canonical policy.
-func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
-	const op = "policy.Compile"
+func compileRule(name string, effect cell.Effect, r policy.Rule) (*compiled, error) {
+	const op = "decide.Compile"
 	c := &compiled{name: name, effect: effect, rule: r, exact: map[string]bool{}}
 	for _, h := range r.Hosts {
-		canonical, err := canonicalHost(h)
+		canonical, err := policy.CanonicalHost(h)
 		if err == nil && canonical != h {
-			err = badTarget(h, "it is not in its one form")
+			err = policy.BadTarget(h, "it is not in its one form")
 		}
 		if err != nil {
 			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %w", name, err)
 		}
-		if n, ok := parseRange(h); ok {
+		if n, ok := policy.ParseRange(h); ok {
 			c.nets = append(c.nets, n)
 		} else if h == "*" {
 			c.all = true
@@ -185,7 +188,7 @@ func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
 		}
 	}
 	var err error
-	if c.spans, err = parseSpans(r.Ports); err != nil {
+	if c.spans, err = policy.ParseSpans(r.Ports); err != nil {
 		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %w", name, err)
 	}
 	if effect != cell.Deny && c.exact[cell.HostName] && len(c.spans) == 0 {
@@ -193,16 +196,16 @@ func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
 	}
 	c.usesPorts, c.usesMethods = len(r.Ports) > 0, len(r.Methods) > 0
 	for _, m := range r.Methods {
-		if !isMethod(m) {
+		if !policy.IsMethod(m) {
 			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %q is no method", name, m)
 		}
 	}
 	for _, t := range r.Paths {
-		canonical, err := parsePathPattern(t)
+		canonical, err := policy.ParsePathPattern(t)
 		if err != nil || canonical != t {
 			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %q is no pattern of paths", name, t)
 		}
-		c.paths = append(c.paths, newPathPattern(t))
+		c.paths = append(c.paths, newPathValue(t))
 	}
 	for i, x := range r.Except {
 		if len(x.Except) > 0 || x.Credential != "" {
@@ -222,15 +225,11 @@ func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
 	return c, nil
 }
 
-func isMethod(m string) bool {
-	return m != "" && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && len(m) <= 32
-}
-
 // Digest is that of the canonical form.
 func (p *Rules) Digest() cell.Digest { return p.digest }
 
 // Policy is the policy itself.
-func (p *Rules) Policy() Effective { return p.policy }
+func (p *Rules) Policy() policy.Effective { return p.policy }
 
 // AskFor is how long a question waits for a person.
 func (p *Rules) AskFor() time.Duration {
@@ -242,13 +241,13 @@ func (p *Rules) Egress() int64 { return p.policy.Limits.Egress }
 
 // named reports whether a rule of allow or ask names a special address: the
 // address itself, or a range that lies within the special one.
-func (p *Rules) named(a netip.Addr, b block, port uint16) bool {
-	bits := b.prefix.Bits()
-	if !b.prefix.Contains(a) { // what a tunnelling address leads to: only it itself will do
+func (p *Rules) named(a netip.Addr, b policy.Block, port uint16) bool {
+	bits := b.Prefix.Bits()
+	if !b.Prefix.Contains(a) { // what a tunnelling address leads to: only it itself will do
 		bits = a.BitLen()
 	}
 	for _, c := range p.ranges {
-		if c.effect == cell.Deny || !inSpans(c.spans, port) {
+		if c.effect == cell.Deny || !policy.InSpans(c.spans, port) {
 			continue
 		}
 		if slices.ContainsFunc(c.nets, func(n netip.Prefix) bool { return n.Bits() >= bits && n.Contains(a) }) {

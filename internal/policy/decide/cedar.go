@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"iter"
@@ -12,6 +12,7 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // How a policy is said in Cedar. Each rule becomes one Cedar policy for each
@@ -50,15 +51,6 @@ type fixed struct {
 	policies []*cedar.Policy
 }
 
-// The names of fixed policies.
-const (
-	ruleSpecial = "special address"
-	ruleProgram = "deny program"
-	ruleDefault = "default"
-	ruleForm    = "form"  // what has no one form is denied
-	ruleError   = "error" // a decision that failed is a denial
-)
-
 func actionOf(a cell.Act) cedar.EntityUID { return cedar.NewEntityUID("Action", cedar.String(a)) }
 
 // number numbers the acts that rules speak of, from 1; 0 is none of them.
@@ -81,16 +73,16 @@ func ctx(attr string) ast.Node { return ast.Context().Access(types.String(attr))
 // fixedPolicies has them by act.
 var fixedPolicies = sync.OnceValues(func() (map[cell.Act]fixed, error) {
 	out := map[cell.Act]fixed{}
-	special := ast.Forbid().When(ast.Context().Has("unnamed").And(ctx("unnamed"))).Annotate("id", ruleSpecial)
+	special := ast.Forbid().When(ast.Context().Has("unnamed").And(ctx("unnamed"))).Annotate("id", policy.RuleSpecial)
 	for _, a := range []cell.Act{cell.Connect, cell.Request, cell.Sign} {
 		p := *special
-		out[a] = fixed{[]cedar.PolicyID{ruleSpecial}, []*cedar.Policy{cedar.NewPolicyFromAST(p.ActionEq(actionOf(a)))}}
+		out[a] = fixed{[]cedar.PolicyID{policy.RuleSpecial}, []*cedar.Policy{cedar.NewPolicyFromAST(p.ActionEq(actionOf(a)))}}
 	}
 	execute := []*ast.Policy{
-		ast.Permit().ActionEq(actionOf(cell.Execute)).Annotate("id", ruleDefault),
-		ast.Forbid().ActionEq(actionOf(cell.Execute)).When(ast.Not(ctx("program").IsEmpty())).Annotate("id", ruleProgram),
+		ast.Permit().ActionEq(actionOf(cell.Execute)).Annotate("id", policy.RuleDefault),
+		ast.Forbid().ActionEq(actionOf(cell.Execute)).When(ast.Not(ctx("program").IsEmpty())).Annotate("id", policy.RuleProgram),
 	}
-	f := fixed{ids: []cedar.PolicyID{ruleDefault, ruleProgram}}
+	f := fixed{ids: []cedar.PolicyID{policy.RuleDefault, policy.RuleProgram}}
 	for _, p := range execute {
 		f.policies = append(f.policies, cedar.NewPolicyFromAST(p))
 	}
@@ -129,7 +121,7 @@ func (c *compiled) toCedar() {
 // allows the connection they need and the name; a deny of some requests denies
 // neither. (What is in the connection is then looked at: see Decision.Open.)
 func (c *compiled) condition(act cell.Act) (ast.Node, bool) {
-	partly := c.rule.inside() && act != cell.Request || len(c.spans) > 0 && act == cell.Resolve
+	partly := c.rule.Inside() && act != cell.Request || len(c.spans) > 0 && act == cell.Resolve
 	if c.effect == cell.Deny && partly {
 		return ast.Node{}, false
 	}
@@ -151,12 +143,12 @@ func (c *compiled) matches(when ast.Node, act cell.Act) ast.Node {
 // false: never. It is the other way round than for rules: an exception from an
 // allow counts when it covers all that may come, one from a deny when it covers
 // anything.
-func (c *compiled) exception(act cell.Act, of cell.Effect, spans []span) (ast.Node, bool) {
+func (c *compiled) exception(act cell.Act, of cell.Effect, spans []policy.Span) (ast.Node, bool) {
 	if of != cell.Deny {
-		if c.rule.inside() && act != cell.Request {
+		if c.rule.Inside() && act != cell.Request {
 			return ast.Node{}, false
 		}
-		if act == cell.Resolve && !coversSpans(c.spans, spans) {
+		if act == cell.Resolve && !policy.CoversSpans(c.spans, spans) {
 			return ast.Node{}, false
 		}
 	}
@@ -165,22 +157,6 @@ func (c *compiled) exception(act cell.Act, of cell.Effect, spans []span) (ast.No
 		when = c.targets(of != cell.Allow, act)
 	}
 	return c.matches(when, act), true
-}
-
-// coversSpans reports whether all ports of b are in a, span by span.
-func coversSpans(a, b []span) bool {
-	if len(a) == 0 {
-		return true
-	}
-	if len(b) == 0 {
-		return len(a) == 1 && a[0] == span{1, 65535}
-	}
-	for _, s := range b {
-		if !slices.ContainsFunc(a, func(t span) bool { return t.from <= s.from && s.to <= t.to }) {
-			return false
-		}
-	}
-	return true
 }
 
 // targets matches the names and addresses of a rule. Literal: an address counts only where
@@ -221,11 +197,11 @@ func (c *compiled) onPorts() ast.Node {
 	var single []types.Value
 	when := ast.False()
 	for _, s := range c.spans {
-		if s.from == s.to {
-			single = append(single, types.Long(s.from))
+		if s.From == s.To {
+			single = append(single, types.Long(s.From))
 			continue
 		}
-		when = when.Or(ctx("port").GreaterThanOrEqual(ast.Long(int(s.from))).And(ctx("port").LessThanOrEqual(ast.Long(int(s.to)))))
+		when = when.Or(ctx("port").GreaterThanOrEqual(ast.Long(int(s.From))).And(ctx("port").LessThanOrEqual(ast.Long(int(s.To)))))
 	}
 	if len(single) > 0 {
 		when = ast.Value(types.NewSet(single...)).Contains(ctx("port")).Or(when)
@@ -302,3 +278,14 @@ func (c *candidates) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 }
 
 func ipOf(a netip.Addr) types.IPAddr { return types.IPAddr(netip.PrefixFrom(a, a.BitLen())) }
+
+// pathValue is a pattern of paths with what Cedar is told when a path matches: the pattern, and it
+// alone.
+type pathValue struct {
+	policy.PathPattern
+	value, alone types.Value
+}
+
+func newPathValue(text string) pathValue {
+	return pathValue{policy.NewPathPattern(text), types.String(text), types.NewSet(types.String(text))}
+}

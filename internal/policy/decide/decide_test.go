@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"net/netip"
@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
-func rulesOf(t *testing.T, n Network) *Rules {
+func rulesOf(t *testing.T, n policy.Network) *Rules {
 	t.Helper()
-	e := Defaults(host)
+	e := policy.Defaults(machine)
 	e.Network = n
 	p, err := Compile(e.Canonical())
 	if err != nil {
@@ -36,28 +37,28 @@ func asked(s string) cell.Access {
 }
 
 func TestDecisions(t *testing.T) {
-	p := rulesOf(t, Network{
-		Allow: []Rule{
+	p := rulesOf(t, policy.Network{
+		Allow: []policy.Rule{
 			{Hosts: []string{"registry.npmjs.org"}, Ports: []string{"80", "443"}},
 			{Hosts: []string{"*.example.com"}, Ports: []string{"443"}},
 			{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/repos/me/**", "/users/*"}},
 			{Hosts: []string{"10.1.0.0/16"}, Ports: []string{"5432"}},
 			{Hosts: []string{"db.internal"}, Ports: []string{"5432", "5433"}},
 			{Hosts: []string{"0.0.0.0/0"}, Ports: []string{"8443"}},
-			{Hosts: []string{"wide.example"}, Ports: []string{"443"}, Except: []Rule{{Hosts: []string{"203.0.113.0/24"}}}},
+			{Hosts: []string{"wide.example"}, Ports: []string{"443"}, Except: []policy.Rule{{Hosts: []string{"203.0.113.0/24"}}}},
 			{Hosts: []string{"half.example"}, Ports: []string{"443"}},
-			{Hosts: []string{"files.example.net"}, Ports: []string{"443"}, Except: []Rule{{Methods: []string{"PUT", "POST"}}}},
+			{Hosts: []string{"files.example.net"}, Ports: []string{"443"}, Except: []policy.Rule{{Methods: []string{"PUT", "POST"}}}},
 		},
-		Ask: []Rule{
-			{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"POST"}, Except: []Rule{{Paths: []string{"/graphql"}}}},
+		Ask: []policy.Rule{
+			{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"POST"}, Except: []policy.Rule{{Paths: []string{"/graphql"}}}},
 			{Hosts: []string{"slow.example.org"}, Ports: []string{"443"}},
 			{Hosts: []string{"192.0.2.128/25"}, Ports: []string{"443"}},
 		},
-		Deny: []Rule{
+		Deny: []policy.Rule{
 			{Hosts: []string{"evil.example.com"}},
 			{Hosts: []string{"registry.npmjs.org"}, Paths: []string{"/-/npm/**"}},
 			{Hosts: []string{"198.51.100.0/24"}},
-			{Hosts: []string{"half.example"}, Except: []Rule{{Hosts: []string{"203.0.113.0/24"}}}},
+			{Hosts: []string{"half.example"}, Except: []policy.Rule{{Hosts: []string{"203.0.113.0/24"}}}},
 			{Hosts: []string{"192.0.2.0/25"}, Methods: []string{"DELETE"}},
 		},
 	})
@@ -141,7 +142,7 @@ func TestDecisions(t *testing.T) {
 // What is in no form that rules have is denied, also where everything is
 // allowed.
 func TestWhatHasNoFormIsDenied(t *testing.T) {
-	p := rulesOf(t, Network{Allow: []Rule{{Hosts: []string{"*", "0.0.0.0/0", "::/0"}}}})
+	p := rulesOf(t, policy.Network{Allow: []policy.Rule{{Hosts: []string{"*", "0.0.0.0/0", "::/0"}}}})
 	for _, a := range []cell.Access{
 		{},
 		{Act: "other", Host: "a.example"},
@@ -168,9 +169,9 @@ func TestWhatHasNoFormIsDenied(t *testing.T) {
 
 // Rules are never changed: any number may ask at once (with -race).
 func TestManyAskAtOnce(t *testing.T) {
-	p := rulesOf(t, Network{
-		Allow: []Rule{{Hosts: []string{"a.example", "*.example"}}, {Hosts: []string{"*"}, Methods: []string{"GET"}}, {Hosts: []string{"10.0.0.0/8", "10.1.0.0/16"}}},
-		Deny:  []Rule{{Hosts: []string{"a.example"}, Paths: []string{"/x/**", "/x/y"}}},
+	p := rulesOf(t, policy.Network{
+		Allow: []policy.Rule{{Hosts: []string{"a.example", "*.example"}}, {Hosts: []string{"*"}, Methods: []string{"GET"}}, {Hosts: []string{"10.0.0.0/8", "10.1.0.0/16"}}},
+		Deny:  []policy.Rule{{Hosts: []string{"a.example"}, Paths: []string{"/x/**", "/x/y"}}},
 	})
 	var wg sync.WaitGroup
 	for range 4 {
@@ -189,19 +190,19 @@ func TestManyAskAtOnce(t *testing.T) {
 
 // A preset may allow a few requests to a host, and nothing else there: with flags, and in a file.
 func TestX38PresetsAllowSingleRequests(t *testing.T) {
-	flags, err := Merge(Defaults(Host{CPUs: 2, Memory: 8 << 30}), nil, Flags{Allow: []string{"@anthropic"}})
+	flags, err := policy.Merge(policy.Defaults(policy.Host{CPUs: 2, Memory: 8 << 30}), nil, policy.Flags{Allow: []string{"@anthropic"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := ParseFile("p.yaml", []byte("version: 1\nnetwork:\n  allow:\n    - \"@anthropic\"\n"))
+	file, err := policy.ParseFile("p.yaml", []byte("version: 1\nnetwork:\n  allow:\n    - \"@anthropic\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	filed, err := Merge(Defaults(Host{CPUs: 2, Memory: 8 << 30}), file, Flags{})
+	filed, err := policy.Merge(policy.Defaults(policy.Host{CPUs: 2, Memory: 8 << 30}), file, policy.Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, r := range map[string]Result{"flags": flags, "file": filed} {
+	for name, r := range map[string]policy.Result{"flags": flags, "file": filed} {
 		p := rulesOf(t, r.Network)
 		for access, want := range map[string]cell.Effect{
 			"resolve platform.claude.com":                          cell.Allow,
@@ -219,3 +220,6 @@ func TestX38PresetsAllowSingleRequests(t *testing.T) {
 		}
 	}
 }
+
+// machine is what limits are worked out from.
+var machine = policy.Host{CPUs: 2, Memory: 8 << 30}

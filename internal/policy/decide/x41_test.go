@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"net/netip"
@@ -6,22 +6,23 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 func mergedRules(t *testing.T, text string, allow ...string) *Rules {
 	t.Helper()
-	var f *File
+	var f *policy.File
 	if text != "" {
 		var err error
-		if f, err = ParseFile("p.yaml", []byte("version: 1\nnetwork:\n"+text)); err != nil {
+		if f, err = policy.ParseFile("p.yaml", []byte("version: 1\nnetwork:\n"+text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := Merge(Defaults(Host{CPUs: 1, Memory: 1 << 30}), f, Flags{Allow: allow})
+	r, err := policy.Merge(policy.Defaults(policy.Host{CPUs: 1, Memory: 1 << 30}), f, policy.Flags{Allow: allow})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := r.Rules()
+	rules, err := Of(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func TestX41HeadBesideGet(t *testing.T) {
 			t.Errorf("%s: %+v", method, d)
 		}
 	}
-	if _, err := ParseFile("p.yaml", []byte("version: 1\nnetwork:\n  allow:\n    - {host: a.test, methods: [HEAD, POST]}\n")); err == nil || !strings.Contains(err.Error(), "HEAD alone") {
+	if _, err := policy.ParseFile("p.yaml", []byte("version: 1\nnetwork:\n  allow:\n    - {host: a.test, methods: [HEAD, POST]}\n")); err == nil || !strings.Contains(err.Error(), "HEAD alone") {
 		t.Errorf("HEAD without GET: %v", err)
 	}
 }
@@ -95,18 +96,11 @@ func TestX41YourOwnMachine(t *testing.T) {
 		t.Errorf("denied by a pattern: %+v", d)
 	}
 	for _, bad := range []string{cell.HostName, cell.HostName + ":*"} {
-		if _, err := Merge(Defaults(Host{CPUs: 1, Memory: 1 << 30}), nil, Flags{Allow: []string{bad}}); err == nil || !strings.Contains(cell.HintOf(err), cell.HostName+":9101") {
+		if _, err := policy.Merge(policy.Defaults(policy.Host{CPUs: 1, Memory: 1 << 30}), nil, policy.Flags{Allow: []string{bad}}); err == nil || !strings.Contains(cell.HintOf(err), cell.HostName+":9101") {
 			t.Errorf("%s: %v", bad, err)
 		}
-		if _, err := ParseFile("p.yaml", []byte("version: 1\nnetwork:\n  allow:\n    - \""+bad+"\"\n")); err == nil {
+		if _, err := policy.ParseFile("p.yaml", []byte("version: 1\nnetwork:\n  allow:\n    - \""+bad+"\"\n")); err == nil {
 			t.Errorf("%s in a file is taken", bad)
-		}
-	}
-	for _, p := range presets() {
-		for _, h := range p.hosts {
-			if h == cell.HostName {
-				t.Error("a preset has it")
-			}
 		}
 	}
 }
@@ -123,7 +117,7 @@ func TestX41LoopbackMeansTheCells(t *testing.T) {
 		{[]string{"127.0.0.1:9101", cell.HostName + ":9101"}, false},
 		{[]string{"a.test:9101", "127.0.0.1:9101"}, true},
 	} {
-		_, err := Merge(Defaults(Host{CPUs: 1, Memory: 1 << 30}), nil, Flags{Allow: c.allow})
+		_, err := policy.Merge(policy.Defaults(policy.Host{CPUs: 1, Memory: 1 << 30}), nil, policy.Flags{Allow: c.allow})
 		if c.ok != (err == nil) || err != nil && !strings.Contains(cell.HintOf(err), "--allow "+cell.HostName+":9101") {
 			t.Errorf("%v: %v", c.allow, err)
 		}
@@ -138,7 +132,7 @@ func TestX41LoopbackMeansTheCells(t *testing.T) {
 // TestX41OverlongPaths: a character in a longer form than its own has no meaning.
 func TestX41OverlongPaths(t *testing.T) {
 	for p, ok := range map[string]bool{"/a/%c0%ae%c0%ae/b": false, "/a%c0%afb": false, "/%e0%80%af": false, "/%f0%80%80%af": false, "/\xc0\xae": false, "/%C3%A4": true, "/%e2%82%ac": true, "/%f0%9f%98%80": true} {
-		if _, got := canonicalPath(p); got != ok {
+		if _, got := policy.CanonicalPath(p); got != ok {
 			t.Errorf("%q: %v", p, got)
 		}
 	}
@@ -154,12 +148,12 @@ func TestX41ReachesHost(t *testing.T) {
 		"a.test": false, "*": false, "0.0.0.0/0": false, "::/0": false, "0.0.0.0/7": false, "126.0.0.0/7": false, "64:ff9b::/96": false,
 		"10.0.0.0/8": false, "192.168.0.7": false, "fd00::/8": false, "168.63.129.0/24": false, "203.0.113.7": false, "2002::/16": false,
 	} {
-		for _, n := range []Network{{Allow: []Rule{{Hosts: []string{"b.test"}}, {Hosts: []string{host}}}}, {Ask: []Rule{{Hosts: []string{host}}}}} {
+		for _, n := range []policy.Network{{Allow: []policy.Rule{{Hosts: []string{"b.test"}}, {Hosts: []string{host}}}}, {Ask: []policy.Rule{{Hosts: []string{host}}}}} {
 			if got := n.ReachesHost(); (got != "") != want || got != "" && got != host {
 				t.Errorf("%s: %q", host, got)
 			}
 		}
-		if got := (Network{Deny: []Rule{{Hosts: []string{host}}}}).ReachesHost(); got != "" {
+		if got := (policy.Network{Deny: []policy.Rule{{Hosts: []string{host}}}}).ReachesHost(); got != "" {
 			t.Errorf("a denial of %s: %q", host, got)
 		}
 	}

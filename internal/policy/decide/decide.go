@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"net/netip"
@@ -9,6 +9,7 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // Decide says whether an access is allowed, and why. It never fails: an access that it
@@ -34,10 +35,10 @@ func (p *Rules) decide(a cell.Access) cell.Decision {
 	}
 	q := question{Access: a, method: a.Method}
 	if why := q.prepare(); why != "" {
-		return p.deny(q, ruleForm, "default", why)
+		return p.deny(q, policy.RuleForm, "default", why)
 	}
 	if q.Addr.IsValid() {
-		q.block, q.isSpecial = special(q.Addr)
+		q.block, q.isSpecial = policy.Special(q.Addr)
 	}
 	d := p.judge(q)
 	// The layers above decide too, and the strictest answer counts.
@@ -49,7 +50,7 @@ func (p *Rules) decide(a cell.Access) cell.Decision {
 		switch {
 		case u.Effect == cell.Deny:
 			u.Permit = ""
-			if u.Rule == ruleDefault {
+			if u.Rule == policy.RuleDefault {
 				u.Origin = p.origins.Bound
 			}
 			return u
@@ -70,7 +71,7 @@ func (p *Rules) judge(q question) cell.Decision {
 	rules := p.relevant(&q)
 	if q.Host != "" && q.Addr.IsValid() {
 		for _, r := range rules {
-			if r.effect != cell.Allow && r.hasAddr(q.Addr) && !r.hasName(q.Host) && inSpans(r.spans, q.Port) && (r.effect == cell.Ask || r.looks()) {
+			if r.effect != cell.Allow && r.hasAddr(q.Addr) && !r.hasName(q.Host) && policy.InSpans(r.spans, q.Port) && (r.effect == cell.Ask || r.looks()) {
 				return p.denyTooLate(q, r)
 			}
 		}
@@ -80,7 +81,7 @@ func (p *Rules) judge(q question) cell.Decision {
 	}
 	matched, failed := p.ask(&q, rules)
 	if failed != "" {
-		return p.deny(q, ruleError, "default", "the policy could not be evaluated: "+failed)
+		return p.deny(q, policy.RuleError, "default", "the policy could not be evaluated: "+failed)
 	}
 	return p.answer(q, rules, matched)
 }
@@ -93,7 +94,7 @@ type question struct {
 	// Whether it leads to a special address, to what kind, and whether a rule
 	// names the address.
 	isSpecial bool
-	block     block
+	block     policy.Block
 	named     bool
 }
 
@@ -104,7 +105,7 @@ func (q *question) manyPaths() bool { return q.Act == cell.Request && q.path == 
 // looksAtPaths reports whether a rule that is about the host and the port
 // depends on the path.
 func (c *compiled) looksAtPaths(q *question) bool {
-	return len(c.paths) > 0 && inSpans(c.spans, q.Port)
+	return len(c.paths) > 0 && policy.InSpans(c.spans, q.Port)
 }
 
 // prepare brings the access into its one form, and says what is wrong if there
@@ -119,7 +120,7 @@ func (q *question) prepare() string {
 		}
 	case cell.Connect:
 		if q.Transport != "" && q.Transport != "tcp" {
-			return "only TCP leaves a cell, not " + clip(q.Transport)
+			return "only TCP leaves a cell, not " + policy.Quoted(q.Transport)
 		}
 	case cell.Request:
 		if q.Port == 0 && q.Scheme == "http" {
@@ -130,20 +131,20 @@ func (q *question) prepare() string {
 		if q.method == "HEAD" {
 			q.method = "GET"
 		}
-		q.path, _ = canonicalPath(q.Path)
+		q.path, _ = policy.CanonicalPath(q.Path)
 	default:
-		return "there is no act " + clip(string(q.Act))
+		return "there is no act " + policy.Quoted(string(q.Act))
 	}
 	if q.Addr.IsValid() {
-		q.Addr = plainAddr(q.Addr)
+		q.Addr = policy.PlainAddr(q.Addr)
 	}
 	switch {
 	case q.Host == "" && !q.Addr.IsValid():
 		return "neither a name nor an address is given"
 	case q.Host == "" && q.Act == cell.Resolve:
 		return "addresses are not looked up"
-	case q.Host != "" && !isName(q.Host):
-		return clip(q.Host) + " is no name of a host in its one form"
+	case q.Host != "" && !policy.IsName(q.Host):
+		return policy.Quoted(q.Host) + " is no name of a host in its one form"
 	}
 	return ""
 }
@@ -209,8 +210,8 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 	var paths []types.Value
 	var alone types.Value
 	for _, r := range rules {
-		policy := r.policies[number(q.Act)]
-		if policy == nil || q.Act != cell.Resolve && !inSpans(r.spans, q.Port) {
+		of := r.policies[number(q.Act)]
+		if of == nil || q.Act != cell.Resolve && !policy.InSpans(r.spans, q.Port) {
 			continue
 		}
 		if q.manyPaths() && len(r.paths) > 0 {
@@ -219,7 +220,7 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 		if q.Act == cell.Request && len(r.paths) > 0 {
 			any := false
 			for i := range r.paths {
-				if t := &r.paths[i]; t.match(q.path) {
+				if t := &r.paths[i]; t.Match(q.path) {
 					any = true
 					if alone == nil {
 						alone = t.alone
@@ -233,7 +234,7 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 			}
 		}
 		ports, methods = ports || r.usesPorts, methods || r.usesMethods
-		c.ids, c.policies = append(c.ids, cedar.PolicyID(r.name)), append(c.policies, policy)
+		c.ids, c.policies = append(c.ids, cedar.PolicyID(r.name)), append(c.policies, of)
 	}
 	if len(c.ids) == 0 {
 		return nil, "" // nothing that could allow it
@@ -286,7 +287,7 @@ func authorize(c *candidates, act cell.Act, context types.RecordMap) ([]cedar.Po
 
 // answer makes a decision of the rules that matched: all of them deny, or none.
 func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) cell.Decision {
-	if slices.Contains(matched, ruleSpecial) {
+	if slices.Contains(matched, policy.RuleSpecial) {
 		return p.denySpecial(q)
 	}
 	var allow, ask *compiled
@@ -301,7 +302,7 @@ func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) 
 			if ask == nil {
 				ask = r
 			}
-		case allow == nil || allow.effect == cell.Ask || allow.rule.inside() && !r.rule.inside():
+		case allow == nil || allow.effect == cell.Ask || allow.rule.Inside() && !r.rule.Inside():
 			allow = r
 		}
 	}
@@ -324,7 +325,7 @@ func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) 
 // looks reports whether one has to look into a connection for a rule or for
 // one of its exceptions.
 func (c *compiled) looks() bool {
-	return c.rule.inside() || slices.ContainsFunc(c.except, func(x *compiled) bool { return x.rule.inside() })
+	return c.rule.Inside() || slices.ContainsFunc(c.except, func(x *compiled) bool { return x.rule.Inside() })
 }
 
 // asks reports whether a rule of ask, which matches, is asked here: see Decide.
@@ -346,7 +347,7 @@ func (c *compiled) asks(q *question) bool {
 func (p *Rules) mustOpen(q *question, rules []*compiled, matched []cedar.PolicyID) bool {
 	whole := false
 	for _, r := range rules {
-		if !inSpans(r.spans, q.Port) {
+		if !policy.InSpans(r.spans, q.Port) {
 			continue
 		}
 		if r.rule.Credential != "" && slices.Contains(matched, cedar.PolicyID(r.name)) {
@@ -375,18 +376,6 @@ func (p *Rules) credential(q *question, rules []*compiled, matched []cedar.Polic
 		}
 	}
 	return ""
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		s = s[:77] + "…"
-	}
-	return `"` + strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '"' || r == 0xfffd {
-			return '?'
-		}
-		return r
-	}, s) + `"`
 }
 
 func addrText(a netip.Addr) string {

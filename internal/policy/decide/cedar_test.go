@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"net/netip"
@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // What drawn policies and accesses are made of: few words, so that they meet.
@@ -42,20 +43,20 @@ func drawPath(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"/", "/**", "/x", "/x/*", "/x/**", "/*/y", "/**/y", "/x*/y", "/x/**/z"}).Draw(t, "path")
 }
 
-func drawRule(t *rapid.T, inner bool) Rule {
-	r := Rule{Hosts: drawSome(t, "hosts", 1, 2, drawHost), Ports: drawSome(t, "ports", 0, 2, drawPort),
+func drawRule(t *rapid.T, inner bool) policy.Rule {
+	r := policy.Rule{Hosts: drawSome(t, "hosts", 1, 2, drawHost), Ports: drawSome(t, "ports", 0, 2, drawPort),
 		Methods: drawSome(t, "methods", 0, 1, drawMethod), Paths: drawSome(t, "paths", 0, 2, drawPath)}
 	if inner && rapid.Bool().Draw(t, "all hosts") {
 		r.Hosts = nil
 	}
 	if !inner {
-		r.Except = drawSome(t, "except", 0, 2, func(t *rapid.T) Rule { return drawRule(t, true) })
+		r.Except = drawSome(t, "except", 0, 2, func(t *rapid.T) policy.Rule { return drawRule(t, true) })
 	}
-	return r.canonical()
+	return r.Canonical()
 }
 
-func drawRules(t *rapid.T) []Rule {
-	return drawSome(t, "rules", 0, 3, func(t *rapid.T) Rule { return drawRule(t, false) })
+func drawRules(t *rapid.T) []policy.Rule {
+	return drawSome(t, "rules", 0, 3, func(t *rapid.T) policy.Rule { return drawRule(t, false) })
 }
 
 func drawAccess(t *rapid.T) cell.Access {
@@ -77,12 +78,12 @@ func drawAccess(t *rapid.T) cell.Access {
 
 // reference is what a policy means, written as plainly as can be, without
 // Cedar and without an index.
-func reference(n Network, a cell.Access) cell.Effect {
+func reference(n policy.Network, a cell.Access) cell.Effect {
 	if a.Host == "" && (!a.Addr.IsValid() || a.Act == cell.Resolve) {
 		return cell.Deny
 	}
 	if a.Addr.IsValid() {
-		a.Addr = plainAddr(a.Addr)
+		a.Addr = policy.PlainAddr(a.Addr)
 	}
 	name := func(h string) bool {
 		if a.Host == "" {
@@ -94,40 +95,40 @@ func reference(n Network, a cell.Access) cell.Effect {
 		return h == "*" || h == a.Host
 	}
 	addr := func(h string) bool {
-		p, ok := parseRange(h)
+		p, ok := policy.ParseRange(h)
 		return ok && a.Addr.IsValid() && p.Contains(a.Addr)
 	}
-	reaches := func(r Rule, literal bool) bool {
+	reaches := func(r policy.Rule, literal bool) bool {
 		return slices.ContainsFunc(r.Hosts, func(h string) bool { return name(h) || addr(h) && (!literal || a.Host == "") })
 	}
-	port := func(r Rule) bool {
-		s, _ := parseSpans(r.Ports)
-		return a.Act == cell.Resolve || inSpans(s, a.Port)
+	port := func(r policy.Rule) bool {
+		s, _ := policy.ParseSpans(r.Ports)
+		return a.Act == cell.Resolve || policy.InSpans(s, a.Port)
 	}
-	path, onePath := canonicalPath(a.Path)
+	path, onePath := policy.CanonicalPath(a.Path)
 	method := a.Method
 	if method == "HEAD" {
 		method = "GET"
 	}
-	within := func(r Rule) bool {
+	within := func(r policy.Rule) bool {
 		return (len(r.Methods) == 0 || slices.Contains(r.Methods, method)) &&
-			(len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, func(s string) bool { p := newPathPattern(s); return p.match(path) }))
+			(len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, func(s string) bool { p := policy.NewPathPattern(s); return p.Match(path) }))
 	}
-	exceptAll := func(r Rule, literal bool) bool { // everything that may come is excepted
-		return slices.ContainsFunc(r.Except, func(x Rule) bool {
-			ports, _ := parseSpans(x.Ports)
-			of, _ := parseSpans(r.Ports)
-			return (len(x.Hosts) == 0 || reaches(x, literal)) && port(x) && (a.Act == cell.Request && within(x) || a.Act != cell.Request && !x.inside()) &&
-				(a.Act != cell.Resolve || coversSpans(ports, of))
+	exceptAll := func(r policy.Rule, literal bool) bool { // everything that may come is excepted
+		return slices.ContainsFunc(r.Except, func(x policy.Rule) bool {
+			ports, _ := policy.ParseSpans(x.Ports)
+			of, _ := policy.ParseSpans(r.Ports)
+			return (len(x.Hosts) == 0 || reaches(x, literal)) && port(x) && (a.Act == cell.Request && within(x) || a.Act != cell.Request && !x.Inside()) &&
+				(a.Act != cell.Resolve || policy.CoversSpans(ports, of))
 		})
 	}
-	exceptAny := func(r Rule) bool {
-		return slices.ContainsFunc(r.Except, func(x Rule) bool {
+	exceptAny := func(r policy.Rule) bool {
+		return slices.ContainsFunc(r.Except, func(x policy.Rule) bool {
 			return (len(x.Hosts) == 0 || reaches(x, true)) && port(x) && (a.Act != cell.Request || within(x))
 		})
 	}
-	usesPaths := func(r Rule) bool {
-		return len(r.Paths) > 0 || slices.ContainsFunc(r.Except, func(x Rule) bool { return len(x.Paths) > 0 })
+	usesPaths := func(r policy.Rule) bool {
+		return len(r.Paths) > 0 || slices.ContainsFunc(r.Except, func(x policy.Rule) bool { return len(x.Paths) > 0 })
 	}
 	// Too late to ask, and to look into the connection.
 	if a.Act != cell.Resolve && a.Host != "" && a.Addr.IsValid() {
@@ -137,7 +138,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 			}
 		}
 		for _, r := range n.Deny {
-			if slices.ContainsFunc(r.Hosts, addr) && !slices.ContainsFunc(r.Hosts, name) && port(r) && (r.inside() || slices.ContainsFunc(r.Except, Rule.inside)) {
+			if slices.ContainsFunc(r.Hosts, addr) && !slices.ContainsFunc(r.Hosts, name) && port(r) && (r.Inside() || slices.ContainsFunc(r.Except, policy.Rule.Inside)) {
 				return cell.Deny
 			}
 		}
@@ -148,11 +149,11 @@ func reference(n Network, a cell.Access) cell.Effect {
 			return cell.Deny
 		}
 	}
-	if b, ok := special(a.Addr); a.Addr.IsValid() && ok && a.Act != cell.Resolve {
-		named := slices.ContainsFunc(slices.Concat(n.Allow, n.Ask), func(r Rule) bool {
+	if b, ok := policy.Special(a.Addr); a.Addr.IsValid() && ok && a.Act != cell.Resolve {
+		named := slices.ContainsFunc(slices.Concat(n.Allow, n.Ask), func(r policy.Rule) bool {
 			return port(r) && slices.ContainsFunc(r.Hosts, func(h string) bool {
-				p, ok := parseRange(h)
-				return ok && p.Contains(a.Addr) && p.Bits() >= b.prefix.Bits()
+				p, ok := policy.ParseRange(h)
+				return ok && p.Contains(a.Addr) && p.Bits() >= b.Prefix.Bits()
 			})
 		})
 		if !named {
@@ -162,19 +163,19 @@ func reference(n Network, a cell.Access) cell.Effect {
 	for _, r := range n.Deny {
 		if reaches(r, false) && port(r) && !exceptAny(r) {
 			switch {
-			case a.Act == cell.Request && within(r), a.Act == cell.Connect && !r.inside(), a.Act == cell.Resolve && !r.inside() && len(r.Ports) == 0:
+			case a.Act == cell.Request && within(r), a.Act == cell.Connect && !r.Inside(), a.Act == cell.Resolve && !r.Inside() && len(r.Ports) == 0:
 				return cell.Deny
 			}
 		}
 	}
 	// Literal: an address counts only where no name was asked for. So it is in
 	// an allow, and in exceptions from what is not one.
-	may := func(r Rule, literal bool) bool {
+	may := func(r policy.Rule, literal bool) bool {
 		return !(many && usesPaths(r)) && reaches(r, literal) && port(r) && (a.Act != cell.Request || within(r)) && !exceptAll(r, !literal)
 	}
 	// A name must be allowed, or asked about, by name.
-	if a.Host != "" && !slices.ContainsFunc(n.Allow, func(r Rule) bool { return may(r, true) }) &&
-		!slices.ContainsFunc(n.Ask, func(r Rule) bool { return may(r, false) && slices.ContainsFunc(r.Hosts, name) }) {
+	if a.Host != "" && !slices.ContainsFunc(n.Allow, func(r policy.Rule) bool { return may(r, true) }) &&
+		!slices.ContainsFunc(n.Ask, func(r policy.Rule) bool { return may(r, false) && slices.ContainsFunc(r.Hosts, name) }) {
 		return cell.Deny
 	}
 	effect := cell.Deny
@@ -182,7 +183,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 		if !may(r, false) {
 			continue
 		}
-		looks := r.inside() || slices.ContainsFunc(r.Except, Rule.inside)
+		looks := r.Inside() || slices.ContainsFunc(r.Except, policy.Rule.Inside)
 		switch {
 		case a.Act == cell.Request && looks:
 			return cell.Ask
@@ -203,8 +204,8 @@ func reference(n Network, a cell.Access) cell.Effect {
 
 func TestCedarSaysWhatThePolicyMeans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawRules(t)}
-		e := Defaults(host)
+		n := policy.Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawRules(t)}
+		e := policy.Defaults(machine)
 		e.Network = n
 		p, err := Compile(e.Canonical())
 		if err != nil {
@@ -216,7 +217,7 @@ func TestCedarSaysWhatThePolicyMeans(t *testing.T) {
 			if got.Effect != want {
 				t.Fatalf("%+v\nof %s\nis %+v; want %s\n%s", a, e.Canonical(), got, want, p.Cedar())
 			}
-			if got.Rule == "" || got.Origin == "" || got.Reason == "" || got.By == "" || got.Rule == ruleError {
+			if got.Rule == "" || got.Origin == "" || got.Reason == "" || got.By == "" || got.Rule == policy.RuleError {
 				t.Fatalf("%+v is not explained: %+v", a, got)
 			}
 		}
@@ -228,8 +229,8 @@ func TestCedarSaysWhatThePolicyMeans(t *testing.T) {
 // allowed.
 func TestConnectionsAndRequestsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e := Defaults(host)
-		e.Network = Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawRules(t)}
+		e := policy.Defaults(machine)
+		e.Network = policy.Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawRules(t)}
 		p, err := Compile(e.Canonical())
 		if err != nil {
 			t.Fatal(err)
@@ -270,9 +271,9 @@ func TestPoliciesAreValidBySchema(t *testing.T) {
 	}
 	v := validate.New(r)
 	rapid.Check(t, func(t *rapid.T) {
-		e := Defaults(host)
+		e := policy.Defaults(machine)
 		e.Processes.Deny = []string{"curl"}
-		e.Network = Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawRules(t)}
+		e.Network = policy.Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawRules(t)}
 		p, err := Compile(e.Canonical())
 		if err != nil {
 			t.Fatal(err)
@@ -291,9 +292,9 @@ func TestPoliciesAreValidBySchema(t *testing.T) {
 
 // FAILURES 66, H: Cedar leaves out a forbid that fails to evaluate, and allows.
 func TestF66AnErrorDuringEvaluationIsADenial(t *testing.T) {
-	e := Defaults(host)
-	e.Network.Allow = []Rule{{Hosts: []string{"a.example"}, Ports: []string{"443"}}}
-	e.Network.Deny = []Rule{{Hosts: []string{"a.example"}, Ports: []string{"443"}}}
+	e := policy.Defaults(machine)
+	e.Network.Allow = []policy.Rule{{Hosts: []string{"a.example"}, Ports: []string{"443"}}}
+	e.Network.Deny = []policy.Rule{{Hosts: []string{"a.example"}, Ports: []string{"443"}}}
 	p, err := Compile(e.Canonical())
 	if err != nil {
 		t.Fatal(err)
@@ -305,7 +306,7 @@ func TestF66AnErrorDuringEvaluationIsADenial(t *testing.T) {
 		}
 	}
 	d := p.Decide(cell.Access{Act: cell.Connect, Host: "a.example", Port: 443})
-	if d.Effect != cell.Deny || d.Rule != ruleError {
+	if d.Effect != cell.Deny || d.Rule != policy.RuleError {
 		t.Errorf("%+v", d)
 	}
 	// The library by itself says yes.

@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"fmt"
@@ -8,22 +8,23 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // Goal: 5 µs for each decision (PERFORMANCE.md).
 func BenchmarkDecide(b *testing.B) {
-	small := Network{Allow: []Rule{{Hosts: []string{"registry.npmjs.org"}, Ports: []string{"443"}}}}
-	big := Network{Deny: []Rule{{Hosts: []string{"*.evil.example"}}, {Hosts: []string{"10.0.0.0/8"}}}}
+	small := policy.Network{Allow: []policy.Rule{{Hosts: []string{"registry.npmjs.org"}, Ports: []string{"443"}}}}
+	big := policy.Network{Deny: []policy.Rule{{Hosts: []string{"*.evil.example"}}, {Hosts: []string{"10.0.0.0/8"}}}}
 	for i := range 300 {
-		big.Allow = append(big.Allow, Rule{Hosts: []string{fmt.Sprintf("h%d.example", i), fmt.Sprintf("*.w%d.example", i)}, Ports: []string{"443"}})
+		big.Allow = append(big.Allow, policy.Rule{Hosts: []string{fmt.Sprintf("h%d.example", i), fmt.Sprintf("*.w%d.example", i)}, Ports: []string{"443"}})
 	}
-	paths := Network{}
+	paths := policy.Network{}
 	for i := range 30 {
-		paths.Allow = append(paths.Allow, Rule{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"GET", "POST"}, Paths: []string{fmt.Sprintf("/repos/me/r%d/**", i)}})
+		paths.Allow = append(paths.Allow, policy.Rule{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"GET", "POST"}, Paths: []string{fmt.Sprintf("/repos/me/r%d/**", i)}})
 	}
 	for _, c := range []struct {
 		name string
-		n    Network
+		n    policy.Network
 		a    cell.Access
 	}{
 		{"resolve", small, cell.Access{Act: cell.Resolve, Host: "registry.npmjs.org"}},
@@ -35,7 +36,7 @@ func BenchmarkDecide(b *testing.B) {
 		{"request denied, 30 rules of one host", paths, cell.Access{Act: cell.Request, Host: "api.github.com", Port: 443, Method: "GET", Path: "/repos/you/r17/issues"}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			e := Defaults(Host{CPUs: 2, Memory: 8 << 30})
+			e := policy.Defaults(policy.Host{CPUs: 2, Memory: 8 << 30})
 			e.Network = c.n
 			p, err := Compile(e.Canonical())
 			if err != nil {
@@ -62,7 +63,7 @@ func cpuTime() time.Duration {
 }
 
 func BenchmarkCompile(b *testing.B) {
-	r, err := MergeLayers(Defaults(Host{CPUs: 2, Memory: 8 << 30}), nil, Flags{Allow: []string{"@npm", "@github", "@anthropic"}})
+	r, err := policy.MergeLayers(policy.Defaults(policy.Host{CPUs: 2, Memory: 8 << 30}), nil, policy.Flags{Allow: []string{"@npm", "@github", "@anthropic"}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,40 +1,42 @@
-package policy
+package decide
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // FuzzFile: a policy file is read or refused with its place; what is read
 // becomes a policy that compiles, always the same.
 func FuzzFile(f *testing.F) {
-	f.Add(everyWord)
+	f.Add(wordsOf(f))
 	for _, s := range []string{"", "version: 1\n", "version: 1\nlimits: {pids: 1}\n", "version: 1\nnetwork: {allow: [\"@npm\", \"*.example.com:8000-8010\"]}\n",
 		"a: &x [*x]\n", "<<: {version: 1}\n", "!!str version: 1\n", "version: 1\n---\n", "? [a]\n: b\n", "version: 1\nnetwork: {deny: [{host: \"[::1]:80\"}]}\n", "%YAML 1.1\n---\nversion: 1\n", "version: 1\nenvironment: {set: {A: |\n  x\n}}\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		boundtest.Allocates(t, len(s), func() {
-			file, err := ParseFile("p.yaml", []byte(s))
+			file, err := policy.ParseFile("p.yaml", []byte(s))
 			if err != nil {
 				if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), "p.yaml") || !strings.Contains(err.Error(), "[") {
 					t.Fatalf("%v", err)
 				}
 				return
 			}
-			r, err := Merge(Defaults(host), file, Flags{})
+			r, err := policy.Merge(policy.Defaults(machine), file, policy.Flags{})
 			if err != nil {
 				t.Fatalf("read, and not merged: %v", err)
 			}
-			p, err := r.Rules()
+			p, err := Of(r)
 			if err != nil {
 				t.Fatalf("read, and not compiled: %v\n%s", err, r.Canonical())
 			}
-			if again, err := Merge(Defaults(host), file, Flags{}); err != nil || again.Digest() != p.Digest() {
+			if again, err := policy.Merge(policy.Defaults(machine), file, policy.Flags{}); err != nil || again.Digest() != p.Digest() {
 				t.Fatalf("another digest the second time: %v", err)
 			}
 		})
@@ -49,15 +51,15 @@ func FuzzDecide(f *testing.F) {
 	f.Add("resolve", "A.example.", []byte{}, uint16(0), "", "")
 	f.Add("request", "", []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}, uint16(80), "GET", "/..;/x")
 	f.Add("execute", "curl", []byte{}, uint16(0), "", "/usr/bin/curl")
-	file, err := ParseFile("p.yaml", []byte(everyWord))
+	file, err := policy.ParseFile("p.yaml", []byte(wordsOf(f)))
 	if err != nil {
 		f.Fatal(err)
 	}
-	r, err := Merge(Defaults(host), file, Flags{Allow: []string{"*.example", "0.0.0.0/0", "::/0", "a.example:*"}})
+	r, err := policy.Merge(policy.Defaults(machine), file, policy.Flags{Allow: []string{"*.example", "0.0.0.0/0", "::/0", "a.example:*"}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	p, err := r.Rules()
+	p, err := Of(r)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func FuzzDecide(f *testing.F) {
 		a.Addr, _ = netip.AddrFromSlice(addr)
 		var d cell.Decision
 		boundtest.Allocates(t, len(name)+len(path)+len(method), func() { d = p.Decide(a) })
-		if d.Effect != cell.Allow && d.Effect != cell.Deny && d.Effect != cell.Ask || d.Rule == "" || d.Reason == "" || d.Rule == ruleError && a.Program != "" {
+		if d.Effect != cell.Allow && d.Effect != cell.Deny && d.Effect != cell.Ask || d.Rule == "" || d.Reason == "" || d.Rule == policy.RuleError && a.Program != "" {
 			t.Fatalf("%+v: %+v", a, d)
 		}
 		if strings.ContainsAny(d.Reason+d.Permit+d.Narrower, "\n\x00\x1b") {
@@ -79,9 +81,18 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 		if d.Allowed() && a.Act == cell.Connect {
-			if b, ok := special(plainAddr(a.Addr)); a.Addr.IsValid() && ok {
-				t.Fatalf("%+v is %s, and allowed: %+v", a, b.what, d)
+			if b, ok := policy.Special(policy.PlainAddr(a.Addr)); a.Addr.IsValid() && ok {
+				t.Fatalf("%+v is %s, and allowed: %+v", a, b.What, d)
 			}
 		}
 	})
+}
+
+// wordsOf is a policy file with each word of the table.
+func wordsOf(f *testing.F) string {
+	b, err := os.ReadFile("../testdata/every-word.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	return string(b)
 }

@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"net/netip"
@@ -7,14 +7,15 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // ParseRequest reads an access in the words of people: "POST https://…", a
 // URL, "connect HOST:PORT", "resolve HOST", "sign HOST", "execute PROGRAM".
 func ParseRequest(s string) (cell.Access, error) {
 	bad := func(why string) (cell.Access, error) {
-		return cell.Access{}, cell.Errorf(cell.Invalid, "policy.ParseRequest",
-			"write 'POST https://api.github.com/repos', 'connect HOST:PORT', 'resolve HOST' or 'execute PROGRAM'", "cannot read the request %s: %s", clip(s), why)
+		return cell.Access{}, cell.Errorf(cell.Invalid, "decide.ParseRequest",
+			"write 'POST https://api.github.com/repos', 'connect HOST:PORT', 'resolve HOST' or 'execute PROGRAM'", "cannot read the request %s: %s", policy.Quoted(s), why)
 	}
 	verb, rest, two := strings.Cut(strings.TrimSpace(s), " ")
 	rest = strings.TrimSpace(rest)
@@ -32,7 +33,7 @@ func ParseRequest(s string) (cell.Access, error) {
 	case "execute":
 		return cell.Access{Act: cell.Execute, Program: rest}, nil
 	case "resolve", "connect", "sign":
-		host, port, err := splitTarget(rest)
+		host, port, err := policy.SplitTarget(rest)
 		if err != nil {
 			return bad(err.Error())
 		}
@@ -50,19 +51,19 @@ func ParseRequest(s string) (cell.Access, error) {
 			port = "443"
 		}
 		if port != "" {
-			n, err := parseSpan(port)
-			if err != nil || n.from != n.to {
+			n, err := policy.ParseSpan(port)
+			if err != nil || n.From != n.To {
 				return bad("it names no port")
 			}
-			a.Port = n.from
+			a.Port = n.From
 		}
 		if verb == "connect" {
 			a.Transport = "tcp"
 		}
 		return a, nil
 	}
-	if !isMethod(strings.ToUpper(verb)) {
-		return bad(clip(verb) + " is no method")
+	if !policy.IsMethod(strings.ToUpper(verb)) {
+		return bad(policy.Quoted(verb) + " is no method")
 	}
 	u, err := url.Parse(rest)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -89,7 +90,7 @@ func ParseRequest(s string) (cell.Access, error) {
 }
 
 func setHost(a *cell.Access, host string) error {
-	c, err := canonicalHost(host)
+	c, err := policy.CanonicalHost(host)
 	if err != nil {
 		return err
 	}
@@ -97,8 +98,8 @@ func setHost(a *cell.Access, host string) error {
 		a.Addr = addr
 		return nil
 	}
-	if !isName(c) {
-		return badTarget(host, "one host is meant")
+	if !policy.IsName(c) {
+		return policy.BadTarget(host, "one host is meant")
 	}
 	a.Host = c
 	return nil
