@@ -14,7 +14,6 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/state"
@@ -236,14 +235,14 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	if c.Anonymous() {
 		c.Expires = time.Now().Add(keepAnonymous).UTC()
 	}
-	act := evidence.ActOn(c, "accept", cell.Accepted, req.Reason)
+	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, point(&o.at), c.Setup.Downgrades
 	act.Applied, act.Source = out.Applied, c.Source
 	for _, h := range out.Held {
-		act.Held = append(act.Held, evidence.Held(h))
+		act.Held = append(act.Held, state.Held(h))
 	}
 	if h := out.Head; h != nil {
-		act.Head = &evidence.HeadMoved{Was: gitdir.Head(h.Was), Now: gitdir.Head(h.Now), OtherFiles: h.OtherFiles}
+		act.Head = &state.HeadMoved{Was: gitdir.Head(h.Was), Now: gitdir.Head(h.Now), OtherFiles: h.OtherFiles}
 	}
 	if o.run != nil {
 		act.From = o.run.Before

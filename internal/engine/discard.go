@@ -9,7 +9,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -83,7 +82,7 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 		}
 		objects = append(objects, r)
 	}
-	act := evidence.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "discarded"))
+	act := state.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "discarded"))
 	act.From, act.To, act.Proof, act.Downgrades = point(&at), point(&to), proofLayers, c.Setup.Downgrades
 	d, err := e.evidence.Seal(ctx, "discard/"+newKey(), act, objects...)
 	if err != nil {
@@ -125,7 +124,7 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 	}
 	key := "discard/" + newKey()
 	seal := func() error {
-		act := evidence.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "given up"))
+		act := state.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "given up"))
 		act.From, act.Downgrades = point(&k), c.Setup.Downgrades
 		d, err := e.evidence.Seal(ctx, key, act, &k, run)
 		out.Receipt = d.String()

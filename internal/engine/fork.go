@@ -125,7 +125,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		}
 	}
 	in, sealed := stage(ctx, "record")
-	act := evidence.ActOn(&src, "fork", cell.Forked, "")
+	act := state.ActOn(&src, "fork", cell.Forked, "")
 	act.Run, act.From, act.Children = string(k.Run), point(&k), ids
 	d, err := e.evidence.Seal(in, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), act, objects...)
 	e.mu.Unlock()

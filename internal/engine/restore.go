@@ -9,7 +9,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -164,7 +163,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		k.Expires = time.Time{}
 		objects = append(objects, &k)
 	}
-	sealed := evidence.ActOn(&c, act, cell.Restored, "")
+	sealed := state.ActOn(&c, act, cell.Restored, "")
 	sealed.From, sealed.To, sealed.Proof, sealed.Lost = point(&from), point(&k), res.Proof, res.Lost
 	d, err := e.evidence.Seal(ctx, fmt.Sprintf("%s/restore/%d", c.ID, time.Now().UnixNano()), sealed, objects...)
 	if err != nil {

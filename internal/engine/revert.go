@@ -10,7 +10,6 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -162,7 +161,7 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 	for i := range runs {
 		objects = append(objects, &runs[i])
 	}
-	act := evidence.ActOn(c, "revert", cell.Pending, why)
+	act := state.ActOn(c, "revert", cell.Pending, why)
 	act.Reverted, act.Already, act.Source, act.Downgrades = out.Reverted, out.Already, c.Source, c.Setup.Downgrades
 	d, err := e.evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 )
@@ -63,9 +62,9 @@ func TestX08UnreadableResult(t *testing.T) {
 			s, err := entry.Statement()
 			b.must(err)
 			var p struct {
-				Error   *state.Error     `json:"error"`
-				After   *state.Point     `json:"after"`
-				Verdict evidence.Verdict `json:"verdict"`
+				Error   *state.Error  `json:"error"`
+				After   *state.Point  `json:"after"`
+				Verdict state.Verdict `json:"verdict"`
 			}
 			b.must(json.Unmarshal(s.Predicate, &p))
 			if p.Error == nil || p.After != nil || p.Verdict.Verdict != cell.Pending {

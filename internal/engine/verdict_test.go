@@ -11,7 +11,6 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -112,7 +111,7 @@ func TestF03AcceptingAFailure(t *testing.T) {
 }
 
 // predicate reads what a receipt of an act says.
-func (b *bed) predicate(id string) (p evidence.Act) {
+func (b *bed) predicate(id string) (p state.Act) {
 	b.Helper()
 	entry, err := b.cfg.Ledger.Find(id)
 	b.must(err)

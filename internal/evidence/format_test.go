@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // The page about what is on disk has every member of a receipt and of an export, and none
@@ -21,7 +22,7 @@ func TestFormatPage(t *testing.T) {
 	word := regexp.MustCompile("`([a-z_]+)[][.a-z_]*`")
 	for title, v := range map[string]any{
 		"Of a run":     runPredicate{},
-		"Of a verdict": Act{},
+		"Of a verdict": state.Act{},
 		"Of forks":     Batch{},
 		"An export":    receipt.Bundle{},
 		"The ledger":   receipt.Binding{},
@@ -78,7 +79,7 @@ func TestStatementsHaveNoTypesOfTheAPI(t *testing.T) {
 		}
 	}
 	look("run", reflect.TypeFor[runPredicate]())
-	look("act", reflect.TypeFor[Act]())
+	look("act", reflect.TypeFor[state.Act]())
 	look("batch", reflect.TypeFor[Batch]())
 	if len(seen) < 30 {
 		t.Errorf("only %d types were looked at", len(seen))

@@ -162,7 +162,7 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	}
 }
 
-func (p *Act) markdown(b *strings.Builder, _ []api.Receipt) {
+func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	fmt.Fprintf(b, "# %s%s in cell %s\n\n| | |\n|---|---|\n", strings.ToUpper(p.Act[:1]), p.Act[1:], cmp.Or(p.CellName, p.Cell))
 	if !policy.Isolates(p.Backend) {
 		row(b, "isolation", "**not isolated**, backend "+p.Backend)

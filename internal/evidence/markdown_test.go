@@ -20,12 +20,12 @@ func TestMarkdownOfReceipts(t *testing.T) {
 		want []string
 	}{
 		"run": {&runPredicate{Run: "r-1", Cell: "c-1", CellName: "w", Command: []string{"sh", "a`b"}, Backend: "namespace", ExitCode: &code, Started: at, Ended: at.Add(1500 * time.Millisecond),
-			Verdict: Verdict{cell.Pending, "failed", "pando"}, Downgrades: []string{"no seccomp"}, Before: &state.Point{Number: 1}, Files: map[string]cell.Digest{"stdout": {}},
+			Verdict: state.Verdict{Verdict: cell.Pending, Reason: "failed", By: "pando"}, Downgrades: []string{"no seccomp"}, Before: &state.Point{Number: 1}, Files: map[string]cell.Digest{"stdout": {}},
 			Network: &state.Network{Decisions: 2, Denied: 1, Denials: []state.Denial{{Want: "resolve a|b", Times: 2, Rule: "default", Origin: "p:1", Reason: "no rule"}}}},
 			[]string{"# Run r-1: failed (exit 3)\n", "`sh a'b`\n", "| verdict | **pending**, failed (by pando) |\n", "| later | **discarded** on 2026-01-02T03:04:05Z: gone, receipt sha256:1 |\n",
 				"| time | 2026-01-02T03:04:05Z, 1.5s |\n", "| checkpoint | @1 | – |\n", "\nWeaker than it could be:\n\n- no seccomp\n", "2 decisions: 1 denied", "| `resolve a\\|b` | 2 | default (p:1) | no rule |\n"}},
-		"act": {&Act{Act: "revert", Cell: "c-1", Backend: "none", At: at, Source: "/src", Reverted: []string{"a", "b"}, Already: []string{"c"}, Held: []Held{{".git/hooks/x", "a hook"}},
-			Runs: []Decided{{"r-1", "sha256:1", cell.Pending}}},
+		"act": {&act{Act: "revert", Cell: "c-1", Backend: "none", At: at, Source: "/src", Reverted: []string{"a", "b"}, Already: []string{"c"}, Held: []state.Held{{Path: ".git/hooks/x", Why: "a hook"}},
+			Runs: []state.Decided{{Run: "r-1", Receipt: "sha256:1", Verdict: cell.Pending}}},
 			[]string{"# Revert in cell c-1\n", "| isolation | **not isolated**, backend none |\n", "| run r-1 | **pending**, its receipt sha256:1 |\n", "\nTaken back from /src:\n\n- `a`\n- `b`\n",
 				"\nIn /src as before the accept already:\n\n- `c`\n", "\nHeld back, because it controls what runs on the host:\n\n- `.git/hooks/x`: a hook\n"}},
 		"batch": {&Batch{Act: Fork, Template: "py", Cell: "c-1", Backend: "namespace", At: at, Cells: []BatchCell{{Cell: "c-2", Name: "x"}}, Failed: []string{"y: no memory"}},

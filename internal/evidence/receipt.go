@@ -50,7 +50,7 @@ type runPredicate struct {
 	Files       map[string]cell.Digest `json:"files"` // of the run's folder
 	Check       *state.Check           `json:"check,omitempty"`
 	Secrets     *state.Secrets         `json:"secrets,omitempty"`
-	Verdict     Verdict                `json:"verdict"`
+	Verdict     state.Verdict          `json:"verdict"`
 	Restore     *restoreFacts          `json:"restore,omitempty"`
 	Network     *state.Network         `json:"network,omitempty"` // from the event stream; its digest is in Files
 	Missing     []string               `json:"missing_calls,omitempty"`
@@ -71,13 +71,6 @@ type sourceFacts struct {
 type policyFacts struct {
 	Digest string          `json:"digest"`
 	Text   json.RawMessage `json:"text,omitempty"` // the canonical form
-}
-
-// Verdict is a verdict with what gave it.
-type Verdict struct {
-	Verdict cell.Verdict `json:"verdict"`
-	Reason  string       `json:"reason,omitempty"`
-	By      string       `json:"by"`
 }
 
 type restoreFacts struct {
@@ -142,7 +135,7 @@ func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, er
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,
 		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Secrets: run.Secrets,
-		Verdict: Verdict{run.Verdict, run.Reason, run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
+		Verdict: state.Verdict{Verdict: run.Verdict, Reason: run.Reason, By: run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
 	}
 	p.Source.Untouched = !run.In.SourceFP.IsZero() && run.In.SourceFP == run.In.SourceFP2
 	if c != nil && c.Setup.Policy.String() == run.Policy {

@@ -164,7 +164,7 @@ func read(entry receipt.Entry) (s receipt.Statement, p said, err error) {
 	case receipt.PredicateRun:
 		p = &runPredicate{}
 	case receipt.PredicateVerdict:
-		p = &Act{}
+		p = &act{}
 	case receipt.PredicateFork:
 		p = &Batch{}
 	default:
@@ -195,7 +195,7 @@ func (p *runPredicate) show(v *api.Receipt) {
 	v.Summary = ofBackend(fmt.Sprintf("run %s: %s", exitWords(p.ExitCode, p.Signal, p.Cause), strings.Join(p.Command, " ")), p.Backend)
 }
 
-func (p *Act) show(v *api.Receipt) {
+func (p *act) show(v *api.Receipt) {
 	v.Isolation = api.IsolationOf(p.Backend)
 	v.Run, v.Cell, v.At = p.Run, cmp.Or(p.CellName, p.Cell), p.At
 	if p.Verdict != nil {

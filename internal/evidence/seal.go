@@ -7,67 +7,16 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
-type Act struct {
-	Act        string       `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
-	Run        string       `json:"run,omitempty"`  // of Runs, when it is one
-	Runs       []Decided    `json:"runs,omitempty"` // that it decides
-	Cell       string       `json:"cell"`
-	CellName   string       `json:"cell_name,omitempty"`
-	Pando      string       `json:"pando"`
-	At         time.Time    `json:"at"`
-	Verdict    *Verdict     `json:"verdict,omitempty"`
-	Forced     bool         `json:"forced,omitempty"`
-	From       *state.Point `json:"from,omitempty"`
-	To         *state.Point `json:"to,omitempty"`
-	Proof      string       `json:"proof,omitempty"`
-	Lost       []string     `json:"lost,omitempty"`
-	Children   []string     `json:"children,omitempty"`
-	Digest     string       `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
-	Applied    []string     `json:"applied,omitempty"`
-	Reverted   []string     `json:"reverted,omitempty"`
-	Already    []string     `json:"already,omitempty"` // not Reverted: they were as before the accept
-	Held       []Held       `json:"held,omitempty"`
-	Source     string       `json:"source,omitempty"`
-	Head       *HeadMoved   `json:"head,omitempty"` // of the source: it was applied to another branch
-	Downgrades []string     `json:"downgrades,omitempty"`
-	Backend    string       `json:"backend"`
-	Isolation  string       `json:"isolation"` // "isolated" or "not isolated"
-}
+// act is what the receipt of a later verdict says.
+type act state.Act
 
-// Decided is a run with the verdict that an act gave it.
-type Decided struct {
-	Run     string       `json:"run"`
-	Receipt string       `json:"receipt,omitempty"` // the run's own
-	Verdict cell.Verdict `json:"verdict"`
-}
-
-// Held is a changed path that an accept did not bring into the source.
-type Held struct {
-	Path string `json:"path"`
-	Why  string `json:"why"`
-}
-
-// HeadMoved is what the source had checked out when changes were applied to another branch.
-type HeadMoved struct {
-	Was        gitdir.Head `json:"was"` // the head that the changes belong to
-	Now        gitdir.Head `json:"now"`
-	OtherFiles bool        `json:"other_files"`
-}
-
-// ActOn is an act of the user in a cell.
-func ActOn(c *state.Cell, act string, verdict cell.Verdict, reason string) Act {
-	return Act{Act: act, Cell: string(c.ID), CellName: c.Name, Backend: c.Backend, Verdict: &Verdict{verdict, reason, "user"}}
-}
-
-func decided(run *state.Run) Decided {
-	d := Decided{Run: run.ID, Verdict: run.Verdict}
+func decided(run *state.Run) state.Decided {
+	d := state.Decided{Run: run.ID, Verdict: run.Verdict}
 	if len(run.Receipts) > 0 {
 		d.Receipt = run.Receipts[0]
 	}
@@ -84,7 +33,7 @@ const (
 // the records that become true with it.
 type sealArgs struct {
 	Key       string         `json:"key"`
-	Predicate Act            `json:"predicate"`
+	Predicate state.Act      `json:"predicate"`
 	Records   []state.Record `json:"records"`
 }
 
@@ -92,7 +41,7 @@ type sealArgs struct {
 // between the two is made good by the next daemon: there is never an act
 // without its receipt, nor a receipt of an act that did not happen. Runs among
 // objects get the receipt's digest.
-func (m *Manager) Seal(ctx context.Context, key string, act Act, objects ...any) (cell.Digest, error) {
+func (m *Manager) Seal(ctx context.Context, key string, act state.Act, objects ...any) (cell.Digest, error) {
 	act.Pando, act.At = m.cfg.Version, time.Now().UTC()
 	args := sealArgs{Key: key, Predicate: act}
 	for _, o := range objects {
@@ -142,8 +91,8 @@ func (m *Manager) seal(ctx context.Context, args sealArgs) (cell.Digest, error) 
 // SealRemoved writes the receipt of a result that goes with its cell, once, and has the run name
 // it. The caller commits the run with the removal.
 func (m *Manager) SealRemoved(ctx context.Context, run *state.Run, cellName string) error {
-	d, err := m.actReceipt(ctx, run.ID+"/removed", Act{
-		Act: "discard", Run: run.ID, Runs: []Decided{decided(run)}, Cell: run.Cell, CellName: cellName, Verdict: &Verdict{run.Verdict, run.Reason, run.By},
+	d, err := m.actReceipt(ctx, run.ID+"/removed", state.Act{
+		Act: "discard", Run: run.ID, Runs: []state.Decided{decided(run)}, Cell: run.Cell, CellName: cellName, Verdict: &state.Verdict{Verdict: run.Verdict, Reason: run.Reason, By: run.By},
 		From: run.After, Backend: run.Backend, Downgrades: run.Downgrades, Pando: m.cfg.Version, At: time.Now().UTC(),
 	})
 	if err == nil {
@@ -153,7 +102,7 @@ func (m *Manager) SealRemoved(ctx context.Context, run *state.Run, cellName stri
 }
 
 // actReceipt writes the receipt of an act, once per key.
-func (m *Manager) actReceipt(ctx context.Context, key string, p Act) (cell.Digest, error) {
+func (m *Manager) actReceipt(ctx context.Context, key string, p state.Act) (cell.Digest, error) {
 	p.Isolation = api.IsolationOf(p.Backend)
 	subject := receipt.Subject{Name: "cell " + p.Cell, Digest: cell.Sum([]byte(p.Cell))}
 	if p.To != nil && p.To.TreeDigest != "" {

@@ -18,7 +18,7 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 		run := b.run()
 		was := run.Receipt
 		run.Verdict, run.By = cell.Accepted, "user"
-		args := sealArgs{Key: run.ID + "/accepted/1", Predicate: Act{Act: "accept", Run: run.ID, Cell: run.Cell, Runs: []Decided{decided(&run)}, Verdict: &Verdict{run.Verdict, "", run.By}}, Records: []state.Record{{Run: &run}}}
+		args := sealArgs{Key: run.ID + "/accepted/1", Predicate: state.Act{Act: "accept", Run: run.ID, Cell: run.Cell, Runs: []state.Decided{decided(&run)}, Verdict: &state.Verdict{Verdict: run.Verdict, By: run.By}}, Records: []state.Record{{Run: &run}}}
 		if receipted {
 			_, err := b.actReceipt(b.ctx, args.Key, args.Predicate)
 			b.must(err)
@@ -42,7 +42,7 @@ func TestSealNamesItsRuns(t *testing.T) {
 	c, err := b.reg.Cell(r.CellID())
 	b.must(err)
 	b.must(r.Decide(cell.Discarded, "not good", "user"))
-	d, err := b.Seal(b.ctx, "discard/1", ActOn(&c, "discard", cell.Discarded, "not good"), &c, &r)
+	d, err := b.Seal(b.ctx, "discard/1", state.ActOn(&c, "discard", cell.Discarded, "not good"), &c, &r)
 	b.must(err)
 	now, err := b.reg.Run(r.RunID())
 	if err != nil || now.Receipt != d.String() || len(now.Receipts) != 2 || now.Verdict != cell.Discarded || !b.Sealed("discard/1") || b.Sealed("discard/2") {
@@ -55,7 +55,7 @@ func TestSealNamesItsRuns(t *testing.T) {
 	if len(b.reg.OpenOps()) > 0 {
 		t.Error("the operation is open")
 	}
-	if _, err := b.Seal(b.ctx, "discard/3", Act{}, &state.Lease{}); err == nil {
+	if _, err := b.Seal(b.ctx, "discard/3", state.Act{}, &state.Lease{}); err == nil {
 		t.Error("a lease is sealed")
 	}
 	b.verified()

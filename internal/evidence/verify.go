@@ -91,7 +91,7 @@ func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem
 		if err != nil {
 			continue
 		}
-		act, err := predicate[Act](later)
+		act, err := predicate[state.Act](later)
 		if err != nil {
 			continue
 		}

@@ -1,0 +1,68 @@
+package state
+
+import (
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
+)
+
+// Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
+type Act struct {
+	Act        string     `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
+	Run        string     `json:"run,omitempty"`  // of Runs, when it is one
+	Runs       []Decided  `json:"runs,omitempty"` // that it decides
+	Cell       string     `json:"cell"`
+	CellName   string     `json:"cell_name,omitempty"`
+	Pando      string     `json:"pando"`
+	At         time.Time  `json:"at"`
+	Verdict    *Verdict   `json:"verdict,omitempty"`
+	Forced     bool       `json:"forced,omitempty"`
+	From       *Point     `json:"from,omitempty"`
+	To         *Point     `json:"to,omitempty"`
+	Proof      string     `json:"proof,omitempty"`
+	Lost       []string   `json:"lost,omitempty"`
+	Children   []string   `json:"children,omitempty"`
+	Digest     string     `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
+	Applied    []string   `json:"applied,omitempty"`
+	Reverted   []string   `json:"reverted,omitempty"`
+	Already    []string   `json:"already,omitempty"` // not Reverted: they were as before the accept
+	Held       []Held     `json:"held,omitempty"`
+	Source     string     `json:"source,omitempty"`
+	Head       *HeadMoved `json:"head,omitempty"` // of the source: it was applied to another branch
+	Downgrades []string   `json:"downgrades,omitempty"`
+	Backend    string     `json:"backend"`
+	Isolation  string     `json:"isolation"` // "isolated" or "not isolated"
+}
+
+// Decided is a run with the verdict that an act gave it.
+type Decided struct {
+	Run     string       `json:"run"`
+	Receipt string       `json:"receipt,omitempty"` // the run's own
+	Verdict cell.Verdict `json:"verdict"`
+}
+
+// Held is a changed path that an accept did not bring into the source.
+type Held struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// HeadMoved is what the source had checked out when changes were applied to another branch.
+type HeadMoved struct {
+	Was        gitdir.Head `json:"was"` // the head that the changes belong to
+	Now        gitdir.Head `json:"now"`
+	OtherFiles bool        `json:"other_files"`
+}
+
+// ActOn is an act of the user in a cell.
+func ActOn(c *Cell, act string, verdict cell.Verdict, reason string) Act {
+	return Act{Act: act, Cell: string(c.ID), CellName: c.Name, Backend: c.Backend, Verdict: &Verdict{verdict, reason, "user"}}
+}
+
+// Verdict is a verdict with what gave it.
+type Verdict struct {
+	Verdict cell.Verdict `json:"verdict"`
+	Reason  string       `json:"reason,omitempty"`
+	By      string       `json:"by"`
+}
