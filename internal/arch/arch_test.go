@@ -24,7 +24,7 @@ var rows = [][]string{
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
-	{"internal/live", "internal/govern", "internal/evidence", "internal/gc"}, // managers: none imports another
+	{"internal/live", "internal/govern", "internal/evidence", "internal/gc", "internal/result"}, // managers: none imports another
 	{"internal/backend/gvisor", "internal/backend/microvm", "internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/isolation/guestkernel"},
 	{"internal/isolation"},
@@ -248,6 +248,7 @@ var mayExec = []string{
 	"internal/vmm/vmmtest/vmmtest.go",            // go build, of the suite's own guest
 	"internal/vmm/vmmtest/box.go",                // machine monitors, which a keeper starts elsewhere
 	"internal/vmm/vmmtest/pause.go",              // mkfs.xfs and mount, for a benchmark
+	"internal/workspace/workspacetest/git.go",    // git, on repositories of tests
 	"bench/peers.go",                             // the peers that are measured
 	"bench/qemu.go",                              // QEMU without pando, as a peer
 	"bench/doors.go",                             // pando serve and pando mcp, as programs start them

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -210,7 +210,7 @@ func (d *Daemon) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := engine.DiffRequest{Target: t}
+	req := result.DiffRequest{Target: t}
 	if req.From, err = queryInt(r, "from"); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/result"
 )
 
 // done is returned by a handler that has written its answer itself.
@@ -298,7 +298,7 @@ func (d *Daemon) runOf(r *http.Request) (cell.RunID, error) {
 
 // targetOf resolves the run or cell in the path that a verdict is about. For "-" instead of a
 // cell it takes the one that choose returns.
-func (d *Daemon) targetOf(r *http.Request, choose func(sel, dir string) (cell.ID, error)) (t engine.Target, err error) {
+func (d *Daemon) targetOf(r *http.Request, choose func(sel, dir string) (cell.ID, error)) (t result.Target, err error) {
 	if r.PathValue("run") != "" {
 		t.Run, err = d.runOf(r)
 	} else {

@@ -14,8 +14,6 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/state"
-	"github.com/pando-dev/pando/internal/workspace"
-	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
 // checkTail is how much of a check's output the record keeps, in bytes.
@@ -90,21 +88,6 @@ func tail(f *os.File) string {
 	off := max(0, st.Size()-checkTail)
 	b, _ := io.ReadAll(io.NewSectionReader(f, off, checkTail))
 	return redactor.String(strings.ToValidUTF8(string(bytes.TrimSpace(b)), "�"))
-}
-
-// reservedTouched lists the paths which import left out and which the result
-// has all the same: apply will refuse them.
-func reservedTouched(left []workspace.LeftOut, d *diff.Diff) []string {
-	var out []string
-	for _, f := range d.Files {
-		for _, l := range left {
-			if l.Kind != workspace.Outside && (f.Path == l.Path || strings.HasPrefix(f.Path, l.Path+"/")) {
-				out = append(out, f.Path)
-				break
-			}
-		}
-	}
-	return out
 }
 
 // sumFile returns the digest of a file's content.

@@ -5,6 +5,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // RemoveCheckpoint drops a checkpoint of a cell.
@@ -39,6 +41,40 @@ func (e *Engine) NameCheckpoint(ctx context.Context, id cell.ID, number int, mes
 	k.Message = redactor.String(message)
 	if err := e.reg.Commit(&k); err != nil {
 		return api.Checkpoint{}, err
+	}
+	return e.checkpointView(&k, &c), nil
+}
+
+// Checkpoint makes the present state of a cell a checkpoint, with a message.
+func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (_ api.Checkpoint, err error) {
+	ctx, a := e.act(ctx, "checkpoint", id)
+	defer a.over(&err)
+	release, err := e.alive.Lock(ctx, id, "checkpoint")
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	defer release()
+	defer e.pins.Begin().End()
+	c, err := e.alive.Usable(id)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	req.Message = redactor.String(req.Message)
+	if e.isBuilt(id) && image.RootOf(c.Setup.Mounts) != "/" { // its forks stand on that
+		if err := e.keepRoot(id); err != nil {
+			return api.Checkpoint{}, err
+		}
+	}
+	k, err := e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindManual, Message: req.Message}, true)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	if k.Message != req.Message && req.Message != "" {
+		// Nothing changed since the last one: it gets the message.
+		k.Message = req.Message
+		if err := e.reg.Commit(&k); err != nil {
+			return api.Checkpoint{}, err
+		}
 	}
 	return e.checkpointView(&k, &c), nil
 }

@@ -79,14 +79,14 @@ func TestX27DiskIsCountedOnce(t *testing.T) {
 	}
 
 	// What the command for it frees is what was said.
-	res, err := b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{Lose: true})
+	res, err := b.results.Discard(b.ctx, runTarget(failed), api.DiscardRequest{Lose: true})
 	b.must(err)
 	if res.Freed != result.Bytes {
 		t.Errorf("discard freed %d, df said %d", res.Freed, result.Bytes)
 	}
 
 	// What a checkpoint of a cell and the cell itself need is the cell's: revert needs it.
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
 	b.run("w", "rm mine")
 	d, err = b.Disk(b.ctx, true)
 	b.must(err)
@@ -120,9 +120,9 @@ func TestX27RunSaysWhatGoesNext(t *testing.T) {
 		b.must(err)
 		return k.Gone
 	})
-	b.wantKind("back", second(b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: failed.After.Number, Lose: true})), cell.NotFound, "removed")
+	b.wantKind("back", second(b.results.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: failed.After.Number, Lose: true})), cell.NotFound, "removed")
 	for _, r := range []api.Run{waits, filled} {
-		b.must(second(b.Accept(b.ctx, runTarget(r), api.AcceptRequest{})))
+		b.must(second(b.results.Accept(b.ctx, runTarget(r), api.AcceptRequest{})))
 	}
 	b.run("w", "cat f")
 	b.verified()

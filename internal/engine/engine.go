@@ -41,6 +41,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -92,6 +93,7 @@ type Engine struct {
 	images   *oci.Store
 	evidence *evidence.Manager
 	govern   *govern.Manager
+	results  *result.Manager
 	acts     atomic.Int64 // under way, but for runs and commands: see Working
 
 	hostHas func() (needs, error) // what forks may use of the host now
@@ -159,6 +161,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})
 	e.gc = e.newGC()
+	e.results = e.newResults()
 	if err := e.govern.KnowStored(); err != nil {
 		reg.Close()
 		return nil, err

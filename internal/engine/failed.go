@@ -149,16 +149,3 @@ func (e *Engine) finishLater(id cell.RunID, why error) {
 		}
 	})
 }
-
-// unfinished is a conflict when a run of the cell, other than but, has ended
-// and could not be recorded: the workspace is still that run's. The caller
-// holds the cell's lock, so that none is under way.
-func (e *Engine) unfinished(c *state.Cell, but cell.RunID) error {
-	for _, r := range e.reg.Runs(c.ID) {
-		if p := r.Phase; (p == cell.Executing || p == cell.Finishing) && r.RunID() != but {
-			return cell.Errorf(cell.Conflict, "engine.unfinished", "free some space; it is finished as soon as that works",
-				"run %s in cell %s could not be finished", r.ID, c.Title())
-		}
-	}
-	return nil
-}

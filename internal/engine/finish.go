@@ -11,17 +11,10 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/live"
-	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
-	"github.com/pando-dev/pando/internal/workspace/diff"
-)
-
-// How long things are kept after the verdict that made them superfluous.
-const (
-	keepResult    = 7 * 24 * time.Hour  // of restored and discarded runs
-	keepAnonymous = 30 * 24 * time.Hour // cells without a name
 )
 
 // finish brings a run whose command has ended to its verdict: it freezes the
@@ -80,9 +73,12 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	}
 	x.run.Timings.Freeze = ms(time.Since(t))
 	t = time.Now()
-	diff, err := x.compare(ctx, &after)
+	changed, err := x.e.results.Compare(ctx, x.run, &x.c, &x.before, &after)
 	if err != nil {
 		return err
+	}
+	if changed.Unread && !x.ownFailure() && x.run.Cause == "" {
+		x.run.Cause = api.CauseUnreadable
 	}
 	x.run.Timings.Digest = ms(time.Since(t))
 	was, err := x.e.evidence.Adopt(x.run)
@@ -100,7 +96,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		}
 	}
 	if !was {
-		if err := x.judge(diff); err != nil {
+		if err := x.judge(changed); err != nil {
 			return err
 		}
 	}
@@ -116,7 +112,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		x.run.Timings.Restore = ms(time.Since(t))
 	}
 	if !was {
-		if err := x.writePatch(ctx, &after, diff); err != nil {
+		if err := x.writePatch(ctx, changed); err != nil {
 			return err
 		}
 		if err := x.lookForSecrets(ctx, &after); err != nil {
@@ -224,7 +220,7 @@ func (x *execution) quiesce(ctx context.Context) error {
 	case x.c.Anonymous() || x.l.ending.Load():
 	case back:
 		if list, err := inst.List(ctx); err == nil && len(list) > 0 {
-			x.run.Notes = append(x.run.Notes, countProcesses(len(list))+" of the cell ended with the restore")
+			x.run.Notes = append(x.run.Notes, result.CountProcesses(len(list))+" of the cell ended with the restore")
 		}
 	case !live.NothingRuns(ctx, inst):
 		return nil
@@ -235,76 +231,19 @@ func (x *execution) quiesce(ctx context.Context) error {
 	return nil
 }
 
-// sides are the workspace before the run and after it.
-func (x *execution) sides(ctx context.Context, after *state.Checkpoint) (a, b workspace.Side, err error) {
-	if a, err = x.e.side(ctx, &x.before); err == nil {
-		b, err = x.e.side(ctx, after)
-	}
-	return a, b, err
-}
-
-// compare computes what the run changed.
-func (x *execution) compare(ctx context.Context, after *state.Checkpoint) (*diff.Diff, error) {
-	a, b, err := x.sides(ctx, after)
+// writePatch puts what the run changed, and accept would apply, into its folder.
+func (x *execution) writePatch(ctx context.Context, changed *result.Changed) error {
+	failpoint.Step("write a patch")
+	f, err := evidence.CreateRecord(x.run.Folder, "patch")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x.run.Before, x.run.After = point(&x.before), point(after)
-	x.run.In.After = after.ID
-	ignored, unreadable, err := x.e.ignoredBy(ctx, a, b)
-	if err != nil {
-		return nil, err
+	defer f.Close()
+	note, err := changed.WritePatch(ctx, f)
+	if note != "" {
+		x.run.Notes = append(x.run.Notes, note)
 	}
-	changes, err := diff.Compare(ctx, a, b, diff.Options{Ignored: ignored})
-	if err != nil {
-		return nil, err
-	}
-	if unreadable != "" {
-		x.run.Notes = append(x.run.Notes, unreadable)
-		if !x.ownFailure() && x.run.Cause == "" {
-			x.run.Cause = api.CauseUnreadable
-		}
-	}
-	x.run.Changes = countChanges(changes)
-	if x.run.Changes.Bytes, err = changedBytes(a.Tree, b.Tree); err != nil {
-		return nil, err
-	}
-	first, held, err := x.e.review(&x.c, a, b, ignored, nil)
-	if err != nil {
-		return nil, err
-	}
-	x.held = held
-	x.run.Changes.FirstMore = max(0, len(first)-maxFirst)
-	x.run.Changes.First = first[:min(len(first), maxFirst)]
-	x.run.Conflicts = reservedTouched(x.c.LeftOut, changes)
-	if x.run.Commits, err = commitsMade(a, b); err != nil {
-		x.run.Notes = append(x.run.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
-	}
-	return changes, nil
-}
-
-func countChanges(d *diff.Diff) state.Changes {
-	c := state.Changes{Files: len(d.Files) + d.Ignored.Count, Ignored: d.Ignored.Count}
-	for _, f := range d.Files {
-		switch f.Status {
-		case diff.StatusAdded:
-			c.Added++
-		case diff.StatusDeleted:
-			c.Deleted++
-		}
-	}
-	return c
-}
-
-// changedBytes is the size of the files that are new or have other content.
-func changedBytes(a, b *workspace.Tree) (n int64, err error) {
-	changes, err := workspace.Changes(a, b)
-	for _, c := range changes {
-		if c.New != nil && c.New.Type == workspace.File && !c.Meta() {
-			n += c.New.Size
-		}
-	}
-	return n, err
+	return err
 }
 
 // goBack restores the checkpoint before the run. The result stays as
@@ -315,70 +254,11 @@ func (x *execution) goBack(ctx context.Context, after *state.Checkpoint) error {
 	}
 	x.c.Head, x.c.Gen = x.before.ID, nil
 	if after.ID != x.before.ID {
-		after.Expires = time.Now().Add(keepResult).UTC()
+		after.Expires = time.Now().Add(state.KeepResult).UTC()
 	}
-	x.run.In.Proof = proofLayers
+	x.run.In.Proof = state.ProofLayers
 	return nil
 }
-
-// The ways in which a restore is proven.
-const (
-	proofLayers = "layer identity: the cell is at layers that nothing has written since their digest was computed"
-	proofWalk   = "full walk: every file was read, and the digest is the checkpoint's"
-)
-
-// writePatch puts what the run changed, and accept would apply, into its folder.
-func (x *execution) writePatch(ctx context.Context, after *state.Checkpoint, changes *diff.Diff) error {
-	failpoint.Step("write a patch")
-	f, err := evidence.CreateRecord(x.run.Folder, "patch")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if len(changes.Files) == 0 {
-		return nil
-	}
-	// The result itself is kept as a checkpoint, from which a patch can be made.
-	const again = "pando diff --patch makes it"
-	if n := changes.Weight(); n > patchLimit {
-		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch is not kept: the files that changed hold %s; %s", policy.FormatSize(n), again))
-		return nil
-	}
-	if len(x.held) > 0 {
-		if changes, err = x.withoutHeld(ctx, after); err != nil {
-			return err
-		}
-	}
-	err = changes.Patch(ctx, f)
-	if durable.IsFull(err) {
-		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch could not be kept: %v; %s", err, again))
-		err = f.Truncate(0)
-	}
-	return err
-}
-
-// withoutHeld compares once more, without renames: one could lead from what is applied to
-// what is held back.
-func (x *execution) withoutHeld(ctx context.Context, after *state.Checkpoint) (*diff.Diff, error) {
-	a, b, err := x.sides(ctx, after)
-	if err != nil {
-		return nil, err
-	}
-	ignored, _, err := x.e.ignoredBy(ctx, a, b)
-	if err != nil {
-		return nil, err
-	}
-	d, err := diff.Compare(ctx, a, b, diff.Options{Ignored: ignored, NoRenames: true})
-	if err == nil {
-		withoutHeld(d, x.held)
-	}
-	return d, err
-}
-
-// patchLimit is how many bytes of changed files a run's patches are made of. What
-// is larger (a disk image, a model) is no patch to read, and would be
-// compressed for longer than the run took.
-const patchLimit = 256 << 20
 
 // close writes the receipt and makes the run's end durable.
 func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
@@ -392,10 +272,10 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	if x.c.Anonymous() {
 		switch run.Verdict {
 		case cell.Accepted:
-			x.c.Expires = time.Now().Add(keepAnonymous).UTC()
+			x.c.Expires = time.Now().Add(state.KeepAnonymous).UTC()
 			gone = run.Reason == "no changes"
 		case cell.Restored:
-			x.c.Expires = time.Now().Add(keepResult).UTC()
+			x.c.Expires = time.Now().Add(state.KeepResult).UTC()
 			gone = after.ID == x.before.ID
 		}
 	}
@@ -404,7 +284,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 		run.Timings.Total = ms(time.Since(x.began))
 	}
 	if run.Verdict == cell.Accepted && after.ID != x.before.ID {
-		if err := full(e.gc.SyncLayers()); err != nil {
+		if err := e.gc.SyncLayers(); err != nil {
 			return err
 		}
 	}
@@ -428,10 +308,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	}
 	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
 		// The cell's lock is held: accept without taking it again.
-		o, err := e.runOffer(ctx, &x.c, run)
-		if err == nil {
-			_, err = e.acceptHeld(ctx, o, api.AcceptRequest{Apply: true, Reason: "--on-success apply"})
-		}
+		err := e.results.Apply(ctx, &x.c, run, "--on-success apply")
 		if now, rerr := e.reg.Run(run.RunID()); rerr == nil {
 			*run = now
 		}

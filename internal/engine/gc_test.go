@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gc"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -115,14 +116,14 @@ func TestF20CollectionLeavesWorkUnderWayAlone(t *testing.T) {
 	if _, err := b.Fork(b.ctx, id, api.ForkRequest{Name: "child"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Restore(b.ctx, id, api.RestoreRequest{Number: 3, Lose: true, Verify: true}); err != nil {
+	if _, err := b.results.Restore(b.ctx, id, api.RestoreRequest{Number: 3, Lose: true, Verify: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.has("w", "d/e/f: changed", "g: two", "q/r/s: 3")
 	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "mkdir -p t/u; echo 4 > t/u/v"}})
 	b.must(err)
 	b.until("the exec ended", func() bool { return b.ended(x.ID) })
-	if _, err := b.Diff(b.ctx, DiffRequest{Target: Target{Cell: id}, Form: "text"}); err != nil {
+	if _, err := b.results.Diff(b.ctx, result.DiffRequest{Target: result.Target{Cell: id}, Form: "text"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Checkpoint(b.ctx, id, api.CheckpointRequest{Message: "kept"}); err != nil {
@@ -130,13 +131,13 @@ func TestF20CollectionLeavesWorkUnderWayAlone(t *testing.T) {
 	}
 	b.has("w", "d/e/f: changed", "g: two", "q/r/s: 3", "t/u/v: 4")
 	r := b.run("child", "mkdir -p y; echo 5 > y/z")
-	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true}); err != nil {
+	if _, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(filepath.Join(b.src, "y/z")); string(got) != "5\n" {
 		t.Errorf("the source has %q", got)
 	}
-	if _, err := b.Undo(b.ctx, b.id("child"), api.UndoRequest{Lose: true}); err != nil {
+	if _, err := b.results.Undo(b.ctx, b.id("child"), api.UndoRequest{Lose: true}); err != nil {
 		t.Fatal(err)
 	}
 	if collections < 10 {
@@ -219,11 +220,11 @@ func TestF20RemovingAParentKeepsTheLineage(t *testing.T) {
 	if f := b.family("child"); !slices.Equal(f, []string{"parent", "child"}) {
 		t.Errorf("the family is %q", f)
 	}
-	d, err := b.Diff(b.ctx, DiffRequest{Target: Target{Cell: b.id("child")}})
+	d, err := b.results.Diff(b.ctx, result.DiffRequest{Target: result.Target{Cell: b.id("child")}})
 	if err != nil || len(d.Files) != 3 {
 		t.Errorf("changes since the import: %+v, %v", d, err)
 	}
-	res, err := b.Accept(b.ctx, b.cellTarget("child"), api.AcceptRequest{Apply: true})
+	res, err := b.results.Accept(b.ctx, b.cellTarget("child"), api.AcceptRequest{Apply: true})
 	if err != nil || !slices.Equal(res.Applied, []string{"c", "f", "p"}) {
 		t.Errorf("applied %q, %v", res.Applied, err)
 	}
@@ -279,7 +280,7 @@ func TestF20ExpiredCheckpoints(t *testing.T) {
 	}
 	b.has("w", "f: 3")
 	b.has("child", "f: 1")
-	_, err = b.Restore(b.ctx, id, api.RestoreRequest{Number: 3, Lose: true})
+	_, err = b.results.Restore(b.ctx, id, api.RestoreRequest{Number: 3, Lose: true})
 	b.wantKind("restoring what expired", err, cell.NotFound, "expired")
 	if r := b.run("child", "cat f"); *r.ExitCode != 0 {
 		t.Errorf("in the fork: %+v", r)
@@ -309,7 +310,7 @@ func TestF20ExpiredCells(t *testing.T) {
 		if !there() {
 			t.Fatal("a pending result went")
 		}
-		_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})
+		_, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})
 		b.must(err)
 		if !there() {
 			t.Fatal("it went when it was accepted, not 30 days later")

@@ -7,6 +7,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/workspace/workspacetest"
 )
 
 // What was made on one branch is not applied to another one, with other files, without
@@ -15,8 +17,8 @@ func TestAcceptToAnotherBranch(t *testing.T) {
 	t.Parallel()
 	commit := func(b *bed, name string) {
 		b.write(name, name)
-		git(b.TB, b.src, "add", ".")
-		git(b.TB, b.src, "commit", "-q", "-m", name)
+		workspacetest.Git(b.TB, b.src, "add", ".")
+		workspacetest.Git(b.TB, b.src, "commit", "-q", "-m", name)
 	}
 	for _, c := range []struct {
 		name   string
@@ -26,33 +28,33 @@ func TestAcceptToAnotherBranch(t *testing.T) {
 	}{
 		{"nothing", func(b *bed) {}, false, ""},
 		{"a commit of the user's", func(b *bed) { commit(b, "mine") }, false, ""},
-		{"a reset of the branch", func(b *bed) { commit(b, "mine"); git(b.TB, b.src, "reset", "-q", "--hard", "HEAD~1") }, false, ""},
-		{"a new branch at the same commit", func(b *bed) { git(b.TB, b.src, "switch", "-q", "-c", "fix") }, true, ""},
-		{"detached at the same commit", func(b *bed) { git(b.TB, b.src, "switch", "-q", "--detach") }, true, ""},
-		{"another branch", func(b *bed) { git(b.TB, b.src, "switch", "-q", "-c", "other"); commit(b, "mine") }, true, "branch other at "},
-		{"another commit", func(b *bed) { commit(b, "mine"); git(b.TB, b.src, "switch", "-q", "--detach") }, true, "the detached HEAD at "},
-		{"a branch without commits", func(b *bed) { git(b.TB, b.src, "switch", "-q", "--orphan", "new"); b.write("f", "0") }, true, "branch new without commits"},
+		{"a reset of the branch", func(b *bed) { commit(b, "mine"); workspacetest.Git(b.TB, b.src, "reset", "-q", "--hard", "HEAD~1") }, false, ""},
+		{"a new branch at the same commit", func(b *bed) { workspacetest.Git(b.TB, b.src, "switch", "-q", "-c", "fix") }, true, ""},
+		{"detached at the same commit", func(b *bed) { workspacetest.Git(b.TB, b.src, "switch", "-q", "--detach") }, true, ""},
+		{"another branch", func(b *bed) { workspacetest.Git(b.TB, b.src, "switch", "-q", "-c", "other"); commit(b, "mine") }, true, "branch other at "},
+		{"another commit", func(b *bed) { commit(b, "mine"); workspacetest.Git(b.TB, b.src, "switch", "-q", "--detach") }, true, "the detached HEAD at "},
+		{"a branch without commits", func(b *bed) { workspacetest.Git(b.TB, b.src, "switch", "-q", "--orphan", "new"); b.write("f", "0") }, true, "branch new without commits"},
 		{"no repository any more", func(b *bed) { b.must(os.RemoveAll(b.src + "/.git")) }, false, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, "f: 0")
-			git(b.TB, b.src, "init", "-q", "-b", "main")
-			git(b.TB, b.src, "add", ".")
-			git(b.TB, b.src, "commit", "-q", "-m", "first")
+			workspacetest.Git(b.TB, b.src, "init", "-q", "-b", "main")
+			workspacetest.Git(b.TB, b.src, "add", ".")
+			workspacetest.Git(b.TB, b.src, "commit", "-q", "-m", "first")
 			b.run("w", "echo 1 > f")
 			c.since(b)
-			d, err := b.Diff(b.ctx, DiffRequest{Target: b.cellTarget("w")})
+			d, err := b.results.Diff(b.ctx, result.DiffRequest{Target: b.cellTarget("w")})
 			b.must(err)
 			if (d.Head != nil) != c.moved || d.Head != nil && (d.Head.Was.Branch != "main" || d.Head.OtherFiles != (c.refuse != "")) {
 				t.Errorf("diff: %+v", d.Head)
 			}
-			b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{DryRun: true})))
+			b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{DryRun: true})))
 			for _, dry := range []bool{true, false} {
 				if c.refuse == "" {
 					break
 				}
-				_, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, DryRun: dry})
+				_, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, DryRun: dry})
 				b.wantKind("accept", err, cell.Conflict, "the changes go with branch main at ", c.refuse)
 				if hint := cell.HintOf(err); !strings.Contains(hint, "git switch main") || !strings.Contains(hint, "--other-branch") {
 					t.Errorf("hint: %s", hint)
@@ -61,7 +63,7 @@ func TestAcceptToAnotherBranch(t *testing.T) {
 					t.Fatalf("it was refused, and the source has %q", got)
 				}
 			}
-			res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, OtherBranch: c.refuse != ""})
+			res, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, OtherBranch: c.refuse != ""})
 			b.must(err)
 			if (res.Head != nil) != c.moved || b.source("f") != "1\n" {
 				t.Errorf("accept: %+v; the source has %q", res.Head, b.source("f"))
@@ -73,10 +75,10 @@ func TestAcceptToAnotherBranch(t *testing.T) {
 
 			// From here on the changes go with where they were applied.
 			b.run("w", "echo 2 > f")
-			if d, err = b.Diff(b.ctx, DiffRequest{Target: b.cellTarget("w")}); err != nil || d.Head != nil {
+			if d, err = b.results.Diff(b.ctx, result.DiffRequest{Target: b.cellTarget("w")}); err != nil || d.Head != nil {
 				t.Errorf("then: %+v, %v", d.Head, err)
 			}
-			b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+			b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
 		})
 	}
 }
@@ -85,15 +87,15 @@ func TestAcceptToAnotherBranch(t *testing.T) {
 func TestAcceptOfAForkToAnotherBranch(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
-	git(b.TB, b.src, "init", "-q", "-b", "main")
-	git(b.TB, b.src, "add", ".")
-	git(b.TB, b.src, "commit", "-q", "-m", "first")
+	workspacetest.Git(b.TB, b.src, "init", "-q", "-b", "main")
+	workspacetest.Git(b.TB, b.src, "add", ".")
+	workspacetest.Git(b.TB, b.src, "commit", "-q", "-m", "first")
 	b.run("w", "echo 1 > f")
 	b.must(second(b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "v", Count: 1})))
-	git(b.TB, b.src, "switch", "-q", "-c", "other")
-	git(b.TB, b.src, "commit", "-q", "--allow-empty", "-m", "mine")
+	workspacetest.Git(b.TB, b.src, "switch", "-q", "-c", "other")
+	workspacetest.Git(b.TB, b.src, "commit", "-q", "--allow-empty", "-m", "mine")
 	b.reopen()
-	_, err := b.Accept(b.ctx, b.cellTarget("v"), api.AcceptRequest{Apply: true})
+	_, err := b.results.Accept(b.ctx, b.cellTarget("v"), api.AcceptRequest{Apply: true})
 	b.wantKind("accept of a fork", err, cell.Conflict, "branch main at ", "branch other at ")
 }
 
@@ -101,13 +103,13 @@ func TestAcceptOfAForkToAnotherBranch(t *testing.T) {
 func TestAcceptOnADetachedHead(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
-	git(b.TB, b.src, "init", "-q", "-b", "main")
-	git(b.TB, b.src, "add", ".")
-	git(b.TB, b.src, "commit", "-q", "-m", "first")
-	git(b.TB, b.src, "switch", "-q", "--detach")
+	workspacetest.Git(b.TB, b.src, "init", "-q", "-b", "main")
+	workspacetest.Git(b.TB, b.src, "add", ".")
+	workspacetest.Git(b.TB, b.src, "commit", "-q", "-m", "first")
+	workspacetest.Git(b.TB, b.src, "switch", "-q", "--detach")
 	b.run("w", "echo 1 > f")
-	git(b.TB, b.src, "commit", "-q", "--allow-empty", "-m", "mine")
-	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	workspacetest.Git(b.TB, b.src, "commit", "-q", "--allow-empty", "-m", "mine")
+	res, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
 	if err != nil || res.Head == nil || res.Head.OtherFiles || b.source("f") != "1\n" {
 		t.Errorf("%+v, %v; the source has %q", res.Head, err, b.source("f"))
 	}

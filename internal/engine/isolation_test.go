@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/result"
 )
 
 // Whatever starts something is refused when the backend isolates less than a
@@ -48,12 +49,15 @@ func TestX53EveryDoorMeetsTheRule(t *testing.T) {
 			_, err := b.StartExec(b.ctx, live, api.ExecRequest{Command: []string{"true"}, Wait: true})
 			return err
 		},
-		"eval":         func() error { _, err := b.Eval(b.ctx, live, api.EvalRequest{Code: "x + 0"}, nil); return err },
-		"first eval":   func() error { _, err := b.Eval(b.ctx, idle, api.EvalRequest{Code: "x = 0"}, nil); return err },
-		"fork":         func() error { _, err := b.Fork(b.ctx, idle, api.ForkRequest{}); return err },
-		"branch":       func() error { _, err := b.Branch(b.ctx, live, api.BranchRequest{}); return err },
-		"restore":      func() error { _, err := b.Restore(b.ctx, idle, api.RestoreRequest{Number: 1, Lose: true}); return err },
-		"undo":         func() error { _, err := b.Undo(b.ctx, idle, api.UndoRequest{Lose: true}); return err },
+		"eval":       func() error { _, err := b.Eval(b.ctx, live, api.EvalRequest{Code: "x + 0"}, nil); return err },
+		"first eval": func() error { _, err := b.Eval(b.ctx, idle, api.EvalRequest{Code: "x = 0"}, nil); return err },
+		"fork":       func() error { _, err := b.Fork(b.ctx, idle, api.ForkRequest{}); return err },
+		"branch":     func() error { _, err := b.Branch(b.ctx, live, api.BranchRequest{}); return err },
+		"restore": func() error {
+			_, err := b.results.Restore(b.ctx, idle, api.RestoreRequest{Number: 1, Lose: true})
+			return err
+		},
+		"undo":         func() error { _, err := b.results.Undo(b.ctx, idle, api.UndoRequest{Lose: true}); return err },
 		"resume":       func() error { _, err := b.Resume(b.ctx, b.id("paused")); return err },
 		"files out":    func() error { return b.alive.ReadFiles(b.ctx, idle, "/", io.Discard) },
 		"files in":     func() error { return b.alive.WriteFiles(b.ctx, idle, "/tmp", bytes.NewReader(nil)) },
@@ -82,10 +86,10 @@ func TestX53EveryDoorMeetsTheRule(t *testing.T) {
 	}
 
 	// What is there can be looked at, taken and ended.
-	if _, err := b.Diff(b.ctx, DiffRequest{Target: Target{Run: cell.RunID(pending.ID)}, Form: "stat"}); err != nil {
+	if _, err := b.results.Diff(b.ctx, result.DiffRequest{Target: result.Target{Run: cell.RunID(pending.ID)}, Form: "stat"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(pending.ID)}, api.AcceptRequest{}); err != nil {
+	if _, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(pending.ID)}, api.AcceptRequest{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := b.Stop(b.ctx, live); err != nil {

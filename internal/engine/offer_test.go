@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
 )
 
 // A later run that waits and changed nothing does not keep an earlier one from being
@@ -21,11 +22,11 @@ func TestX22LaterRunsThatOfferNothing(t *testing.T) {
 	if r := b.do(req); r.Verdict != "pending" {
 		t.Fatalf("the later run is %s", r.Verdict)
 	}
-	d, err := b.Diff(b.ctx, DiffRequest{Target: b.cellTarget("w")})
+	d, err := b.results.Diff(b.ctx, result.DiffRequest{Target: b.cellTarget("w")})
 	if err != nil || !slices.Equal(d.Runs, []string{good.ID}) {
 		t.Errorf("diff names the runs %q, %v; want %s alone", d.Runs, err, good.ID)
 	}
-	b.must(second(b.Accept(b.ctx, runTarget(good), api.AcceptRequest{Apply: true})))
+	b.must(second(b.results.Accept(b.ctx, runTarget(good), api.AcceptRequest{Apply: true})))
 	if b.source("f") != "1\n" || b.verdict(good) != "accepted" {
 		t.Errorf("the source has %q, and the run is %s", b.source("f"), b.verdict(good))
 	}
@@ -50,7 +51,7 @@ func TestX22OneCellWithoutAName(t *testing.T) {
 		t.Fatalf("the run is %s", r.Verdict)
 	}
 	latest("w")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{})))
 	latest("y")
 }
 
@@ -83,14 +84,14 @@ func TestX51WhatTheSourceHasAlready(t *testing.T) {
 	b := newBed(t, "f: 0", "g: 0")
 	b.run("w", "echo 1 > f; echo 1 > g")
 	b.write("g", "1\n")
-	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	res, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
 	if err != nil || !slices.Equal(res.Applied, []string{"f"}) {
 		t.Errorf("%+v, %v", res.Applied, err)
 	}
 	if paths, _ := b.shown(b.cellTarget("w")); len(paths) > 0 {
 		t.Errorf("diff still shows %q", paths)
 	}
-	b.must(second(b.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
+	b.must(second(b.results.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
 	b.wantFiles("taken back", map[string]string{"f": "0", "g": "1\n"})
 	if paths, _ := b.shown(b.cellTarget("w")); !slices.Equal(paths, []string{"f"}) {
 		t.Errorf("diff shows %q", paths)
@@ -103,7 +104,7 @@ func TestX51ForksKnowTheSource(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
 	b.must(second(b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "child"})))
 	if paths, _ := b.shown(b.cellTarget("child")); len(paths) > 0 {
 		t.Errorf("diff shows %q", paths)
@@ -112,7 +113,7 @@ func TestX51ForksKnowTheSource(t *testing.T) {
 	if paths, _ := b.shown(b.cellTarget("child")); !slices.Equal(paths, []string{"g"}) {
 		t.Errorf("diff shows %q", paths)
 	}
-	b.wantKind("the other cell's", second(b.Revert(b.ctx, b.cellTarget("child"), api.RevertRequest{})), cell.Conflict, "nothing to take back")
+	b.wantKind("the other cell's", second(b.results.Revert(b.ctx, b.cellTarget("child"), api.RevertRequest{})), cell.Conflict, "nothing to take back")
 	b.wantFiles("refused", map[string]string{"f": "1\n"})
 	b.verified()
 }
@@ -122,9 +123,9 @@ func TestX55DiscardStopsAtWhatWasAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	one := b.run("w", "echo 1 > f")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
 	two := b.run("w", "echo 2 > f")
-	res, err := b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})
+	res, err := b.results.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})
 	if err != nil || !slices.Equal(ids(res.Runs), []string{two.ID}) {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -144,7 +145,7 @@ func TestX54RevertWithoutAName(t *testing.T) {
 	apply := func(name, script string) {
 		b.Helper()
 		b.run(name, script)
-		b.must(second(b.Accept(b.ctx, b.cellTarget(name), api.AcceptRequest{Apply: true})))
+		b.must(second(b.results.Accept(b.ctx, b.cellTarget(name), api.AcceptRequest{Apply: true})))
 	}
 	apply("v", "echo 1 > v")
 	apply("w", "echo 1 > w")
@@ -154,7 +155,7 @@ func TestX54RevertWithoutAName(t *testing.T) {
 		if b.must(err); id != b.id(want) {
 			t.Errorf("it is %s, want that of %s", id, want)
 		}
-		b.must(second(b.Revert(b.ctx, Target{Cell: id}, api.RevertRequest{})))
+		b.must(second(b.results.Revert(b.ctx, result.Target{Cell: id}, api.RevertRequest{})))
 	}
 	b.wantFiles("taken back", map[string]string{"f": "0"})
 	b.verified()
@@ -166,11 +167,11 @@ func TestX54RevertWithoutACell(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	res, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
 	b.must(err)
 	b.must(second(b.Remove(b.ctx, b.id("w"), false)))
 	b.must(second(b.GC(b.ctx, false)))
-	b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{DryRun: true}))) // the import is still there
+	b.must(second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{DryRun: true}))) // the import is still there
 	list, err := b.sources.Recorded()
 	b.must(err)
 	for _, s := range list {
@@ -178,7 +179,7 @@ func TestX54RevertWithoutACell(t *testing.T) {
 	}
 	b.age()
 	b.must(second(b.GC(b.ctx, false)))
-	err = second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{}))
+	err = second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{}))
 	if b.wantKind("without the cell", err, cell.NotFound, "was removed"); res.Patch == "" || !strings.Contains(cell.HintOf(err), "git -C "+b.src+" apply -R "+res.Patch) {
 		t.Errorf("the hint is %q", cell.HintOf(err))
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/operation"
+	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -25,13 +27,18 @@ func (b *bed) interrupted(kind string, args any) {
 	}
 }
 
+// acceptOf is what the journal has of an accept of a run that is to change f.
+func acceptOf(run *state.Run, req api.AcceptRequest) any {
+	return map[string]any{"id": "a-1", "cell": run.CellID(), "at": run.In.After, "covers": []cell.RunID{run.RunID()}, "planned": []string{"f"}, "request": req}
+}
+
 func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
 	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
-	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true, Reason: "good"}})
+	b.interrupted(result.OpAccept, acceptOf(&run, api.AcceptRequest{Apply: true, Reason: "good"}))
 	now, err := b.Engine.Run(cell.RunID(r.ID))
 	if err != nil || now.Verdict != string(cell.Accepted) || now.Reason != "good" || b.source("f") != "1\n" {
 		t.Errorf("%+v, %v; the source has %q", now, err, b.source("f"))
@@ -39,7 +46,7 @@ func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	receipts, err := b.All().Receipts(0)
 	b.must(err)
 	// Once more: it has happened.
-	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true, Reason: "good"}})
+	b.interrupted(result.OpAccept, acceptOf(&run, api.AcceptRequest{Apply: true, Reason: "good"}))
 	if again, err := b.All().Receipts(0); err != nil || len(again) != len(receipts) {
 		t.Errorf("%d receipts, there were %d (%v)", len(again), len(receipts), err)
 	}
@@ -55,7 +62,7 @@ func TestF19InterruptedAcceptIsTakenBack(t *testing.T) {
 	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	b.write("f", "mine")
-	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true}})
+	b.interrupted(result.OpAccept, acceptOf(&run, api.AcceptRequest{Apply: true}))
 	now, err := b.Engine.Run(cell.RunID(r.ID))
 	if err != nil || now.Verdict != string(cell.Pending) || b.source("f") != "mine" {
 		t.Errorf("%+v, %v; the source has %q", now, err, b.source("f"))
@@ -83,7 +90,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 	b.write("f", "mine")
 	receipts, err := b.All().Receipts(0)
 	b.must(err)
-	_, err = b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true})
+	_, err = b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true})
 	b.wantKind("a source that changed meanwhile", err, cell.Conflict, "f")
 	if !strings.Contains(cell.HintOf(err), "patch") {
 		t.Errorf("nobody says where the changes are: %q", cell.HintOf(err))
@@ -94,7 +101,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 		t.Errorf("%+v; receipts %d, were %d; open %+v; the source has %q %q", now, len(again), len(receipts), b.reg.OpenOps(), b.source("f"), b.source("g"))
 	}
 	b.write("f", "0")
-	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true}); err != nil || b.source("f") != "1\n" {
+	if _, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true}); err != nil || b.source("f") != "1\n" {
 		t.Errorf("afterwards: %v; the source has %q", err, b.source("f"))
 	}
 }
@@ -108,10 +115,10 @@ func TestF11SealingFailuresAreErrors(t *testing.T) {
 	id := b.id("w")
 	b.must(b.ledger.Close())
 	for what, err := range map[string]error{
-		"accept":  second(b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})),
-		"discard": second(b.Discard(b.ctx, Target{Run: cell.RunID(r.ID)}, api.DiscardRequest{})),
+		"accept":  second(b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})),
+		"discard": second(b.results.Discard(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.DiscardRequest{})),
 		"fork":    second(b.Fork(b.ctx, id, api.ForkRequest{Name: "child"})),
-		"restore": second(b.Restore(b.ctx, id, api.RestoreRequest{Number: 1, Lose: true})),
+		"restore": second(b.results.Restore(b.ctx, id, api.RestoreRequest{Number: 1, Lose: true})),
 	} {
 		if err == nil {
 			t.Errorf("%s works without a receipt", what)
@@ -145,7 +152,7 @@ func TestRunThatCannotBeDigested(t *testing.T) {
 	if r.Verdict == string(cell.Accepted) || r.Error == nil || !strings.Contains(r.Error.Message, "the disk is broken") {
 		t.Errorf("%+v", r)
 	}
-	_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})
+	_, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})
 	if err == nil {
 		t.Error("it can be accepted")
 	}
@@ -153,7 +160,7 @@ func TestRunThatCannotBeDigested(t *testing.T) {
 		t.Errorf("its cell: %s %q, %v", c.State, c.Cause, err)
 	}
 	broken.why = nil
-	if _, err := b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: 2, Lose: true}); err != nil {
+	if _, err := b.results.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: 2, Lose: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.has("w", "f: 1")

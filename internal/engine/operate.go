@@ -4,13 +4,12 @@ import (
 	"context"
 
 	"github.com/pando-dev/pando/internal/operation"
+	"github.com/pando-dev/pando/internal/result"
 )
 
 // The kinds of operations in the journal.
 const (
-	opAccept = "accept"
 	opRemove = "remove"
-	opRevert = "revert"
 	opBranch = "branch"
 )
 
@@ -28,10 +27,8 @@ func (e *Engine) operate(ctx context.Context, kind string, args any, do func(con
 // resume finishes an operation that an earlier daemon began.
 func (e *Engine) resume(ctx context.Context, rec operation.Redo) error {
 	switch rec.Kind {
-	case opAccept:
-		return operation.DoAgain(ctx, e.reg, rec, e.resumeAccept)
-	case opRevert:
-		return operation.DoAgain(ctx, e.reg, rec, e.resumeRevert)
+	case result.OpAccept, result.OpRevert:
+		return e.results.Resume(ctx, rec)
 	case opRemove:
 		return operation.DoAgain(ctx, e.reg, rec, e.resumeRemove)
 	case opBranch:

@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gc"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
@@ -41,7 +42,6 @@ type execution struct {
 	inst     backend.Instance
 	proc     backend.Process
 	status   cell.Status
-	held     []api.Held // of what it changed: what accept would hold back
 }
 
 // prepare brings the cell to the state in which the command can start:
@@ -94,7 +94,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.run.Before = point(&x.before)
+	x.run.Before = x.before.Point()
 	x.run.In.Before = x.before.ID
 	x.nameOutside()
 	x.run.Provider = state.Provider{Name: x.c.Provider, Why: x.c.WhyNot}
@@ -153,7 +153,7 @@ func (x *execution) source(ctx context.Context) error {
 	}
 	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot = key, im.LeftOut, p.Name(), why
 	if x.p.from == "" {
-		x.c.KnownHead = headAt(x.p.source)
+		x.c.KnownHead = gitdir.HeadAt(x.p.source)
 	}
 	return nil
 }
@@ -301,7 +301,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if err != nil {
 		return head, err
 	}
-	if err := e.unfinished(c, k.Run); err != nil {
+	if err := e.reg.Unfinished(c, k.Run); err != nil {
 		return head, err
 	}
 	if c.Gen == nil {
@@ -468,9 +468,7 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 	return s, errors.Join(err, terr)
 }
 
-func point(k *state.Checkpoint) *state.Point {
-	return &state.Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
-}
+func point(k *state.Checkpoint) *state.Point { return k.Point() }
 
 // leftOutOf gives what was left out in the words of the API. hidden is what the
 // policy hides.

@@ -13,7 +13,6 @@ import (
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
-	"github.com/pando-dev/pando/internal/workspace/apply"
 )
 
 // recover brings what an earlier daemon left to an end, or on its way again:
@@ -21,7 +20,7 @@ import (
 // commands may still live, cells whose keepers may be gone.
 func (e *Engine) recover(ctx context.Context) error {
 	strays := e.gc.Strays()
-	e.recoverApplies(ctx)
+	e.results.Recover(ctx)
 	if err := workspace.RemoveTree(e.uploadsPath()); err != nil {
 		e.log.Warn("cannot remove the uploaded sources of an earlier daemon", "error", err)
 	}
@@ -56,18 +55,6 @@ func (e *Engine) recover(ctx context.Context) error {
 	e.fillPools()
 	e.background(func(context.Context) { e.gc.RemoveStrays(strays) })
 	return nil
-}
-
-// recoverApplies brings sources in which an apply was interrupted back to
-// before it, or to its end.
-func (e *Engine) recoverApplies(ctx context.Context) {
-	dirs, _ := filepath.Glob(filepath.Join(e.cfg.Home.State, "apply", "*"))
-	for _, d := range dirs {
-		if _, err := apply.Recover(ctx, d); err != nil {
-			e.log.Error("cannot bring a source back after an interrupted apply", "backup", d, "error", err)
-		}
-		os.Remove(d) // there is nothing in it any more, unless that failed
-	}
 }
 
 // takeUp takes up what goes on in a living cell that an earlier daemon made.

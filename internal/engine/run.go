@@ -539,7 +539,7 @@ func (e *Engine) lookAgain(p *runPlan) error {
 	}
 	other := p.keepsOther(&c) || p.cell.State == cell.Creating // when this one was planned
 	p.cell = &c
-	if err := e.unfinished(&c, ""); err != nil {
+	if err := e.reg.Unfinished(&c, ""); err != nil {
 		return err
 	}
 	if err := e.planExisting(p); err != nil || !other {

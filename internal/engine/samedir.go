@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/result"
 )
 
 // sameDirectory is samePath for a directory that is to be used.
@@ -44,7 +45,7 @@ func (v *View) samePath(act, dir string) error {
 
 // onSource is onTarget for an act that writes to the source of what it is about: the caller
 // and the daemon have to see the same one.
-func onSource[T any](v *View, t Target, do func() (T, error)) (T, error) {
+func onSource[T any](v *View, t result.Target, do func() (T, error)) (T, error) {
 	return onTarget(v, t, func() (none T, err error) {
 		if v.here {
 			if err := v.sameSource(t); err != nil {
@@ -56,7 +57,7 @@ func onSource[T any](v *View, t Target, do func() (T, error)) (T, error) {
 }
 
 // sameSource is sameDirectory for the source of a cell or of a run's cell.
-func (v *View) sameSource(t Target) error {
+func (v *View) sameSource(t result.Target) error {
 	id := t.Cell
 	if t.Run != "" {
 		r, err := v.e.reg.Run(t.Run)

@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
 )
 
 // Every method of a View that uses a path of the host refuses it when the daemon can't
@@ -17,7 +18,7 @@ func TestX21CallersThatCannotBeCompared(t *testing.T) {
 	b := newBed(t, "f: 0")
 	other := t.TempDir()
 	run := b.run("w", "echo 1 > f")
-	target := Target{Cell: b.id("w")}
+	target := result.Target{Cell: b.id("w")}
 	gone := exec.Command("true")
 	b.must(gone.Run())
 	at := func(here bool, process int) *View {
@@ -42,7 +43,7 @@ func TestX21CallersThatCannotBeCompared(t *testing.T) {
 			return second(v.Accept(b.ctx, target, api.AcceptRequest{Apply: true, DryRun: true}))
 		},
 		"accept a run": func(v *View) error {
-			return second(v.Accept(b.ctx, Target{Run: cell.RunID(run.ID)}, api.AcceptRequest{Apply: true, DryRun: true}))
+			return second(v.Accept(b.ctx, result.Target{Run: cell.RunID(run.ID)}, api.AcceptRequest{Apply: true, DryRun: true}))
 		},
 		"revert": func(v *View) error { return second(v.Revert(b.ctx, target, api.RevertRequest{DryRun: true})) },
 		"undo":   func(v *View) error { return second(v.Undo(b.ctx, target.Cell, api.UndoRequest{})) },
@@ -62,7 +63,7 @@ func TestX21CallersThatCannotBeCompared(t *testing.T) {
 	// Acts without a path of the host need no comparison.
 	v := at(true, 0)
 	b.must(second(v.Undo(b.ctx, target.Cell, api.UndoRequest{KeepSource: true, DryRun: true})))
-	b.must(second(v.Diff(b.ctx, DiffRequest{Target: target})))
+	b.must(second(v.Diff(b.ctx, result.DiffRequest{Target: target})))
 	b.must(second(v.Accept(b.ctx, target, api.AcceptRequest{})))
 	_, err = v.Create(b.ctx, api.CreateRequest{Name: "empty"})
 	b.must(err)

@@ -109,20 +109,20 @@ func TestF9AcceptRefusesSecrets(t *testing.T) {
 	}
 	for _, name := range []string{"a", "child"} { // what an earlier run, or the cell before, has written is no better
 		b.run(name, "echo more > g")
-		_, err := b.Accept(b.ctx, b.cellTarget(name), api.AcceptRequest{Apply: true})
+		_, err := b.results.Accept(b.ctx, b.cellTarget(name), api.AcceptRequest{Apply: true})
 		b.wantKind("accept --apply in "+name, err, cell.Denied, "conf", "mine")
 		if _, err := os.Stat(filepath.Join(b.src, "g")); err == nil {
 			t.Errorf("%s: it was applied", name)
 		}
 	}
 	b.run("a", "rm conf; echo gone > g")
-	_, err = b.Accept(b.ctx, b.cellTarget("a"), api.AcceptRequest{Apply: true})
+	_, err = b.results.Accept(b.ctx, b.cellTarget("a"), api.AcceptRequest{Apply: true})
 	b.must(err)
 	if b.source("g") != "gone\n" {
 		t.Error("it was not applied")
 	}
 	b.run("a", "echo "+leak+" > conf")
-	_, err = b.Accept(b.ctx, b.cellTarget("a"), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})
+	_, err = b.results.Accept(b.ctx, b.cellTarget("a"), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})
 	b.must(err)
 	if !strings.Contains(b.source("conf"), leak) {
 		t.Error("it was not applied by force")

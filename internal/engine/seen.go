@@ -8,8 +8,8 @@ import (
 )
 
 // A Seen refuses what its caller did not see. It is asked with the tag of what there
-// is, "" for nothing, when nobody else can change that any more.
-type Seen func(tag string) error
+// is, "" for nothing, when nothing else can change that any more.
+type Seen = func(tag string) error
 
 // unless asks all of them.
 func unless(tag func() string, seen []Seen) error {
@@ -46,6 +46,16 @@ func (e *Engine) cellTag(c *state.Cell) string {
 		labels = l.Labels
 	}
 	return tagOf("cell", c.ID, c.Head, c.Known, c.LastRun, verdict, labels, e.alive.LeasedEnv(c.ID))
+}
+
+// unchanged refuses a cell, or a run of it, that is not what its caller saw.
+func (e *Engine) unchanged(c *state.Cell, run *state.Run, seen []Seen) error {
+	return unless(func() string {
+		if run != nil {
+			return runTag(run)
+		}
+		return e.cellTag(c)
+	}, seen)
 }
 
 // runTag is of which run it is, how far it has come, and its verdict.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"iter"
 	"path/filepath"
 	"slices"
@@ -237,7 +236,7 @@ func (v *View) byDigest(s string) (state.Checkpoint, bool, error) {
 	for _, k := range found {
 		clear = clear && k.Cell == found[0].Cell && k.Tree == found[0].Tree
 		if c, err := e.reg.Cell(k.Cell); err == nil {
-			names = append(names, e.selector(&c, &k))
+			names = append(names, c.Selector(&k))
 		}
 	}
 	if !clear {
@@ -284,7 +283,9 @@ func (v *View) from(dir string) iter.Seq2[int, state.Run] {
 	}
 }
 
-// selector is how a checkpoint is written for people.
-func (e *Engine) selector(c *state.Cell, k *state.Checkpoint) string {
-	return fmt.Sprintf("%s@%d", c.Title(), k.Number)
+func (e *Engine) latestRun(id cell.ID) cell.RunID {
+	if list := e.reg.Runs(id); len(list) > 0 {
+		return list[0].RunID()
+	}
+	return ""
 }

@@ -23,7 +23,7 @@ func (e *Engine) specify(c *state.Cell) (cell.Spec, error) {
 // that it makes are kept until done is called: what changed is recorded by then.
 func (e *Engine) prepareStart(ctx context.Context, c *state.Cell) (changed []any, done func(), err error) {
 	done = e.pins.Begin().End
-	if err := e.unfinished(c, ""); err != nil {
+	if err := e.reg.Unfinished(c, ""); err != nil {
 		return nil, done, err
 	}
 	if c.State == cell.Failed {

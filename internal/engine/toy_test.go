@@ -13,10 +13,11 @@ import (
 	"sync"
 	"time"
 
+	"math"
+
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/mem"
 	"github.com/pando-dev/pando/internal/cell"
-	"math"
 )
 
 // toyHost adds interpreters of a toy language to the fake's cells. They live as

@@ -15,23 +15,24 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
 
 // cellTarget is a cell as it is now, "" the one of the newest result that waits.
-func (b *bed) cellTarget(name string) Target {
+func (b *bed) cellTarget(name string) result.Target {
 	b.Helper()
 	id, err := b.All().SelectCell(name, b.src)
 	b.must(err)
-	return Target{Cell: id}
+	return result.Target{Cell: id}
 }
 
-func runTarget(r api.Run) Target { return Target{Run: cell.RunID(r.ID)} }
+func runTarget(r api.Run) result.Target { return result.Target{Run: cell.RunID(r.ID)} }
 
 // shown is what diff says of a target: the paths, and the digest.
-func (b *bed) shown(t Target) ([]string, string) {
+func (b *bed) shown(t result.Target) ([]string, string) {
 	b.Helper()
-	d, err := b.Diff(b.ctx, DiffRequest{Target: t})
+	d, err := b.results.Diff(b.ctx, result.DiffRequest{Target: t})
 	b.must(err)
 	paths := []string{}
 	for _, f := range d.Files {
@@ -81,7 +82,7 @@ func TestX22LaterRunsTakeNothingAway(t *testing.T) {
 	if paths, _ := b.shown(b.cellTarget("")); !slices.Equal(paths, []string{"f"}) {
 		t.Errorf("diff shows %q", paths)
 	}
-	res, err := b.Accept(b.ctx, b.cellTarget(""), api.AcceptRequest{Apply: true})
+	res, err := b.results.Accept(b.ctx, b.cellTarget(""), api.AcceptRequest{Apply: true})
 	if err != nil || len(res.Runs) != 1 || res.Runs[0].ID != good.ID || b.source("f") != "1\n" {
 		t.Errorf("%+v, %v; the source has %q", res, err, b.source("f"))
 	}
@@ -95,7 +96,7 @@ func TestX22LaterRunsTakeNothingAway(t *testing.T) {
 	if paths, _ := b.shown(b.cellTarget("")); !slices.Equal(paths, []string{"f"}) {
 		t.Errorf("diff shows %q", paths)
 	}
-	b.must(second(b.Accept(b.ctx, b.cellTarget(""), api.AcceptRequest{Apply: true})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget(""), api.AcceptRequest{Apply: true})))
 	if b.verdict(fix) != "accepted" || b.source("f") != "3\n" {
 		t.Errorf("the fix is %s; the source has %q", b.verdict(fix), b.source("f"))
 	}
@@ -123,10 +124,10 @@ func TestX51WhatIsShownIsWhatIsApplied(t *testing.T) {
 		expect string
 		kind   cell.Kind
 	}{{digest, cell.Conflict}, {digest[:30], cell.Conflict}, {now[:12], cell.Invalid}, {"sha256:xx", cell.Invalid}, {now + "00", cell.Invalid}} {
-		b.wantKind("expecting "+c.expect, second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Expect: c.expect})), c.kind)
+		b.wantKind("expecting "+c.expect, second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Expect: c.expect})), c.kind)
 	}
 	b.wantFiles("after refusals", map[string]string{"f": "0"})
-	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Expect: strings.TrimPrefix(now, "sha256:")[:16]})
+	res, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Expect: strings.TrimPrefix(now, "sha256:")[:16]})
 	b.must(err)
 	if !slices.Equal(res.Applied, paths) || res.Digest != now {
 		t.Errorf("diff showed %q (%s), and %q (%s) was applied", paths, now, res.Applied, res.Digest)
@@ -145,8 +146,8 @@ func TestX51WhatIsShownIsWhatIsApplied(t *testing.T) {
 
 	// Of a run, that run's alone; the earlier one waits.
 	four, five := b.run("w", "echo 4 > four"), b.run("w", "echo 5 > five")
-	b.wantKind("an earlier run", second(b.Accept(b.ctx, runTarget(four), api.AcceptRequest{Apply: true})), cell.Conflict, five.ID)
-	b.must(second(b.Accept(b.ctx, runTarget(five), api.AcceptRequest{Apply: true})))
+	b.wantKind("an earlier run", second(b.results.Accept(b.ctx, runTarget(four), api.AcceptRequest{Apply: true})), cell.Conflict, five.ID)
+	b.must(second(b.results.Accept(b.ctx, runTarget(five), api.AcceptRequest{Apply: true})))
 	if b.source("five") != "5\n" || b.files()["four"] != "" || b.verdict(four) != "pending" {
 		t.Errorf("the source has %q, and the earlier run is %s", b.files(), b.verdict(four))
 	}
@@ -162,16 +163,16 @@ func TestRevertAfterTakingBackByHand(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0", "g: 0")
 	r := b.run("w", "echo 1 > f; echo 1 > g; echo 1 > h")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
 	b.write("f", "0")
 	b.write("g", "0")
-	dry, err := b.Revert(b.ctx, runTarget(r), api.RevertRequest{DryRun: true})
+	dry, err := b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{DryRun: true})
 	b.must(err)
 	if !slices.Equal(dry.Reverted, []string{"h"}) || !slices.Equal(dry.Already, []string{"f", "g"}) {
 		t.Errorf("of one file in three: %q, already %q", dry.Reverted, dry.Already)
 	}
 	b.must(os.Remove(filepath.Join(b.src, "h")))
-	res, err := b.Revert(b.ctx, runTarget(r), api.RevertRequest{})
+	res, err := b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{})
 	b.must(err)
 	if len(res.Reverted) != 0 || !slices.Equal(res.Already, []string{"f", "g", "h"}) || b.verdict(r) != "pending" {
 		t.Errorf("of none: %q, already %q, and the run is %s", res.Reverted, res.Already, b.verdict(r))
@@ -184,8 +185,8 @@ func TestRevertAfterTakingBackByHand(t *testing.T) {
 	}
 	b.wantFiles("after it", map[string]string{"f": "0", "g": "0"})
 	b.verified()
-	b.wantKind("again", second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})), cell.Conflict, "nothing to take back")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.wantKind("again", second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{})), cell.Conflict, "nothing to take back")
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
 	b.wantFiles("applied again", map[string]string{"f": "1\n", "g": "1\n", "h": "1\n"})
 }
 
@@ -194,17 +195,17 @@ func TestX51WorkOutsideOfRuns(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.must(second(b.Create(b.ctx, api.CreateRequest{Name: "w", From: b.src, CallerDir: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}})))
-	b.wantKind("nothing was done", second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{})), cell.Conflict, "nothing to accept")
-	b.wantKind("nothing to discard", second(b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})), cell.Conflict, "nothing waits")
+	b.wantKind("nothing was done", second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{})), cell.Conflict, "nothing to accept")
+	b.wantKind("nothing to discard", second(b.results.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})), cell.Conflict, "nothing waits")
 	b.must(second(b.StartExec(b.ctx, b.id("w"), api.ExecRequest{Command: []string{"sh", "-c", "echo 1 > f"}, Wait: true})))
-	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	res, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
 	if err != nil || len(res.Runs) != 0 || b.source("f") != "1\n" {
 		t.Fatalf("%+v, %v; the source has %q", res, err, b.source("f"))
 	}
 	if p := b.predicate(res.Receipt); p.Act != "accept" || !slices.Equal(p.Applied, []string{"f"}) {
 		t.Errorf("its receipt says %+v", p)
 	}
-	b.must(second(b.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
+	b.must(second(b.results.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
 	b.wantFiles("taken back", map[string]string{"f": "0"})
 	b.verified()
 }
@@ -215,7 +216,7 @@ func TestX52PatchesHaveWhatIsApplied(t *testing.T) {
 	b := newBed(t, "f: 0\n", "tool.sh: #!/bin/sh\n")
 	r := b.run("w", "echo 1 > f; mkdir -p .vscode .git/hooks; mv tool.sh .vscode/tasks.json; echo x > .envrc")
 	b.write("f", "mine\n")
-	err := second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true}))
+	err := second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true}))
 	b.wantKind("a conflict", err, cell.Conflict, `f`)
 	if hint := cell.HintOf(err); strings.Contains(hint, "git apply") {
 		t.Errorf("the hint is %q", hint)
@@ -224,26 +225,26 @@ func TestX52PatchesHaveWhatIsApplied(t *testing.T) {
 	b.must(err)
 	for name, patch := range map[string]string{
 		"kept": string(kept),
-		"cell": b.patch(DiffRequest{Target: b.cellTarget("w")}),
-		"run":  b.patch(DiffRequest{Target: runTarget(r)}),
+		"cell": b.patch(result.DiffRequest{Target: b.cellTarget("w")}),
+		"run":  b.patch(result.DiffRequest{Target: runTarget(r)}),
 	} {
 		if !strings.Contains(patch, "b/f\n") || !strings.Contains(patch, "--- a/tool.sh\n+++ /dev/null\n") || strings.Contains(patch, "tasks.json") || strings.Contains(patch, ".envrc") {
 			t.Errorf("the patch (%s) is\n%s", name, patch)
 		}
 	}
-	d, err := b.Diff(b.ctx, DiffRequest{Target: b.cellTarget("w"), Form: "patch"})
+	d, err := b.results.Diff(b.ctx, result.DiffRequest{Target: b.cellTarget("w"), Form: "patch"})
 	if b.must(err); len(d.Held) != 2 {
 		t.Errorf("held back: %+v", d.Held)
 	}
-	if patch := b.patch(DiffRequest{Target: b.cellTarget("w"), Include: []string{".envrc"}}); !strings.Contains(patch, ".envrc") || strings.Contains(patch, "tasks.json") {
+	if patch := b.patch(result.DiffRequest{Target: b.cellTarget("w"), Include: []string{".envrc"}}); !strings.Contains(patch, ".envrc") || strings.Contains(patch, "tasks.json") {
 		t.Errorf("with one included, the patch is\n%s", patch)
 	}
 }
 
-func (b *bed) patch(req DiffRequest) string {
+func (b *bed) patch(req result.DiffRequest) string {
 	b.Helper()
 	req.Form = "patch"
-	d, err := b.Diff(b.ctx, req)
+	d, err := b.results.Diff(b.ctx, req)
 	b.must(err)
 	return d.Text
 }
@@ -255,11 +256,11 @@ func TestX54WhatWasAppliedIsTakenBack(t *testing.T) {
 	was := b.files()
 	r := b.run("w", "echo 1 > f; rm gone; rm -r d; mkdir -p n; echo n > n/new; echo x > .envrc")
 	for what, back := range map[string]func() error{
-		"revert of the run":  func() error { return second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})) },
-		"revert of the cell": func() error { return second(b.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})) },
+		"revert of the run":  func() error { return second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{})) },
+		"revert of the cell": func() error { return second(b.results.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})) },
 	} {
 		b.wantKind(what+" of nothing", back(), cell.Conflict, "nothing to take back")
-		b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
+		b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
 		b.wantFiles(what+": applied", map[string]string{"f": "1\n", "n/new": "n\n", ".envrc": "x\n"})
 		b.must(back())
 		b.wantFiles(what, was)
@@ -269,18 +270,18 @@ func TestX54WhatWasAppliedIsTakenBack(t *testing.T) {
 	}
 	// A second accept with more included is a second thing in the source, of the run and of
 	// the cell.
-	for i, target := range []Target{runTarget(r), b.cellTarget("w")} {
+	for i, target := range []result.Target{runTarget(r), b.cellTarget("w")} {
 		if i > 0 {
-			b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
+			b.must(second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
 			b.wantFiles("the first, too", was)
 		}
-		b.must(second(b.Accept(b.ctx, target, api.AcceptRequest{Apply: true})))
-		b.must(second(b.Accept(b.ctx, target, api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
+		b.must(second(b.results.Accept(b.ctx, target, api.AcceptRequest{Apply: true})))
+		b.must(second(b.results.Accept(b.ctx, target, api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
 		b.wantFiles("both", map[string]string{"f": "1\n", "n/new": "n\n", ".envrc": "x\n"})
 		if b.verdict(r) != "accepted" {
 			t.Errorf("the run is %s", b.verdict(r))
 		}
-		b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
+		b.must(second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
 		b.wantFiles("the second alone", map[string]string{"f": "1\n", "n/new": "n\n"})
 		if b.verdict(r) != "accepted" {
 			t.Errorf("the first is in the source, and the run is %s", b.verdict(r))
@@ -289,16 +290,16 @@ func TestX54WhatWasAppliedIsTakenBack(t *testing.T) {
 
 	// A file that changed since is named, and nothing is touched.
 	b.write("f", "mine")
-	b.wantKind("a changed file", second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})), cell.Conflict, "f ")
-	b.wantKind("a changed file", second(b.Undo(b.ctx, b.id("w"), api.UndoRequest{})), cell.Conflict, "f ")
+	b.wantKind("a changed file", second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{})), cell.Conflict, "f ")
+	b.wantKind("a changed file", second(b.results.Undo(b.ctx, b.id("w"), api.UndoRequest{})), cell.Conflict, "f ")
 	b.wantFiles("refused", map[string]string{"f": "mine", "n/new": "n\n"})
 	b.has("w", "f: 1", "n/new: n", ".envrc: x")
 	b.write("f", "1\n")
-	dry, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{DryRun: true})
+	dry, err := b.results.Undo(b.ctx, b.id("w"), api.UndoRequest{DryRun: true})
 	if err != nil || len(dry.Reverted) != 4 || b.source("f") != "1\n" {
 		t.Errorf("dry: %+v, %v", dry, err)
 	}
-	res, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{})
+	res, err := b.results.Undo(b.ctx, b.id("w"), api.UndoRequest{})
 	if err != nil || len(res.Reverted) != 4 {
 		t.Errorf("undo: %+v, %v", res, err)
 	}
@@ -318,17 +319,17 @@ func TestX54LaterAcceptsStay(t *testing.T) {
 	accepted := func(script string) api.Run {
 		b.Helper()
 		r := b.run("w", script)
-		b.must(second(b.Accept(b.ctx, runTarget(r), api.AcceptRequest{Apply: true})))
+		b.must(second(b.results.Accept(b.ctx, runTarget(r), api.AcceptRequest{Apply: true})))
 		return r
 	}
 	one := accepted("echo 1 > f; echo 1 > g")
 	two, three := accepted("echo 2 > f"), accepted("echo 3 > h")
 	now := b.files()
-	b.wantKind("changed later", second(b.Revert(b.ctx, runTarget(one), api.RevertRequest{})), cell.Conflict, "f was changed by a later accept")
+	b.wantKind("changed later", second(b.results.Revert(b.ctx, runTarget(one), api.RevertRequest{})), cell.Conflict, "f was changed by a later accept")
 	b.wantFiles("refused", now)
-	b.must(second(b.Revert(b.ctx, runTarget(two), api.RevertRequest{})))
+	b.must(second(b.results.Revert(b.ctx, runTarget(two), api.RevertRequest{})))
 	b.wantFiles("the second", map[string]string{"f": "1\n", "g": "1\n", "h": "3\n"})
-	b.must(second(b.Revert(b.ctx, runTarget(one), api.RevertRequest{})))
+	b.must(second(b.results.Revert(b.ctx, runTarget(one), api.RevertRequest{})))
 	b.wantFiles("the first", map[string]string{"f": "0", "g": "0", "h": "3\n"})
 	if b.verdict(one) != "pending" || b.verdict(two) != "pending" || b.verdict(three) != "accepted" {
 		t.Errorf("the runs are %s, %s and %s", b.verdict(one), b.verdict(two), b.verdict(three))
@@ -341,8 +342,8 @@ func TestX54VerdictsStayTrue(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
-	res, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{KeepSource: true})
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	res, err := b.results.Undo(b.ctx, b.id("w"), api.UndoRequest{KeepSource: true})
 	if err != nil || !slices.Equal(res.Applied, []string{r.ID}) || b.source("f") != "1\n" || b.verdict(r) != "accepted" {
 		t.Errorf("%+v, %v; the source has %q, and the run is %s", res, err, b.source("f"), b.verdict(r))
 	}
@@ -350,13 +351,13 @@ func TestX54VerdictsStayTrue(t *testing.T) {
 	if paths, _ := b.shown(b.cellTarget("w")); !slices.Equal(paths, []string{"f"}) {
 		t.Errorf("diff shows %q", paths)
 	}
-	b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
+	b.must(second(b.results.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
 	if b.source("f") != "0" || b.verdict(r) != "restored" {
 		t.Errorf("the source has %q, and the run is %s", b.source("f"), b.verdict(r))
 	}
 	// Its files stay with the cell, by which the source is known; the hint does not lead to
 	// revert, which has nothing to take back.
-	err = second(b.Discard(b.ctx, runTarget(r), api.DiscardRequest{Lose: true}))
+	err = second(b.results.Discard(b.ctx, runTarget(r), api.DiscardRequest{Lose: true}))
 	if b.wantKind("needed", err, cell.Conflict, "was in the source"); !strings.Contains(cell.HintOf(err), "pando rm w") {
 		t.Errorf("the hint is %q", cell.HintOf(err))
 	}
@@ -369,8 +370,8 @@ func TestX54UndoOfOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	one, two := b.run("w", "echo 1 > one"), b.run("w", "echo 2 > two")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
-	res, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{})
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	res, err := b.results.Undo(b.ctx, b.id("w"), api.UndoRequest{})
 	if err != nil || !slices.Equal(res.Reopened, []string{one.ID}) || !slices.Equal(res.Lost, []string{two.ID}) {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -391,8 +392,8 @@ func TestX55NothingPendingIsLostUnasked(t *testing.T) {
 	if c, err := b.All().Cell(b.id("w")); err != nil || !slices.Equal(c.Pending, []string{two.ID, one.ID}) {
 		t.Errorf("pending: %v, %v", c.Pending, err)
 	}
-	b.wantKind("unasked", second(b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})), cell.Conflict, one.ID, two.ID)
-	res, err := b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{Lose: true})
+	b.wantKind("unasked", second(b.results.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})), cell.Conflict, one.ID, two.ID)
+	res, err := b.results.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{Lose: true})
 	b.must(err)
 	b.has("w", "f: 0")
 	for _, r := range []api.Run{one, two} {
@@ -400,7 +401,7 @@ func TestX55NothingPendingIsLostUnasked(t *testing.T) {
 			t.Errorf("run %v is %s", r.Command, b.verdict(r))
 		}
 	}
-	back, err := b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: res.Kept})
+	back, err := b.results.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: res.Kept})
 	if err != nil || len(back.Reopened) != 2 || b.verdict(one) != "pending" || b.verdict(two) != "pending" {
 		t.Errorf("%+v, %v", back, err)
 	}
@@ -417,26 +418,26 @@ func TestX27KeptResultsAreGivenUp(t *testing.T) {
 		t.Errorf("the hint is %q", hint)
 	}
 	layers := len(b.layers())
-	dry, err := b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{DryRun: true})
+	dry, err := b.results.Discard(b.ctx, runTarget(failed), api.DiscardRequest{DryRun: true})
 	if err != nil || dry.Freed < 3_000_000 || len(b.layers()) != layers || b.verdict(failed) != "restored" {
 		t.Errorf("dry: %+v, %v", dry, err)
 	}
-	b.wantKind("unasked", second(b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{})), cell.Conflict, "for good")
-	res, err := b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{Lose: true})
+	b.wantKind("unasked", second(b.results.Discard(b.ctx, runTarget(failed), api.DiscardRequest{})), cell.Conflict, "for good")
+	res, err := b.results.Discard(b.ctx, runTarget(failed), api.DiscardRequest{Lose: true})
 	if err != nil || res.Freed != dry.Freed || len(b.layers()) >= layers || b.verdict(failed) != "discarded" {
 		t.Errorf("%+v, %v; %d layers, there were %d", res, err, len(b.layers()), layers)
 	}
-	b.wantKind("once more", second(b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{})), cell.Conflict, "nothing is kept")
-	b.wantKind("back", second(b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: failed.After.Number, Lose: true})), cell.NotFound)
+	b.wantKind("once more", second(b.results.Discard(b.ctx, runTarget(failed), api.DiscardRequest{})), cell.Conflict, "nothing is kept")
+	b.wantKind("back", second(b.results.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: failed.After.Number, Lose: true})), cell.NotFound)
 
 	// What is in the workspace, in a fork or in the source is not free to go.
 	kept := b.run("w", "echo 1 > f; exit 1")
-	b.must(second(b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: kept.After.Number})))
+	b.must(second(b.results.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: kept.After.Number})))
 	b.must(second(b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "child"})))
-	b.must(second(b.Undo(b.ctx, b.id("w"), api.UndoRequest{})))
-	b.must(second(b.Discard(b.ctx, runTarget(kept), api.DiscardRequest{Lose: true})))
+	b.must(second(b.results.Undo(b.ctx, b.id("w"), api.UndoRequest{})))
+	b.must(second(b.results.Discard(b.ctx, runTarget(kept), api.DiscardRequest{Lose: true})))
 	b.has("child", "f: 1")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("child"), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("child"), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})))
 	if b.source("f") != "1\n" {
 		t.Errorf("the source has %q", b.source("f"))
 	}
@@ -448,9 +449,9 @@ func TestX34IncludeNamesAChange(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f; echo x > .envrc")
-	b.wantKind("a typing error", second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".enwrc"}})), cell.Invalid, ".enwrc")
+	b.wantKind("a typing error", second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".enwrc"}})), cell.Invalid, ".enwrc")
 	b.wantFiles("refused", map[string]string{"f": "0"})
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{"f", ".envrc"}})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{"f", ".envrc"}})))
 }
 
 // A run that changed times alone is accepted and asks for nothing. (Of git's index:
@@ -478,9 +479,9 @@ func TestX34TakenBackByHand(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f")
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
 	b.write("f", "0")
-	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	res, err := b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
 	if err != nil || !slices.Equal(res.Applied, []string{"f"}) || b.source("f") != "1\n" {
 		t.Errorf("%+v, %v; the source has %q", res, err, b.source("f"))
 	}
@@ -505,8 +506,8 @@ func TestX24AlteredRecordsAreNotAccepted(t *testing.T) {
 			b.must(err)
 			alter(b, &forged)
 			b.must(b.reg.Commit(&forged))
-			for _, target := range []Target{runTarget(r), b.cellTarget("w")} {
-				b.wantKind(name, second(b.Accept(b.ctx, target, api.AcceptRequest{Apply: true})), cell.Corrupt, r.ID)
+			for _, target := range []result.Target{runTarget(r), b.cellTarget("w")} {
+				b.wantKind(name, second(b.results.Accept(b.ctx, target, api.AcceptRequest{Apply: true})), cell.Corrupt, r.ID)
 			}
 			b.wantFiles(name, map[string]string{"f": "0"})
 		})
@@ -623,9 +624,9 @@ func ids(runs []api.Run) (out []string) {
 func (h *history) accept() {
 	name := h.cell()
 	before, source := h.waiting(), h.files()
-	d, err := h.Diff(h.ctx, DiffRequest{Target: h.cellTarget(name)})
+	d, err := h.results.Diff(h.ctx, result.DiffRequest{Target: h.cellTarget(name)})
 	h.must(err)
-	res, err := h.Accept(h.ctx, h.cellTarget(name), api.AcceptRequest{Apply: true, Force: true, Reason: "a test", Expect: d.Digest})
+	res, err := h.results.Accept(h.ctx, h.cellTarget(name), api.AcceptRequest{Apply: true, Force: true, Reason: "a test", Expect: d.Digest})
 	now := h.files()
 	if err != nil {
 		if !maps.Equal(source, now) || cell.KindOf(err) != cell.Conflict {
@@ -714,7 +715,7 @@ func (h *history) tookBack(name string, was []state.Applied, source map[string]s
 func (h *history) revert() {
 	name := h.cell()
 	before, source, was := h.waiting(), h.files(), h.applied(name)
-	_, err := h.Revert(h.ctx, h.cellTarget(name), api.RevertRequest{})
+	_, err := h.results.Revert(h.ctx, h.cellTarget(name), api.RevertRequest{})
 	h.lost(before, nil)
 	if err != nil {
 		h.wantKind("revert", err, cell.Conflict)
@@ -736,7 +737,7 @@ func (h *history) undo() {
 	if head, err := h.reg.Checkpoint(c.Head); err == nil && head.Number > 1 {
 		req.To = rapid.IntRange(0, head.Number-1).Draw(h.rt, "to")
 	}
-	res, err := h.Undo(h.ctx, c.ID, req)
+	res, err := h.results.Undo(h.ctx, c.ID, req)
 	if err != nil {
 		if cell.KindOf(err) != cell.NotFound || req.To == 0 { // a number that another line of the cell has
 			h.wantKind("undo", err, cell.Conflict)
@@ -771,7 +772,7 @@ func (h *history) undo() {
 
 func (h *history) discard() {
 	before, source := h.waiting(), h.files()
-	res, err := h.Discard(h.ctx, h.cellTarget(h.cell()), api.DiscardRequest{Lose: true})
+	res, err := h.results.Discard(h.ctx, h.cellTarget(h.cell()), api.DiscardRequest{Lose: true})
 	h.wantFiles("discard", source)
 	if err != nil {
 		h.wantKind("discard", err, cell.Conflict)
@@ -788,7 +789,7 @@ func (h *history) giveUp() {
 		return
 	}
 	before, source := h.waiting(), h.files()
-	if _, err := h.Discard(h.ctx, runTarget(r), api.DiscardRequest{Lose: true}); err != nil {
+	if _, err := h.results.Discard(h.ctx, runTarget(r), api.DiscardRequest{Lose: true}); err != nil {
 		h.wantKind("give up", err, cell.Conflict)
 	}
 	h.wantFiles("give up", source)

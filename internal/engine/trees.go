@@ -83,9 +83,17 @@ func (e *Engine) tree(ctx context.Context, k *state.Checkpoint) (*workspace.Tree
 	return e.computeTree(ctx, k)
 }
 
-// computeTree walks a checkpoint's layers, commits its digests, and finds out
-// if they are not what they were.
+// computeTree is the tree of a checkpoint's layers, and commits its digests.
 func (e *Engine) computeTree(ctx context.Context, k *state.Checkpoint) (*workspace.Tree, error) {
+	t, err := e.walk(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	return t, e.reg.Commit(k)
+}
+
+// walk reads everything of a checkpoint, and finds out if it is not what it was.
+func (e *Engine) walk(ctx context.Context, k *state.Checkpoint) (*workspace.Tree, error) {
 	p, err := e.providerOf(k.State.Provider)
 	if err != nil {
 		return nil, err
@@ -99,8 +107,24 @@ func (e *Engine) computeTree(ctx context.Context, k *state.Checkpoint) (*workspa
 		return nil, err
 	}
 	if !k.Tree.IsZero() && k.Tree != d {
-		return nil, cell.Errorf(cell.Corrupt, "engine.tree", "", "checkpoint @%d is not what it was: expected %s, found %s", k.Number, k.Tree, d)
+		return nil, cell.Errorf(cell.Corrupt, "engine.walk", "", "checkpoint @%d is not what it was: expected %s, found %s", k.Number, k.Tree, d)
 	}
 	k.Tree, k.Content = d, t.ContentDigest()
-	return t, e.reg.Commit(k)
+	return t, nil
+}
+
+// side is a checkpoint as one side of a comparison.
+func (e *Engine) side(ctx context.Context, k *state.Checkpoint) (workspace.Side, error) {
+	if p, err := e.providerOf(k.State.Provider); k.Gone && (err != nil || !haveLayers(p, k.State)) {
+		return workspace.Side{}, cell.Errorf(cell.NotFound, "engine.side", "", "checkpoint @%d was removed: it expired, was given up, or made room", k.Number)
+	}
+	t, err := e.tree(ctx, k)
+	if err != nil {
+		return workspace.Side{}, err
+	}
+	p, err := e.providerOf(k.State.Provider)
+	if err != nil {
+		return workspace.Side{}, err
+	}
+	return workspace.Side{Tree: t, Contents: p.Contents(k.State)}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 )
@@ -71,15 +72,15 @@ func TestX08UnreadableResult(t *testing.T) {
 				t.Errorf("the receipt says %+v", p)
 			}
 			for _, a := range []api.AcceptRequest{{}, {Apply: true}, {Force: true, Reason: "all the same"}, {Apply: true, Force: true, Reason: "all the same"}} {
-				_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, a)
+				_, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, a)
 				b.wantKind("accept", err, cell.Conflict, "could not be finished", "can't be read")
 			}
-			_, err = b.Diff(b.ctx, DiffRequest{Target: Target{Run: cell.RunID(r.ID)}})
+			_, err = b.results.Diff(b.ctx, result.DiffRequest{Target: result.Target{Run: cell.RunID(r.ID)}})
 			b.wantKind("diff", err, cell.Conflict, "could not be finished")
 			if text, err := os.ReadFile(filepath.Join(b.src, "f")); err != nil || string(text) != "0" {
 				t.Errorf("the source has %q, %v", text, err)
 			}
-			_, err = b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: 1})
+			_, err = b.results.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: 1})
 			b.must(err)
 			objects.on.Store(false)
 			b.has("w", "f: 0")

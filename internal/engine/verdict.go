@@ -2,14 +2,11 @@ package engine
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
-	"github.com/pando-dev/pando/internal/workspace"
-	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
 // ownFailure reports whether the command failed by itself, or because there
@@ -27,15 +24,14 @@ func (x *execution) succeeded() bool {
 }
 
 // judge gives the run its first verdict.
-func (x *execution) judge(diff *diff.Diff) error {
-	verdict, reason := x.verdict(diff)
+func (x *execution) judge(changed *result.Changed) error {
+	verdict, reason := x.verdict(changed)
 	return x.run.Decide(verdict, reason, "pando")
 }
 
 // verdict is the first verdict of a run, with its reason.
-func (x *execution) verdict(diff *diff.Diff) (v cell.Verdict, reason string) {
+func (x *execution) verdict(changed *result.Changed) (v cell.Verdict, reason string) {
 	run := x.run
-	unchanged := run.Before.TreeDigest == run.After.TreeDigest || nothingOfSubstance(x.e, diff, run)
 	switch {
 	case run.In.LetGo != "":
 		return cell.Restored, "the result could not be kept: " + run.In.LetGo
@@ -49,7 +45,7 @@ func (x *execution) verdict(diff *diff.Diff) (v cell.Verdict, reason string) {
 		return cell.Restored, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case run.Check != nil && run.Check.ExitCode != 0:
 		return cell.Pending, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
-	case unchanged:
+	case changed.Nothing():
 		return cell.Accepted, "no changes"
 	case run.In.OnSuccess == "accept":
 		return cell.Accepted, "--on-success accept"
@@ -67,34 +63,4 @@ func failure(run *state.Run) string {
 		how += ": " + run.Cause
 	}
 	return how
-}
-
-// nothingOfSubstance reports whether nothing differs but the times of files and folders,
-// and git's index: a look at the tree refreshes that, and it is never applied.
-func nothingOfSubstance(e *Engine, diff *diff.Diff, run *state.Run) bool {
-	if len(diff.Files) > 0 || diff.Ignored.Count > 0 {
-		return false
-	}
-	a, errA := e.trees.get(digest(run.Before.TreeDigest))
-	b, errB := e.trees.get(digest(run.After.TreeDigest))
-	if errA != nil || errB != nil {
-		return false
-	}
-	changes, err := workspace.Changes(a, b)
-	if err != nil {
-		return false
-	}
-	return !slices.ContainsFunc(changes, func(c workspace.Change) bool {
-		if c.Path == ".git/index" || strings.HasSuffix(c.Path, "/.git/index") {
-			return false
-		}
-		o, n := c.Old, c.New
-		return o == nil || n == nil || o.Type != n.Type || o.Mode != n.Mode || !slices.Equal(o.XAttrs, n.XAttrs) ||
-			o.Type != workspace.Folder && (o.Digest != n.Digest || o.Target != n.Target || o.Rdev != n.Rdev)
-	})
-}
-
-func digest(s string) cell.Digest {
-	d, _ := cell.ParseDigest(s)
-	return d
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -88,14 +89,14 @@ func TestF03AcceptingAFailure(t *testing.T) {
 				ask(&req)
 				r := b.do(req)
 				id := cell.RunID(r.ID)
-				_, err := b.Accept(b.ctx, Target{Run: id}, api.AcceptRequest{Apply: true})
+				_, err := b.results.Accept(b.ctx, result.Target{Run: id}, api.AcceptRequest{Apply: true})
 				b.wantKind("without force", err, cell.Conflict, "did not succeed")
-				_, err = b.Accept(b.ctx, Target{Run: id}, api.AcceptRequest{Force: true, Reason: " "})
+				_, err = b.results.Accept(b.ctx, result.Target{Run: id}, api.AcceptRequest{Force: true, Reason: " "})
 				b.wantKind("without a reason", err, cell.Invalid, "reason")
 				if now, _ := b.Engine.Run(id); now.Verdict != string(cell.Pending) || b.source("f") != "0" {
 					t.Fatalf("refused, and %s, the source %q", now.Verdict, b.source("f"))
 				}
-				res, err := b.Accept(b.ctx, Target{Run: id}, api.AcceptRequest{Force: true, Reason: "looked at it", Apply: true})
+				res, err := b.results.Accept(b.ctx, result.Target{Run: id}, api.AcceptRequest{Force: true, Reason: "looked at it", Apply: true})
 				b.must(err)
 				run := res.Runs[0]
 				if run.Verdict != string(cell.Accepted) || run.By != "user" || run.Reason != "looked at it" || b.source("f") != "1\n" {
@@ -127,7 +128,7 @@ func TestF05AcceptTakesOnlyTheLatest(t *testing.T) {
 	one := b.run("w", "echo 1 > f")
 	two := b.run("w", "echo 2 > f")
 	accept := func(r api.Run, req api.AcceptRequest) error {
-		_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, req)
+		_, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, req)
 		return err
 	}
 	b.wantKind("an earlier run", accept(one, api.AcceptRequest{}), cell.Conflict, two.ID)
@@ -137,14 +138,14 @@ func TestF05AcceptTakesOnlyTheLatest(t *testing.T) {
 	b.must(accept(two, api.AcceptRequest{})) // a run that failed stands in nobody's way
 	// Going back past runs says which, and asks.
 	id := b.id("w")
-	_, err := b.Restore(b.ctx, id, api.RestoreRequest{Number: 1})
+	_, err := b.results.Restore(b.ctx, id, api.RestoreRequest{Number: 1})
 	b.wantKind("going back unasked", err, cell.Conflict, one.ID, two.ID)
-	dry, err := b.Restore(b.ctx, id, api.RestoreRequest{Number: 1, DryRun: true})
+	dry, err := b.results.Restore(b.ctx, id, api.RestoreRequest{Number: 1, DryRun: true})
 	if err != nil || !slices.Contains(dry.Lost, one.ID) || !slices.Contains(dry.Lost, two.ID) || len(dry.Lost) != 2 {
 		t.Errorf("what would be lost: %+v, %v", dry, err)
 	}
 	b.has("w", "f: 2")
-	res, err := b.Restore(b.ctx, id, api.RestoreRequest{Number: 1, Lose: true})
+	res, err := b.results.Restore(b.ctx, id, api.RestoreRequest{Number: 1, Lose: true})
 	b.must(err)
 	b.has("w", "f: 0")
 	for _, r := range []api.Run{one, two} {
@@ -153,7 +154,7 @@ func TestF05AcceptTakesOnlyTheLatest(t *testing.T) {
 		}
 	}
 	// The kept result of the latest can be had back, and waits again.
-	res, err = b.Restore(b.ctx, id, api.RestoreRequest{Number: three.After.Number, Lose: true})
+	res, err = b.results.Restore(b.ctx, id, api.RestoreRequest{Number: three.After.Number, Lose: true})
 	if err != nil || !slices.Contains(res.Reopened, three.ID) {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -169,7 +170,7 @@ func TestF05AcceptChecksTheReceiptFirst(t *testing.T) {
 	b := newBed(t, "f: 0")
 	other := b.run("other", "echo x > f")
 	r := b.run("w", "echo 1 > f; exit 4")
-	if _, err := b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: r.After.Number, Lose: true}); err != nil {
+	if _, err := b.results.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: r.After.Number, Lose: true}); err != nil {
 		t.Fatal(err)
 	}
 	good, err := b.reg.Run(cell.RunID(r.ID))
@@ -184,14 +185,14 @@ func TestF05AcceptChecksTheReceiptFirst(t *testing.T) {
 		forged := good
 		forge(&forged)
 		b.must(b.reg.Commit(&forged))
-		_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Force: true, Reason: "x", Apply: true})
+		_, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Force: true, Reason: "x", Apply: true})
 		b.wantKind(name, err, cell.Corrupt)
 		if b.source("f") != "0" {
 			t.Errorf("%s: the source has %q", name, b.source("f"))
 		}
 	}
 	b.must(b.reg.Commit(&good))
-	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Force: true, Reason: "x"}); err != nil {
+	if _, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Force: true, Reason: "x"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -201,13 +202,13 @@ func TestDiscardGoesBackAndKeeps(t *testing.T) {
 	b := newBed(t, "f: 0")
 	one := b.run("w", "echo 1 > f")
 	two := b.run("w", "echo 2 > f")
-	_, err := b.Discard(b.ctx, Target{Run: cell.RunID(one.ID)}, api.DiscardRequest{})
+	_, err := b.results.Discard(b.ctx, result.Target{Run: cell.RunID(one.ID)}, api.DiscardRequest{})
 	b.wantKind("an earlier run", err, cell.Conflict, two.ID)
-	if _, err := b.Discard(b.ctx, Target{Run: cell.RunID(two.ID)}, api.DiscardRequest{DryRun: true}); err != nil {
+	if _, err := b.results.Discard(b.ctx, result.Target{Run: cell.RunID(two.ID)}, api.DiscardRequest{DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.has("w", "f: 2")
-	res, err := b.Discard(b.ctx, Target{Run: cell.RunID(two.ID)}, api.DiscardRequest{})
+	res, err := b.results.Discard(b.ctx, result.Target{Run: cell.RunID(two.ID)}, api.DiscardRequest{})
 	if err != nil || len(res.Runs) != 1 || res.Runs[0].Verdict != string(cell.Discarded) || res.Runs[0].By != "user" {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -217,7 +218,7 @@ func TestDiscardGoesBackAndKeeps(t *testing.T) {
 		t.Errorf("the result: %+v, %v", k, err)
 	}
 	b.holds("the result", &k, "f: 2")
-	_, err = b.Discard(b.ctx, Target{Run: cell.RunID(two.ID)}, api.DiscardRequest{})
+	_, err = b.results.Discard(b.ctx, result.Target{Run: cell.RunID(two.ID)}, api.DiscardRequest{})
 	b.wantKind("again", err, cell.Conflict)
 	b.verified()
 }
@@ -229,14 +230,14 @@ func TestUndoGoesStepByStep(t *testing.T) {
 	b.run("w", "echo 2 > f")
 	id := b.id("w")
 	for _, want := range []string{"1", "0"} {
-		if _, err := b.Undo(b.ctx, id, api.UndoRequest{Lose: true}); err != nil {
+		if _, err := b.results.Undo(b.ctx, id, api.UndoRequest{Lose: true}); err != nil {
 			t.Fatal(err)
 		}
 		b.has("w", "f: "+want)
 	}
-	_, err := b.Undo(b.ctx, id, api.UndoRequest{Lose: true})
+	_, err := b.results.Undo(b.ctx, id, api.UndoRequest{Lose: true})
 	b.wantKind("at the beginning", err, cell.Conflict, "nothing to undo")
-	if _, err := b.Undo(b.ctx, id, api.UndoRequest{To: 3, Lose: true}); err != nil {
+	if _, err := b.results.Undo(b.ctx, id, api.UndoRequest{To: 3, Lose: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.has("w", "f: 2")
@@ -294,10 +295,10 @@ func TestResultOfARemovedCell(t *testing.T) {
 		t.Errorf("%s, %s, receipts %v", gone.Verdict, gone.Reason, gone.Receipts)
 	}
 	for _, req := range []api.AcceptRequest{{}, {Apply: true}, {Force: true, Reason: "x"}} {
-		_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, req)
+		_, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, req)
 		b.wantKind("accepting what is gone", err, cell.Conflict, "removed")
 	}
-	_, err = b.Discard(b.ctx, Target{Run: cell.RunID(r.ID)}, api.DiscardRequest{})
+	_, err = b.results.Discard(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.DiscardRequest{})
 	b.wantKind("discarding what is gone", err, cell.Conflict, "removed")
 	next := b.run("", "echo 2 > f")
 	for _, n := range next.Notes {
@@ -313,7 +314,7 @@ func TestResultOfARemovedCell(t *testing.T) {
 	if same.Verdict != string(cell.Accepted) {
 		t.Fatalf("%+v", same)
 	}
-	if res, err := b.Accept(b.ctx, Target{Run: cell.RunID(same.ID)}, api.AcceptRequest{}); err != nil || len(res.Runs) != 1 || res.Runs[0].Verdict != string(cell.Accepted) {
+	if res, err := b.results.Accept(b.ctx, result.Target{Run: cell.RunID(same.ID)}, api.AcceptRequest{}); err != nil || len(res.Runs) != 1 || res.Runs[0].Verdict != string(cell.Accepted) {
 		t.Errorf("accepting what is accepted: %+v, %v", res, err)
 	}
 	b.verified()

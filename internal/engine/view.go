@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -297,7 +298,7 @@ func onRun[T any](v *View, id cell.RunID, do func() (T, error)) (out T, err erro
 }
 
 // onTarget does something with a cell or a run that the caller sees.
-func onTarget[T any](v *View, t Target, do func() (T, error)) (out T, err error) {
+func onTarget[T any](v *View, t result.Target, do func() (T, error)) (out T, err error) {
 	if t.Run != "" {
 		err = v.mustRun(t.Run)
 	} else {
@@ -522,31 +523,31 @@ func (v *View) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) err
 	return v.e.RemoveCheckpoint(ctx, id, number)
 }
 
-// Restore: see Engine.
+// Restore: see result.Manager.
 func (v *View) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (api.RestoreResult, error) {
 	return entered(v, id, func() (api.RestoreResult, error) {
-		return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.Restore(ctx, id, req, seen...) })
+		return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.results.Restore(ctx, id, req, seen...) })
 	})
 }
 
-// Undo: see Engine.
+// Undo: see result.Manager.
 func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
 	if v.isConfined() { // and may not have a source written
 		req.KeepSource = true
 	}
 	return entered(v, id, func() (api.RestoreResult, error) {
 		act := func() (api.RestoreResult, error) {
-			return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) })
+			return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.results.Undo(ctx, id, req, seen...) })
 		}
 		if req.KeepSource {
 			return act()
 		}
-		return onSource(v, Target{Cell: id}, act)
+		return onSource(v, result.Target{Cell: id}, act)
 	})
 }
 
-// Diff: see Engine.
-func (v *View) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
+// Diff: see result.Manager.
+func (v *View) Diff(ctx context.Context, req result.DiffRequest) (api.Diff, error) {
 	if req.Run != "" {
 		if err := v.mustRun(req.Run); err != nil {
 			return api.Diff{}, err
@@ -557,7 +558,7 @@ func (v *View) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 			return api.Diff{}, err
 		}
 	}
-	return v.e.Diff(ctx, req)
+	return v.e.results.Diff(ctx, req)
 }
 
 // Fork: see Engine.
@@ -687,29 +688,29 @@ func (v *View) Export(id cell.RunID, w io.Writer) error {
 	return v.e.evidence.Export(id, w)
 }
 
-// Accept: see Engine.
-func (v *View) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
-	act := func() (api.AcceptResult, error) { return v.e.Accept(ctx, t, req, seen...) }
+// Accept: see result.Manager.
+func (v *View) Accept(ctx context.Context, t result.Target, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
+	act := func() (api.AcceptResult, error) { return v.e.results.Accept(ctx, t, req, seen...) }
 	if req.Apply {
 		return onSource(v, t, act)
 	}
 	return onTarget(v, t, act)
 }
 
-// Discard: see Engine.
-func (v *View) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (api.DiscardResult, error) {
+// Discard: see result.Manager.
+func (v *View) Discard(ctx context.Context, t result.Target, req api.DiscardRequest, seen ...Seen) (api.DiscardResult, error) {
 	return onTarget(v, t, func() (api.DiscardResult, error) {
 		id := t.Cell
 		if run, err := v.e.reg.Run(t.Run); err == nil {
 			id = run.CellID()
 		}
-		return goesOn(ctx, v, id, func() (api.DiscardResult, error) { return v.e.Discard(ctx, t, req, seen...) })
+		return goesOn(ctx, v, id, func() (api.DiscardResult, error) { return v.e.results.Discard(ctx, t, req, seen...) })
 	})
 }
 
-// Revert: see Engine.
-func (v *View) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (api.RevertResult, error) {
-	return onSource(v, t, func() (api.RevertResult, error) { return v.e.Revert(ctx, t, req, seen...) })
+// Revert: see result.Manager.
+func (v *View) Revert(ctx context.Context, t result.Target, req api.RevertRequest, seen ...Seen) (api.RevertResult, error) {
+	return onSource(v, t, func() (api.RevertResult, error) { return v.e.results.Revert(ctx, t, req, seen...) })
 }
 
 // ReplayPolicy: see evidence.Manager.

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -477,12 +478,12 @@ func called(ctx context.Context, m reflect.Value, id cell.ID, r cell.RunID) (nam
 		case reflect.TypeFor[cell.RunID]():
 			named = true
 			args = append(args, reflect.ValueOf(r))
-		case reflect.TypeFor[DiffRequest]():
+		case reflect.TypeFor[result.DiffRequest]():
 			named = true
-			args = append(args, reflect.ValueOf(DiffRequest{Target: Target{Run: r}}))
-		case reflect.TypeFor[Target]():
+			args = append(args, reflect.ValueOf(result.DiffRequest{Target: result.Target{Run: r}}))
+		case reflect.TypeFor[result.Target]():
 			named = true
-			args = append(args, reflect.ValueOf(Target{Cell: id, Run: r}))
+			args = append(args, reflect.ValueOf(result.Target{Cell: id, Run: r}))
 		case reflect.TypeFor[io.Writer]():
 			args = append(args, reflect.ValueOf(io.Discard))
 		case reflect.TypeFor[io.Reader]():

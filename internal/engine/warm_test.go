@@ -475,7 +475,7 @@ func TestForksAreFullCells(t *testing.T) {
 	}
 	b.run("warm-1", "echo 2 > f; echo 3 > more")
 	b.has("warm-1", "f: 2", "made: 1", "more: 3")
-	if _, err := b.Restore(b.ctx, b.id("warm-1"), api.RestoreRequest{Number: 2, Lose: true}); err != nil {
+	if _, err := b.results.Restore(b.ctx, b.id("warm-1"), api.RestoreRequest{Number: 2, Lose: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.has("warm-1", "f: 1", "made: 1")

@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -112,7 +113,7 @@ func TestX56CellsAtOnce(t *testing.T) {
 		"restore": func(v *View) error { _, err := v.Restore(b.ctx, cell.ID(one.ID), api.RestoreRequest{}); return err },
 		"undo":    func(v *View) error { _, err := v.Undo(b.ctx, cell.ID(one.ID), api.UndoRequest{}); return err },
 		"discard": func(v *View) error {
-			_, err := v.Discard(b.ctx, Target{Cell: cell.ID(one.ID)}, api.DiscardRequest{})
+			_, err := v.Discard(b.ctx, result.Target{Cell: cell.ID(one.ID)}, api.DiscardRequest{})
 			return err
 		},
 		"stop": func(v *View) error { _, err := v.Stop(b.ctx, cell.ID(one.ID)); return err },

@@ -13,7 +13,6 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
-	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
 // markdown tells a receipt to people, and what was signed about its run later.
@@ -59,7 +58,7 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	row(b, "source", p.Source.Path+", "+untouchedWords(p.Source))
 	row(b, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored by git)", counted(p.Changes.Files, "file"), p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
 	for _, l := range p.Changes.First {
-		row(b, "look first", LookLine(l))
+		row(b, "look first", l.Line())
 	}
 	if p.Changes.FirstMore > 0 {
 		row(b, "look first", fmt.Sprintf("and %d more: pando diff --stat", p.Changes.FirstMore))
@@ -397,13 +396,4 @@ func ofBackend(line, name string) string {
 		return api.NotIsolated + ": " + line
 	}
 	return line
-}
-
-// LookLine is a change to look at first, in a line.
-func LookLine(l state.Look) string {
-	name := diff.Quote(l.Path)
-	if l.Files > 1 {
-		name += fmt.Sprintf(" (%d files)", l.Files)
-	}
-	return name + ": " + strings.ToValidUTF8(l.Why, "?")
 }

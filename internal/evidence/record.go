@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -28,21 +27,6 @@ func OpenRecord(folder, name string) (*os.File, error) { return recordAt(folder,
 // writes to no other place, whatever has taken the place of the file.
 func CreateRecord(folder, name string) (*os.File, error) {
 	return recordAt(folder, name, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC)
-}
-
-// CreateNext creates stem.ext in a run's folder, or stem-2.ext and so on: a run may be applied
-// again, with more included.
-func CreateNext(folder, stem, ext string) (*os.File, error) {
-	for n := 1; ; n++ {
-		name := stem + ext
-		if n > 1 {
-			name = fmt.Sprintf("%s-%d%s", stem, n, ext)
-		}
-		f, err := os.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if !os.IsExist(err) {
-			return f, err
-		}
-	}
 }
 
 func recordAt(folder, name string, flags int) (*os.File, error) {

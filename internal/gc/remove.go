@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -168,4 +169,19 @@ func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
 		k.Gone = true
 	}
 	return m.cfg.Records.Commit(&k)
+}
+
+// GiveUp removes the layers of a checkpoint after commit made it durable that it is gone. Where the
+// disk is too full for that, what is removed makes room.
+func (m *Manager) GiveUp(k *state.Checkpoint, commit func() error) error {
+	err := m.Freeing(commit)
+	full := durable.IsFull(err)
+	if err != nil && !full {
+		return err
+	}
+	if _, err = m.DropStates(k, false); err == nil && full { // not even the reserve was there
+		err = commit()
+	}
+	m.KeepReserve() // there may be room for it again
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -24,7 +25,11 @@ func (m *Manager) SyncLayers() error {
 	}
 	defer d.Close()
 	if err := unix.Syncfs(int(d.Fd())); err != nil {
-		return cell.Errorf(cell.Unavailable, "gc.SyncLayers", "check the disk that holds pando's state", "cannot bring the workspace to the disk: %w", err)
+		hint := "check the disk that holds pando's state"
+		if durable.IsFull(err) {
+			hint = "free some space (`pando gc` shows what pando can free), then try again"
+		}
+		return cell.Errorf(cell.Unavailable, "gc.SyncLayers", hint, "cannot bring the workspace to the disk: %w", err)
 	}
 	return nil
 }

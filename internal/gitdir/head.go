@@ -158,3 +158,17 @@ func Parents(r io.Reader) ([]string, error) {
 		}
 	}
 }
+
+// HeadAt is what the repository that a directory is in has checked out. It is zero when
+// there is no repository, or when its refs can't be read.
+func HeadAt(dir string) Head {
+	r, err := Find(dir)
+	if r == nil || err != nil {
+		return Head{}
+	}
+	h, err := r.Head()
+	if err != nil {
+		return Head{}
+	}
+	return h
+}

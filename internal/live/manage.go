@@ -12,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Manage does something with single files of a cell, which is made live for it:
@@ -126,6 +127,16 @@ func (m *Manager) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, erro
 	}
 	defer release()
 	return inst.Ports(ctx)
+}
+
+// CountProcesses is how many processes a cell has.
+func (m *Manager) CountProcesses(ctx context.Context, c *state.Cell) (int, error) {
+	inst, err := m.InstanceOf(c)
+	if inst == nil {
+		return 0, err
+	}
+	list, err := inst.List(ctx)
+	return len(list), err
 }
 
 // Processes lists what runs in a cell.

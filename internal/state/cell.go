@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -183,3 +184,18 @@ func (c *Cell) Keeper() cell.ID {
 
 // Talks reports whether commands of a cell have a way to the outside.
 func (c *Cell) Talks() bool { return c.Setup.Talks }
+
+// Selector is how people write a checkpoint of a cell.
+func (c *Cell) Selector(k *Checkpoint) string { return fmt.Sprintf("%s@%d", c.Title(), k.Number) }
+
+// How long results and cells are kept after the verdict that made them superfluous.
+const (
+	KeepResult    = 7 * 24 * time.Hour  // of restored and discarded runs
+	KeepAnonymous = 30 * 24 * time.Hour // cells without a name
+)
+
+// The ways in which a restore is proven.
+const (
+	ProofLayers = "layer identity: the cell is at layers that nothing has written since their digest was computed"
+	ProofWalk   = "full walk: every file was read, and the digest is the checkpoint's"
+)

@@ -86,3 +86,8 @@ func (r *Registry) Ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
 	}
 	return here
 }
+
+// Point is what records of runs and receipts have of a checkpoint.
+func (k *Checkpoint) Point() *Point {
+	return &Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
+}

@@ -740,3 +740,16 @@ func (r *Registry) OpenOps() []operation.Redo {
 func NoTemplate(name string) error {
 	return cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %.80s", strings.ToValidUTF8(name, "\ufffd"))
 }
+
+// Unfinished is a Conflict when a run of the cell, other than but, has ended
+// and could not be recorded: the workspace is still that run's. The caller
+// holds the cell's lock, so that none is under way.
+func (r *Registry) Unfinished(c *Cell, but cell.RunID) error {
+	for _, run := range r.Runs(c.ID) {
+		if p := run.Phase; (p == cell.Executing || p == cell.Finishing) && run.RunID() != but {
+			return cell.Errorf(cell.Conflict, "state.Unfinished", "free some space; it is finished as soon as that works",
+				"run %s in cell %s could not be finished", run.ID, c.Title())
+		}
+	}
+	return nil
+}

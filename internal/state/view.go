@@ -1,6 +1,12 @@
 package state
 
-import "github.com/pando-dev/pando/api"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
 
 // API is what the API shows of a run's record. It does not know which clients are attached.
 func (r *Run) API() api.Run {
@@ -94,4 +100,13 @@ func each[A, B any](list []A, f func(A) B) []B {
 		out[i] = f(a)
 	}
 	return out
+}
+
+// Line is a change to look at first, in a line.
+func (l Look) Line() string {
+	name := diff.Quote(l.Path)
+	if l.Files > 1 {
+		name += fmt.Sprintf(" (%d files)", l.Files)
+	}
+	return name + ": " + strings.ToValidUTF8(l.Why, "?")
 }

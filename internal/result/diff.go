@@ -1,4 +1,4 @@
-package engine
+package result
 
 import (
 	"bytes"
@@ -12,26 +12,10 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// side is a checkpoint as one side of a comparison.
-func (e *Engine) side(ctx context.Context, k *state.Checkpoint) (workspace.Side, error) {
-	if p, err := e.providerOf(k.State.Provider); k.Gone && (err != nil || !haveLayers(p, k.State)) {
-		return workspace.Side{}, cell.Errorf(cell.NotFound, "engine.side", "", "checkpoint @%d was removed: it expired, was given up, or made room", k.Number)
-	}
-	t, err := e.tree(ctx, k)
-	if err != nil {
-		return workspace.Side{}, err
-	}
-	p, err := e.providerOf(k.State.Provider)
-	if err != nil {
-		return workspace.Side{}, err
-	}
-	return workspace.Side{Tree: t, Contents: p.Contents(k.State)}, nil
-}
-
 // ignoredBy reports which of the changes between two states git ignores. When git's index
 // or its rules can't be read, it says so, and none is ignored.
-func (e *Engine) ignoredBy(ctx context.Context, a, b workspace.Side) (ignored func(path string, isDir bool) bool, unreadable string, err error) {
-	ignored, err = diff.IgnoredBy(ctx, a, b, e.cfg.Parser)
+func (m *Manager) ignoredBy(ctx context.Context, a, b workspace.Side) (ignored func(path string, isDir bool) bool, unreadable string, err error) {
+	ignored, err = diff.IgnoredBy(ctx, a, b, m.cfg.Parser)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, "", err
@@ -60,9 +44,9 @@ type DiffRequest struct {
 }
 
 // Diff compares two states of a cell.
-func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
-	defer e.pins.Begin().End()
-	o, err := e.compared(ctx, req)
+func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
+	defer m.cfg.Pin()()
+	o, err := m.compared(ctx, req)
 	if err != nil {
 		return api.Diff{}, err
 	}
@@ -78,14 +62,14 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	}
 	ignored, unreadable := none, ""
 	if !req.Ignored {
-		if ignored, unreadable, err = e.ignoredBy(ctx, a, b); err != nil {
+		if ignored, unreadable, err = m.ignoredBy(ctx, a, b); err != nil {
 			return out, err
 		}
 		if unreadable != "" {
 			out.Notes = append(out.Notes, unreadable)
 		}
 	}
-	first, held, err := e.review(c, a, b, ignored, req.Include)
+	first, held, err := m.review(c, a, b, ignored, req.Include)
 	if err != nil {
 		return out, err
 	}
@@ -127,7 +111,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	case "patch":
 		err = d.Patch(ctx, &text)
 	default:
-		err = cell.Errorf(cell.Invalid, "engine.Diff", "use json, text, stat or patch", "%q is no form of a diff", req.Form)
+		err = cell.Errorf(cell.Invalid, "result.Diff", "use json, text, stat or patch", "%q is no form of a diff", req.Form)
 	}
 	out.Text = text.String()
 	return out, err
@@ -135,50 +119,50 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 
 // compared finds the two states to compare: what there is to decide about, or those of
 // two checkpoints.
-func (e *Engine) compared(ctx context.Context, req DiffRequest) (*offer, error) {
-	id, err := e.of(req.Target)
+func (m *Manager) compared(ctx context.Context, req DiffRequest) (*offer, error) {
+	id, err := m.cellOf(req.Target)
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.reg.Cell(id)
+	c, err := m.cfg.Records.Cell(id)
 	if err != nil {
 		return nil, err
 	}
 	if req.Run != "" && req.From == 0 && req.To == 0 {
-		run, err := e.reg.Run(req.Run)
+		run, err := m.cfg.Records.Run(req.Run)
 		if err != nil {
 			return nil, err
 		}
-		return e.runOffer(ctx, &c, &run)
+		return m.runOffer(ctx, &c, &run)
 	}
 	var to state.Checkpoint
 	if req.To > 0 {
-		to, err = e.reg.Numbered(id, req.To)
+		to, err = m.cfg.Records.Numbered(id, req.To)
 	} else {
-		to, err = e.present(ctx, &c)
+		to, err = m.Present(ctx, &c)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if req.From == 0 && req.To == 0 {
-		return e.cellOffer(ctx, &c, &to)
+		return m.cellOffer(ctx, &c, &to)
 	}
 	var from state.Checkpoint
 	if req.From > 0 {
-		from, err = e.reg.Numbered(id, req.From)
+		from, err = m.cfg.Records.Numbered(id, req.From)
 	} else {
-		from, err = e.firstOf(&c)
+		from, err = m.firstOf(&c)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o := &offer{c: &c, at: to, from: e.selector(&c, &from), to: e.selector(&c, &to)}
-	if up, err := e.reg.Cell(from.Cell); err == nil {
-		o.from = e.selector(&up, &from)
+	o := &offer{c: &c, at: to, from: c.Selector(&from), to: c.Selector(&to)}
+	if up, err := m.cfg.Records.Cell(from.Cell); err == nil {
+		o.from = up.Selector(&from)
 	}
-	if o.base, err = e.side(ctx, &from); err != nil {
+	if o.base, err = m.cfg.Side(ctx, &from); err != nil {
 		return nil, err
 	}
-	o.after, err = e.side(ctx, &to)
+	o.after, err = m.cfg.Side(ctx, &to)
 	return o, err
 }

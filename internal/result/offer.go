@@ -1,4 +1,4 @@
-package engine
+package result
 
 import (
 	"context"
@@ -19,12 +19,12 @@ type Target struct {
 	Run  cell.RunID // "": the cell
 }
 
-// of is the cell that a target is in.
-func (e *Engine) of(t Target) (cell.ID, error) {
+// cellOf is the cell that a target is in.
+func (m *Manager) cellOf(t Target) (cell.ID, error) {
 	if t.Run == "" {
 		return t.Cell, nil
 	}
-	r, err := e.reg.Run(t.Run)
+	r, err := m.cfg.Records.Run(t.Run)
 	return r.CellID(), err
 }
 
@@ -36,33 +36,33 @@ type offer struct {
 	run         *state.Run // nil: of the cell
 	base, after workspace.Side
 	from, to    string           // of base and after, for people
-	at          state.Checkpoint // whose files after has
-	covers      []state.Run      // runs that wait for a verdict, whose results are in it; oldest first
+	at          state.Checkpoint // with the files of after
+	covers      []state.Run      // runs that wait for a verdict and have their results in it; oldest first
 	digest      cell.Digest
 }
 
 // cellOffer is what there is to decide about in a cell, which is at a checkpoint.
-func (e *Engine) cellOffer(ctx context.Context, c *state.Cell, at *state.Checkpoint) (*offer, error) {
-	first, err := e.firstOf(c)
+func (m *Manager) cellOffer(ctx context.Context, c *state.Cell, at *state.Checkpoint) (*offer, error) {
+	first, err := m.firstOf(c)
 	if err != nil {
 		return nil, err
 	}
-	o := &offer{c: c, at: *at, from: "the source", to: e.selector(c, at)}
-	if o.base, err = e.side(ctx, &first); err != nil {
+	o := &offer{c: c, at: *at, from: "the source", to: c.Selector(at)}
+	if o.base, err = m.cfg.Side(ctx, &first); err != nil {
 		return nil, err
 	}
 	if !c.Known.IsZero() {
-		tree, err := e.trees.get(c.Known)
+		tree, err := m.cfg.Tree(c.Known)
 		if err != nil {
 			return nil, err
 		}
-		o.base = workspace.Side{Tree: tree, Contents: e.pastOf(ctx, c)}
+		o.base = workspace.Side{Tree: tree, Contents: m.pastOf(ctx, c)}
 	}
-	if o.after, err = e.side(ctx, at); err != nil {
+	if o.after, err = m.cfg.Side(ctx, at); err != nil {
 		return nil, err
 	}
-	here := e.reg.Ancestors(at.ID)
-	for _, r := range slices.Backward(e.reg.Runs(c.ID)) {
+	here := m.cfg.Records.Ancestors(at.ID)
+	for _, r := range slices.Backward(m.cfg.Records.Runs(c.ID)) {
 		if r.Undecided() && here[r.In.After] {
 			o.covers = append(o.covers, r)
 		}
@@ -72,10 +72,10 @@ func (e *Engine) cellOffer(ctx context.Context, c *state.Cell, at *state.Checkpo
 }
 
 // runOffer is what one run changed.
-func (e *Engine) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
-	const opName = "engine.offer"
+func (m *Manager) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
+	const opName = "result.offer"
 	if run.In.After == "" && run.Error != nil && run.ExitCode != nil {
-		return nil, unfinished(run, c)
+		return nil, noResult(run, c)
 	}
 	if run.In.Before == "" || run.In.After == "" {
 		hint, what := "wait until it has ended", "has no result yet"
@@ -84,19 +84,19 @@ func (e *Engine) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (*
 		}
 		return nil, cell.Errorf(cell.Conflict, opName, hint, "run %s %s", run.ID, what)
 	}
-	before, err := e.reg.Checkpoint(run.In.Before)
+	before, err := m.cfg.Records.Checkpoint(run.In.Before)
 	if err != nil {
 		return nil, err
 	}
-	after, err := e.reg.Checkpoint(run.In.After)
+	after, err := m.cfg.Records.Checkpoint(run.In.After)
 	if err != nil {
 		return nil, err
 	}
-	o := &offer{c: c, run: run, at: after, from: e.selector(c, &before), to: e.selector(c, &after)}
-	if o.base, err = e.side(ctx, &before); err != nil {
+	o := &offer{c: c, run: run, at: after, from: c.Selector(&before), to: c.Selector(&after)}
+	if o.base, err = m.cfg.Side(ctx, &before); err != nil {
 		return nil, err
 	}
-	if o.after, err = e.side(ctx, &after); err != nil {
+	if o.after, err = m.cfg.Side(ctx, &after); err != nil {
 		return nil, err
 	}
 	if run.Undecided() {
@@ -106,7 +106,7 @@ func (e *Engine) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (*
 	return o, nil
 }
 
-// offerDigest names the changes from one tree to another: as git sees them, whatever
+// offerDigest names the changes from one tree to another: as git sees them, without
 // their times.
 func offerDigest(base, after *workspace.Tree) cell.Digest {
 	return cell.Sum(fmt.Appendf(nil, "pando changes 1\n%s\n%s\n", base.ContentDigest(), after.ContentDigest()))
@@ -123,10 +123,10 @@ func (o *offer) expected(want string) error {
 	hex := strings.TrimPrefix(o.digest.String(), "sha256:")
 	want = strings.TrimPrefix(want, "sha256:")
 	if len(want) < expectDigits || len(want) > len(hex) || strings.Trim(want, "0123456789abcdef") != "" {
-		return cell.Errorf(cell.Invalid, "engine.Accept", "take it from the last line of pando diff", "%q is no digest of changes: that has %d to %d digits", clip(want), expectDigits, len(hex))
+		return cell.Errorf(cell.Invalid, "result.Accept", "take it from the last line of pando diff", "%.80q is no digest of changes: that has %d to %d digits", want, expectDigits, len(hex))
 	}
 	if !strings.HasPrefix(hex, want) {
-		return cell.Errorf(cell.Conflict, "engine.Accept", "look at them again: pando diff "+o.title(),
+		return cell.Errorf(cell.Conflict, "result.Accept", "look at them again: pando diff "+o.title(),
 			"the changes are others than those that were looked at: their digest is %s", hex[:expectDigits])
 	}
 	return nil
@@ -160,32 +160,32 @@ func (o *offer) changed() []string {
 	return ids
 }
 
-// present is the cell's state now: its head, or what was written since, as a checkpoint
+// Present is the cell's state now: its head, or what was written since, as a checkpoint
 // that is made for the purpose.
-func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
+func (m *Manager) Present(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
 	if c.Gen == nil {
-		return e.reg.Checkpoint(c.Head)
+		return m.cfg.Records.Checkpoint(c.Head)
 	}
-	if e.runIn(c.ID) != nil {
-		return state.Checkpoint{}, cell.Errorf(cell.Conflict, "engine.Diff", "wait for it, or follow it with pando logs -f "+c.Title(), "a run is under way in cell %s", c.Title())
+	if m.cfg.Working(c.ID) {
+		return state.Checkpoint{}, cell.Errorf(cell.Conflict, "result.Diff", "wait for it, or follow it with pando logs -f "+c.Title(), "a run is under way in cell %s", c.Title())
 	}
-	release, err := e.alive.Lock(ctx, c.ID, "diff")
+	release, err := m.cfg.Cells.Lock(ctx, c.ID, "diff")
 	if err != nil {
 		return state.Checkpoint{}, err
 	}
 	defer release()
-	defer e.pins.Begin().End()
-	fresh, err := e.alive.Usable(c.ID)
+	defer m.cfg.Pin()()
+	fresh, err := m.cfg.Cells.Usable(c.ID)
 	if err != nil {
 		return state.Checkpoint{}, err
 	}
 	*c = fresh
-	return e.presentHeld(ctx, c)
+	return m.presentHeld(ctx, c)
 }
 
-// presentHeld is present, for whoever holds the cell's lock.
-func (e *Engine) presentHeld(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
-	k, err := e.settle(ctx, c, state.KindManual, "as it was looked at", "")
+// presentHeld is Present for a caller with the cell's lock.
+func (m *Manager) presentHeld(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
+	k, err := m.cfg.Checkpoint(ctx, c, "as it was looked at")
 	if err != nil {
 		return k, fmt.Errorf("cannot look at the workspace now: %w", err)
 	}

@@ -1,4 +1,4 @@
-package engine
+package result
 
 import (
 	"errors"
@@ -164,7 +164,7 @@ func (g *gitFiles) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	if e.Type != workspace.File {
-		return nil, cell.Errorf(cell.Invalid, "engine.commits", "", "%s is not a regular file", path)
+		return nil, cell.Errorf(cell.Invalid, "result.commits", "", "%s is not a regular file", path)
 	}
 	if e.Size > gitdir.MaxRefs {
 		return nil, bound.Exceed(path, gitdir.MaxRefs, "bytes")
@@ -226,7 +226,7 @@ func (g *gitFiles) refs(below string) (map[string]string, error) {
 			out[name] = id
 		}
 		if looked++; looked > maxLoose {
-			return bound.Exceed(g.dir+"/"+below, maxLoose, "refs in files of their own")
+			return bound.Exceed(g.dir+"/"+below, maxLoose, "loose refs")
 		}
 		return err
 	})
@@ -238,7 +238,7 @@ func (g *gitFiles) refs(below string) (map[string]string, error) {
 
 const (
 	maxRef   = 1 << 10 // bytes in the file of one ref
-	maxLoose = 100_000 // refs in files of their own
+	maxLoose = 100_000 // loose refs
 )
 
 // newPacks reports whether there are packs of objects that o has not.
@@ -256,7 +256,7 @@ func (g *gitFiles) newPacks(o *gitFiles) (bool, error) {
 	return found, err
 }
 
-// parents are those of a commit that is in a file of its own.
+// parents are those of a loose commit.
 func (g *gitFiles) parents(id string) ([]string, error) {
 	path := g.dir + "/" + gitdir.LooseObject(id)
 	e, err := g.find.Lookup(path)
@@ -264,7 +264,7 @@ func (g *gitFiles) parents(id string) ([]string, error) {
 		return nil, err
 	}
 	if e.Type != workspace.File {
-		return nil, cell.Errorf(cell.Invalid, "engine.commits", "", "%s is not a regular file", path)
+		return nil, cell.Errorf(cell.Invalid, "result.commits", "", "%s is not a regular file", path)
 	}
 	f, err := g.Contents.Open(path, e)
 	if err != nil {

@@ -1,4 +1,4 @@
-package engine
+package result
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace/workspacetest"
 )
 
 // Commits in submodules are counted apart from the repository's, which does not have them.
@@ -19,22 +20,22 @@ func TestCommitsMadeInSubmodules(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		git(t, dir, "init", "-q", "-b", "main")
-		git(t, dir, "commit", "--allow-empty", "-m", name)
+		workspacetest.Git(t, dir, "init", "-q", "-b", "main")
+		workspacetest.Git(t, dir, "commit", "--allow-empty", "-m", name)
 	}
 	add := func(in, of, path string) {
-		git(t, filepath.Join(top, in), "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "--name", "of/"+of, filepath.Join(top, of), path)
-		git(t, filepath.Join(top, in), "commit", "-m", "add "+of)
+		workspacetest.Git(t, filepath.Join(top, in), "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "--name", "of/"+of, filepath.Join(top, of), path)
+		workspacetest.Git(t, filepath.Join(top, in), "commit", "-m", "add "+of)
 	}
 	add("outer", "inner", "deep")
 	add("super", "outer", "lib/out er")
 	super := filepath.Join(top, "super")
 	outer := filepath.Join(super, "lib/out er")
-	git(t, outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+	workspacetest.Git(t, outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
 	deep := filepath.Join(outer, "deep")
 	old := sideOf(t, super)
-	was := git(t, outer, "rev-parse", "HEAD")
-	wasDeep := git(t, deep, "rev-parse", "HEAD")
+	was := workspacetest.Git(t, outer, "rev-parse", "HEAD")
+	wasDeep := workspacetest.Git(t, deep, "rev-parse", "HEAD")
 
 	check := func(what string, want *state.CellCommits) {
 		t.Helper()
@@ -43,14 +44,14 @@ func TestCommitsMadeInSubmodules(t *testing.T) {
 			t.Errorf("%s: %s %v", what, d, err)
 		}
 	}
-	git(t, outer, "status")
+	workspacetest.Git(t, outer, "status")
 	check("nothing", nil)
-	git(t, outer, "commit", "--allow-empty", "-m", "1")
+	workspacetest.Git(t, outer, "commit", "--allow-empty", "-m", "1")
 	sub := state.SubmoduleCommits{Path: "lib/out er", Commits: 1, Branches: []string{"main"}, Since: was}
 	check("the submodule's", &state.CellCommits{Branches: []string{}, Submodules: []state.SubmoduleCommits{sub}})
-	base := git(t, super, "rev-parse", "HEAD")
-	git(t, super, "commit", "-a", "-m", "bump")
-	git(t, deep, "commit", "--allow-empty", "-m", "2")
+	base := workspacetest.Git(t, super, "rev-parse", "HEAD")
+	workspacetest.Git(t, super, "commit", "-a", "-m", "bump")
+	workspacetest.Git(t, deep, "commit", "--allow-empty", "-m", "2")
 	check("all three", &state.CellCommits{Commits: 1, Branches: []string{"main"}, Since: base,
 		Submodules: []state.SubmoduleCommits{sub, {Path: "lib/out er/deep", Commits: 1, Branches: []string{"HEAD"}, Since: wasDeep}}})
 }

@@ -1,4 +1,4 @@
-package engine
+package result
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -24,92 +25,101 @@ import (
 
 // Accept takes what a cell is now, or what one run of it changed. It checks the records of
 // all runs that contributed to that, and gives each of these runs its verdict.
-func (e *Engine) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
-	err = e.decide(ctx, t, "accept", seen, func(c *state.Cell, run *state.Run) error {
+func (m *Manager) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
+	err = m.decide(ctx, t, "accept", seen, func(c *state.Cell, run *state.Run) error {
 		if run != nil && c.State == cell.Removed && run.Verdict == cell.Accepted && !req.Apply { // it changed nothing, and its cell went
 			out = acceptResult(c, &offer{}, req)
 			out.Runs = append(out.Runs, run.API())
 			return nil
 		}
-		o, err := e.offerNow(ctx, c, run)
+		o, err := m.offerNow(ctx, c, run)
 		if err != nil {
 			return err
 		}
-		out, err = e.acceptHeld(ctx, o, req)
+		out, err = m.acceptHeld(ctx, o, req)
 		return err
 	})
 	return out, err
 }
 
-// decide holds the turn of a target's cell while do decides about it.
-func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *state.Cell, run *state.Run) error) error {
-	id, err := e.of(t)
+// decide holds the lock of a target's cell while do decides about it.
+func (m *Manager) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *state.Cell, run *state.Run) error) error {
+	id, err := m.cellOf(t)
 	if err != nil {
 		return err
 	}
-	release, err := e.alive.Lock(ctx, id, what)
+	release, err := m.cfg.Cells.Lock(ctx, id, what)
 	if err != nil {
 		return err
 	}
 	defer release()
-	defer e.pins.Begin().End()
-	c, err := e.reg.Cell(id)
+	defer m.cfg.Pin()()
+	c, err := m.cfg.Records.Cell(id)
 	if err != nil {
 		return err
 	}
 	var run *state.Run
-	tag := func() string { return e.cellTag(&c) }
 	if t.Run != "" {
-		r, err := e.reg.Run(t.Run)
+		r, err := m.cfg.Records.Run(t.Run)
 		if err != nil {
 			return err
 		}
-		run, tag = &r, func() string { return runTag(&r) }
+		run = &r
 	}
-	if err := unless(tag, seen); err != nil {
+	if err := m.cfg.Decides.Unchanged(&c, run, seen); err != nil {
 		return err
 	}
 	return do(&c, run)
 }
 
 // offerNow is what there is to decide about. The caller holds the cell's lock.
-func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
+func (m *Manager) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
 	if run != nil {
 		if run.Phase != cell.Ended {
-			return nil, cell.Errorf(cell.Conflict, "engine.Accept", "wait until it has ended", "run %s is %s", run.ID, run.Phase)
+			return nil, cell.Errorf(cell.Conflict, "result.Accept", "wait until it has ended", "run %s is %s", run.ID, run.Phase)
 		}
 		if c.State == cell.Removed && !run.NeverStarted() {
 			return nil, resultGone(run, c)
 		}
-		return e.runOffer(ctx, c, run)
+		return m.runOffer(ctx, c, run)
 	}
 	if c.State == cell.Removed {
-		if r := e.reg.LatestResult(c.ID); r != nil {
+		if r := m.cfg.Records.LatestResult(c.ID); r != nil {
 			return nil, resultGone(r, c)
 		}
 	}
-	if _, err := e.alive.Usable(c.ID); err != nil {
+	if _, err := m.cfg.Cells.Usable(c.ID); err != nil {
 		return nil, err
 	}
-	at, err := e.presentHeld(ctx, c)
+	at, err := m.presentHeld(ctx, c)
 	if err != nil {
-		if r := e.reg.LatestResult(c.ID); r != nil && r.In.After == "" && ctx.Err() == nil {
-			return nil, unfinished(r, c)
+		if r := m.cfg.Records.LatestResult(c.ID); r != nil && r.In.After == "" && ctx.Err() == nil {
+			return nil, noResult(r, c)
 		}
 		return nil, err
 	}
-	return e.cellOffer(ctx, c, &at)
+	return m.cellOffer(ctx, c, &at)
 }
 
-// acceptHeld is Accept for whoever holds the cell's lock. It changes the cell and the runs.
-func (e *Engine) acceptHeld(ctx context.Context, o *offer, req api.AcceptRequest) (api.AcceptResult, error) {
-	req.Reason = redactor.String(req.Reason)
-	if err := e.mayAccept(o, req); err != nil {
+// Apply accepts the result of a run and applies it to the source, for a caller with the lock of
+// its cell. c and the record of the run are changed.
+func (m *Manager) Apply(ctx context.Context, c *state.Cell, run *state.Run, reason string) error {
+	o, err := m.runOffer(ctx, c, run)
+	if err == nil {
+		_, err = m.acceptHeld(ctx, o, api.AcceptRequest{Apply: true, Reason: reason})
+	}
+	return err
+}
+
+// acceptHeld is Accept for a caller with the cell's lock. It changes the cell and the runs.
+func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptRequest) (api.AcceptResult, error) {
+	req.Reason = m.cfg.Redactor.String(req.Reason)
+	if err := m.mayAccept(o, req); err != nil {
 		return api.AcceptResult{}, err
 	}
 	planned := req
 	planned.DryRun = true
-	out, err := e.doAccept(ctx, o, planned, acceptArgs{})
+	out, err := m.doAccept(ctx, o, planned, acceptArgs{})
 	if err != nil || req.DryRun {
 		return out, err
 	}
@@ -120,8 +130,8 @@ func (e *Engine) acceptHeld(ctx context.Context, o *offer, req api.AcceptRequest
 	for _, r := range o.covers {
 		args.Covers = append(args.Covers, r.RunID())
 	}
-	err = e.operate(ctx, opAccept, args, func(ctx context.Context) (err error) {
-		out, err = e.doAccept(ctx, o, req, args)
+	err = operation.Do(ctx, m.cfg.Records, operation.NewID(), OpAccept, args, func(ctx context.Context) (err error) {
+		out, err = m.doAccept(ctx, o, req, args)
 		return err
 	})
 	return out, err
@@ -132,11 +142,11 @@ type acceptArgs struct {
 	ID      string            `json:"id"` // of what is applied, and of its receipt
 	Cell    cell.ID           `json:"cell"`
 	Run     cell.RunID        `json:"run,omitempty"`
-	At      cell.CheckpointID `json:"at"` // whose files are accepted
+	At      cell.CheckpointID `json:"at"` // the files that are accepted
 	Covers  []cell.RunID      `json:"covers,omitempty"`
 	Request api.AcceptRequest `json:"request"`
 	Planned []string          `json:"planned,omitempty"` // paths that the source had not, before anything was written
-	Written bool              `json:"written,omitempty"` // by an earlier try, whose receipt could not be written
+	Written bool              `json:"written,omitempty"` // by an earlier try that could not write its receipt
 }
 
 // key is that of the receipt.
@@ -144,65 +154,65 @@ func (a *acceptArgs) key() string { return "accept/" + a.ID }
 
 // resumeAccept finishes an accept that an earlier daemon began: the source may have all
 // of the changes already, or none.
-func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
-	if e.evidence.Sealed(args.key()) {
-		return nil // its seal is an operation of its own
+func (m *Manager) resumeAccept(ctx context.Context, args acceptArgs) error {
+	if m.cfg.Evidence.Sealed(args.key()) {
+		return nil // the operation of its seal goes on by itself
 	}
-	c, err := e.reg.Cell(args.Cell)
+	c, err := m.cfg.Records.Cell(args.Cell)
 	if err != nil {
 		return err
 	}
 	var o *offer
 	if args.Run != "" {
-		run, err := e.reg.Run(args.Run)
+		run, err := m.cfg.Records.Run(args.Run)
 		if err != nil {
 			return err
 		}
-		o, err = e.runOffer(ctx, &c, &run)
+		o, err = m.runOffer(ctx, &c, &run)
 		if err != nil {
 			return err
 		}
 	} else {
-		at, err := e.reg.Checkpoint(args.At)
+		at, err := m.cfg.Records.Checkpoint(args.At)
 		if err != nil {
 			return err
 		}
-		if o, err = e.cellOffer(ctx, &c, &at); err != nil {
+		if o, err = m.cellOffer(ctx, &c, &at); err != nil {
 			return err
 		}
 	}
 	o.covers = nil
 	for _, id := range args.Covers {
-		r, err := e.reg.Run(id)
+		r, err := m.cfg.Records.Run(id)
 		if err != nil {
 			return err
 		}
 		o.covers = append(o.covers, r)
 	}
-	_, err = e.doAccept(ctx, o, args.Request, args)
+	_, err = m.doAccept(ctx, o, args.Request, args)
 	return err
 }
 
 // doAccept applies, if asked, and seals.
-func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (api.AcceptResult, error) {
+func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (api.AcceptResult, error) {
 	c := o.c
 	out := acceptResult(c, o, req)
 	commits, err := commitsMade(o.base, o.after)
 	if err != nil {
-		e.log.Warn("cannot tell which commits were made in a cell", "cell", c.ID, "error", err)
+		m.cfg.Log.Warn("cannot tell which commits were made in a cell", "cell", c.ID, "error", err)
 	}
 	out.Commits = commits.API()
 	if req.Apply {
 		out.Head = headMoved(c)
 	}
 	if !req.DryRun { // before anything outside is changed
-		if err := full(e.gc.SyncLayers()); err != nil {
+		if err := m.cfg.Space.SyncLayers(); err != nil {
 			return out, err
 		}
 	}
 	var done *state.Applied
 	if req.Apply {
-		if done, err = e.apply(ctx, o, req, args, &out); err != nil {
+		if done, err = m.apply(ctx, o, req, args, &out); err != nil {
 			return out, err
 		}
 	}
@@ -228,15 +238,15 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 			done.Runs = append(done.Runs, r.RunID())
 		}
 		if len(objects) == 1 { // what covers it was accepted before
-			done.Runs = e.acceptedIn(o)
+			done.Runs = m.acceptedIn(o)
 		}
 		c.Applied = append(slices.Clone(c.Applied), *done)
 	}
 	if c.Anonymous() {
-		c.Expires = time.Now().Add(keepAnonymous).UTC()
+		c.Expires = time.Now().Add(state.KeepAnonymous).UTC()
 	}
 	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
-	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, point(&o.at), c.Setup.Downgrades
+	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, o.at.Point(), c.Setup.Downgrades
 	act.Applied, act.Source = out.Applied, c.Source
 	for _, h := range out.Held {
 		act.Held = append(act.Held, state.Held(h))
@@ -247,11 +257,11 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	if o.run != nil {
 		act.From = o.run.Before
 	}
-	d, err := e.evidence.Seal(ctx, args.key(), act, objects...)
+	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil && (done != nil || args.Written) {
 		args.Written = true
-		e.acceptLater(args)
-		return out, cell.Errorf(cell.Unavailable, "engine.Accept", "free some space or check the disk: the verdict and its receipt are written as soon as that works",
+		m.acceptLater(args)
+		return out, cell.Errorf(cell.Unavailable, "result.Accept", "free some space or check the disk: the verdict and its receipt are written as soon as that works",
 			"the changes are in the source, but the receipt is not written: %w", err)
 	}
 	if err != nil {
@@ -269,17 +279,17 @@ func acceptResult(c *state.Cell, o *offer, req api.AcceptRequest) api.AcceptResu
 		Applied: []string{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
 }
 
-// newKey makes the key of an act that is sealed once, whoever else does the same.
+// newKey makes the key of an act that is sealed once.
 func newKey() string {
 	var b [16]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
 
-// acceptedIn are the runs whose accepted results are in an offer, newest first.
-func (e *Engine) acceptedIn(o *offer) (ids []cell.RunID) {
-	here := e.reg.Ancestors(o.at.ID)
-	for _, r := range e.reg.Runs(o.c.ID) {
+// acceptedIn are the runs with accepted results in an offer, newest first.
+func (m *Manager) acceptedIn(o *offer) (ids []cell.RunID) {
+	here := m.cfg.Records.Ancestors(o.at.ID)
+	for _, r := range m.cfg.Records.Runs(o.c.ID) {
 		if r.Verdict == cell.Accepted && r.In.After != r.In.Before && here[r.In.After] {
 			ids = append(ids, r.RunID())
 		}
@@ -287,28 +297,28 @@ func (e *Engine) acceptedIn(o *offer) (ids []cell.RunID) {
 	return ids
 }
 
-// acceptLater tries again to seal an accept whose changes are in the source.
-func (e *Engine) acceptLater(args acceptArgs) {
-	e.background(func(ctx context.Context) {
+// acceptLater tries again to seal an accept after its changes came into the source.
+func (m *Manager) acceptLater(args acceptArgs) {
+	m.cfg.Background(func(ctx context.Context) {
 		select {
-		case <-time.After(again):
+		case <-time.After(retry):
 		case <-ctx.Done():
 			return
 		}
-		release, err := e.locks.Acquire(ctx, args.Cell, "accept", nil)
+		release, err := m.cfg.Locks.Acquire(ctx, args.Cell, "accept", nil)
 		if err != nil {
 			return
 		}
 		defer release()
-		err = e.operate(ctx, opAccept, args, func(ctx context.Context) error { return e.resumeAccept(ctx, args) })
+		err = operation.Do(ctx, m.cfg.Records, operation.NewID(), OpAccept, args, func(ctx context.Context) error { return m.resumeAccept(ctx, args) })
 		if err != nil {
-			e.log.Warn("cannot write the receipt of an accept yet", "cell", args.Cell, "error", err)
+			m.cfg.Log.Warn("cannot write the receipt of an accept yet", "cell", args.Cell, "error", err)
 		}
 	})
 }
 
-func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
-	const opName = "engine.Accept"
+func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
+	const opName = "result.Accept"
 	c := o.c
 	if req.Apply && c.NoSource {
 		return cell.Errorf(cell.Conflict, opName, "take the changes where you want them, with pando diff --patch | git apply or pando cp, and accept them without --apply",
@@ -327,7 +337,7 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 		case cell.Restored, cell.Discarded:
 			return decided(o.run, c)
 		}
-		for _, later := range e.reg.Runs(c.ID) {
+		for _, later := range m.cfg.Records.Runs(c.ID) {
 			if later.ID == o.run.ID {
 				break
 			}
@@ -338,7 +348,7 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 		}
 	}
 	if len(runs) == 0 {
-		if err := e.nothing(o, req); err != nil {
+		if err := m.nothing(o, req); err != nil {
 			return err
 		}
 	}
@@ -348,7 +358,7 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 		if failed && !req.Force {
 			return cell.Errorf(cell.Conflict, opName, "look at it with pando diff "+run.ID+"; to take it all the same: --force --reason TEXT", "run %s did not succeed", run.ID)
 		}
-		if err := e.checkRecord(run); err != nil {
+		if err := m.checkRecord(run); err != nil {
 			return err
 		}
 	}
@@ -359,22 +369,22 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 }
 
 // nothing says why there is nothing to accept in a cell in which no run waits.
-func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
-	const opName = "engine.Accept"
+func (m *Manager) nothing(o *offer, req api.AcceptRequest) error {
+	const opName = "result.Accept"
 	if o.base.Tree.ContentDigest() != o.after.Tree.ContentDigest() {
-		if _, _, err := e.waiting(o); err == nil || req.Apply { // what no run did, or what is not applied yet
+		if _, _, err := m.waiting(o); err == nil || req.Apply { // what no run did, or what is not applied yet
 			return nil
 		}
 	}
 	c := o.c
-	switch r := e.reg.LatestResult(c.ID); {
+	switch r := m.cfg.Records.LatestResult(c.ID); {
 	case r != nil && r.In.After == "":
-		return unfinished(r, c)
+		return noResult(r, c)
 	case r != nil && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded):
 		if !r.OffersNothing() { // else there is nothing to get back
 			return decided(r, c)
 		}
-	case r != nil: // it was accepted; and somebody may have taken back by hand what was applied
+	case r != nil: // it was accepted; and what was applied may have been taken back by hand
 		return nil
 	}
 	return cell.Errorf(cell.Conflict, opName, "run something in it first", "there is nothing to accept: cell %s is what its source is", c.Title())
@@ -382,38 +392,38 @@ func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
 
 // decided says that a run's result is not in its cell.
 func decided(run *state.Run, c *state.Cell) error {
-	return cell.Errorf(cell.Conflict, "engine.Accept", fmt.Sprintf("get its result back first: pando restore %s@%d", c.Title(), numberOf(run.After)), "run %s was %s", run.ID, run.Verdict)
+	return cell.Errorf(cell.Conflict, "result.Accept", fmt.Sprintf("get its result back first: pando restore %s@%d", c.Title(), numberOf(run.After)), "run %s was %s", run.ID, run.Verdict)
 }
 
-// unfinished says that a run's result is not known.
-func unfinished(run *state.Run, c *state.Cell) error {
+// noResult says that a run's result is not known.
+func noResult(run *state.Run, c *state.Cell) error {
 	why := "it has not ended"
 	if run.Error != nil {
 		why = run.Error.Message
 	}
-	return cell.Errorf(cell.Conflict, "engine.Accept", "bring the cell back with pando restore "+c.Title()+"@N, and run it again",
+	return cell.Errorf(cell.Conflict, "result.Accept", "bring the cell back with pando restore "+c.Title()+"@N, and run it again",
 		"run %s could not be finished, so its result is not known: %s", run.ID, why)
 }
 
 // resultGone says that a run's result went with its cell.
 func resultGone(run *state.Run, c *state.Cell) error {
-	return cell.Errorf(cell.Conflict, "engine.resultGone", "run it again; the patch is in "+filepath.Join(run.Folder, "patch"),
+	return cell.Errorf(cell.Conflict, "result.resultGone", "run it again; the patch is in "+filepath.Join(run.Folder, "patch"),
 		"the result of run %s is gone: cell %s was removed", run.ID, c.Title())
 }
 
 // checkRecord makes sure that a run's record and files are what its receipts say, and that
 // its checkpoint is the one that they name.
-func (e *Engine) checkRecord(run *state.Run) error {
-	const opName = "engine.checkRecord"
+func (m *Manager) checkRecord(run *state.Run) error {
+	const opName = "result.checkRecord"
 	if len(run.Receipts) == 0 {
 		return cell.Errorf(cell.Corrupt, opName, "", "run %s has no receipt", run.ID)
 	}
-	if _, problems := e.evidence.VerifyRun(run); len(problems) > 0 {
+	if _, problems := m.cfg.Evidence.VerifyRun(run); len(problems) > 0 {
 		p := problems[0]
-		return cell.Errorf(cell.Corrupt, opName, "see pando receipt verify "+run.ID+"; what was changed there is nobody's result",
+		return cell.Errorf(cell.Corrupt, opName, "see pando receipt verify "+run.ID+"; what was changed there is no run's result",
 			"the records of run %s are not what its receipt says: %s: %s", run.ID, p.File, p.What)
 	}
-	k, err := e.reg.Checkpoint(cell.CheckpointID(run.After.Checkpoint))
+	k, err := m.cfg.Records.Checkpoint(cell.CheckpointID(run.After.Checkpoint))
 	if err != nil {
 		return err
 	}
@@ -425,21 +435,21 @@ func (e *Engine) checkRecord(run *state.Run) error {
 
 // apply brings an offer into the source. It returns what it made of the source, nil when
 // nothing was to be done.
-func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs, out *api.AcceptResult) (*state.Applied, error) {
+func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs, out *api.AcceptResult) (*state.Applied, error) {
 	c, base, after := o.c, o.base, o.after
 	ignored := none
 	if !req.Ignored {
 		var err error
-		if ignored, err = diff.IgnoredBy(ctx, base, after, e.cfg.Parser); err != nil {
+		if ignored, err = diff.IgnoredBy(ctx, base, after, m.cfg.Parser); err != nil {
 			return nil, fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
 		}
 	}
 	if !req.Force {
-		if err := e.govern.RefuseSecrets(ctx, o.c, o.title(), o.base.Tree, o.after, req.Ignored); err != nil {
+		if err := m.cfg.Decides.Secrets(ctx, c, o.title(), base.Tree, after, req.Ignored); err != nil {
 			return nil, err
 		}
 	}
-	first, _, err := e.review(c, base, after, ignored, req.Include)
+	first, _, err := m.review(c, base, after, ignored, req.Include)
 	if err != nil {
 		return nil, err
 	}
@@ -447,27 +457,27 @@ func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, arg
 	want := apply.Request{
 		Base: base.Tree, After: after, Include: req.Include, Strict: req.Strict, IsIgnored: ignored, Ignored: req.Ignored, DryRun: req.DryRun,
 	}
-	res, err := e.bring(ctx, c, want)
+	res, err := m.bring(ctx, c, want)
 	if err == nil && o.run == nil && len(res.Applied)+len(res.Already)+len(res.Held) == 0 {
-		// The source should have it all. Somebody may have taken it back by hand.
-		if k, kerr := e.firstOf(c); kerr == nil {
-			if want.Base, err = e.tree(ctx, &k); err != nil {
+		// The source should have it all, unless it was taken back by hand.
+		if k, kerr := m.firstOf(c); kerr == nil {
+			if want.Base, err = m.cfg.TreeOf(ctx, &k); err != nil {
 				return nil, err
 			}
-			if again, aerr := e.bring(ctx, c, want); aerr == nil {
+			if again, aerr := m.bring(ctx, c, want); aerr == nil {
 				res = again
 			}
 		}
 	}
 	if err != nil {
 		if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
-			return nil, cell.Errorf(cell.Conflict, "engine.Accept", "the source is as it was; to merge the changes by hand, go by their patch: pando diff "+o.title()+" --patch",
+			return nil, cell.Errorf(cell.Conflict, "result.Accept", "the source is as it was; to merge the changes by hand, go by their patch: pando diff "+o.title()+" --patch",
 				"cannot apply: %w", ce)
 		}
 		return nil, err
 	}
 	if len(res.UnusedInclude) > 0 && req.DryRun {
-		return nil, cell.Errorf(cell.Invalid, "engine.Accept", "pando diff --stat lists the changes", "there is no change at %s, which --include names", diff.Quote(res.UnusedInclude[0]))
+		return nil, cell.Errorf(cell.Invalid, "result.Accept", "pando diff --stat lists the changes", "there is no change at %s, which --include names", diff.Quote(res.UnusedInclude[0]))
 	}
 	for _, f := range res.Applied {
 		out.Applied = append(out.Applied, f.Path)
@@ -487,11 +497,11 @@ func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, arg
 		return nil, nil
 	}
 	already := slices.DeleteFunc(res.Already, func(p string) bool { return slices.Contains(out.Applied, p) })
-	return e.remember(ctx, o, args.ID, want.Base, out.Applied, already, out)
+	return m.remember(ctx, o, args.ID, want.Base, out.Applied, already, out)
 }
 
 // bring changes the source of a cell.
-func (e *Engine) bring(ctx context.Context, c *state.Cell, req apply.Request) (apply.Result, error) {
+func (m *Manager) bring(ctx context.Context, c *state.Cell, req apply.Request) (apply.Result, error) {
 	for _, l := range c.LeftOut {
 		switch {
 		case l.Kind == workspace.Fields:
@@ -500,8 +510,8 @@ func (e *Engine) bring(ctx context.Context, c *state.Cell, req apply.Request) (a
 			req.Reserved = append(req.Reserved, l.Path)
 		}
 	}
-	req.Source, req.Homes, req.GitConfigs = c.Source, e.homesOf(c.Source), gitConfigs()
-	req.Backup = filepath.Join(e.cfg.Home.State, "apply", cell.Sum([]byte(c.Source)).Short())
+	req.Source, req.Homes, req.GitConfigs = c.Source, m.homesOf(c.Source), gitConfigs()
+	req.Backup = filepath.Join(m.cfg.Backups, cell.Sum([]byte(c.Source)).Short())
 	failpoint.Step("make the folder of an apply")
 	if err := os.MkdirAll(filepath.Dir(req.Backup), 0o700); err != nil {
 		return apply.Result{}, err
@@ -509,20 +519,13 @@ func (e *Engine) bring(ctx context.Context, c *state.Cell, req apply.Request) (a
 	return apply.Do(ctx, req)
 }
 
-// firstOf is the checkpoint that a cell's source was imported into: its own
+// firstOf is the checkpoint that a cell's source was imported into: the cell's
 // first one, or that of the cell it was forked from.
-func (e *Engine) firstOf(c *state.Cell) (state.Checkpoint, error) {
-	if k, ok := e.reg.FounderOf(c.Head); ok {
+func (m *Manager) firstOf(c *state.Cell) (state.Checkpoint, error) {
+	if k, ok := m.cfg.Records.FounderOf(c.Head); ok {
 		return k, nil
 	}
-	return state.Checkpoint{}, cell.Errorf(cell.NotFound, "engine.firstOf", "", "cell %s has no checkpoint", c.Title())
-}
-
-func (e *Engine) latestRun(id cell.ID) cell.RunID {
-	if list := e.reg.Runs(id); len(list) > 0 {
-		return list[0].RunID()
-	}
-	return ""
+	return state.Checkpoint{}, cell.Errorf(cell.NotFound, "result.firstOf", "", "cell %s has no checkpoint", c.Title())
 }
 
 func numberOf(p *state.Point) int {

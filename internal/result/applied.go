@@ -1,37 +1,40 @@
-package engine
+package result
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/apply"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
 // known is the tree of a cell's source, as far as pando knows it.
-func (e *Engine) known(ctx context.Context, c *state.Cell) (*workspace.Tree, error) {
+func (m *Manager) known(ctx context.Context, c *state.Cell) (*workspace.Tree, error) {
 	if !c.Known.IsZero() {
-		return e.trees.get(c.Known)
+		return m.cfg.Tree(c.Known)
 	}
-	k, err := e.firstOf(c)
+	k, err := m.firstOf(c)
 	if err != nil {
 		return nil, err
 	}
-	return e.tree(ctx, &k)
+	return m.cfg.TreeOf(ctx, &k)
 }
 
 // remember notes what was written into a source, which had it already in some places. It
 // returns nil when nothing was written. The cell is changed, not committed.
-func (e *Engine) remember(ctx context.Context, o *offer, id string, base *workspace.Tree, written, already []string, out *api.AcceptResult) (*state.Applied, error) {
-	known, err := e.known(ctx, o.c)
+func (m *Manager) remember(ctx context.Context, o *offer, id string, base *workspace.Tree, written, already []string, out *api.AcceptResult) (*state.Applied, error) {
+	known, err := m.known(ctx, o.c)
 	if err != nil {
 		return nil, err
 	}
@@ -47,18 +50,18 @@ func (e *Engine) remember(ctx context.Context, o *offer, id string, base *worksp
 		return nil, err
 	}
 	a := &state.Applied{ID: id, At: time.Now().UTC(), Files: len(written), Checkpoint: o.at.ID}
-	if a.Before, err = e.trees.put(before); err != nil {
+	if a.Before, err = m.cfg.PutTree(before); err != nil {
 		return nil, err
 	}
-	if a.After, err = e.trees.put(after); err != nil {
+	if a.After, err = m.cfg.PutTree(after); err != nil {
 		return nil, err
 	}
 	if len(written) > 0 {
-		if out.Patch, err = e.writeApplied(ctx, o, before, after); err != nil {
-			e.log.Warn("cannot write a patch of what was applied", "cell", o.c.ID, "error", err)
+		if out.Patch, err = m.writeApplied(ctx, o, before, after); err != nil {
+			m.cfg.Log.Warn("cannot write a patch of what was applied", "cell", o.c.ID, "error", err)
 		}
 	}
-	o.c.Known, o.c.KnownHead = a.After, headAt(o.c.Source)
+	o.c.Known, o.c.KnownHead = a.After, gitdir.HeadAt(o.c.Source)
 	if !slices.Contains(o.c.KnownAt, o.at.ID) {
 		o.c.KnownAt = append(slices.Clone(o.c.KnownAt), o.at.ID)
 	}
@@ -71,7 +74,7 @@ func (e *Engine) remember(ctx context.Context, o *offer, id string, base *worksp
 // writeApplied writes a patch of what an apply did to the source into the folder of the
 // newest run that it is of: it is there when the cell is gone. Without a run it writes none,
 // nor for more than patchLimit.
-func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *workspace.Tree) (name string, err error) {
+func (m *Manager) writeApplied(ctx context.Context, o *offer, before, tree *workspace.Tree) (name string, err error) {
 	run := o.run
 	if run == nil {
 		if len(o.covers) == 0 {
@@ -79,13 +82,13 @@ func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *works
 		}
 		run = &o.covers[len(o.covers)-1]
 	}
-	old := workspace.Side{Tree: before, Contents: e.pastOf(ctx, o.c)}
+	old := workspace.Side{Tree: before, Contents: m.pastOf(ctx, o.c)}
 	d, err := diff.Compare(ctx, old, workspace.Side{Tree: tree, Contents: o.after.Contents}, diff.Options{NoRenames: true})
 	if err != nil || d.Weight() > patchLimit {
 		return "", err
 	}
 	failpoint.Step("write a patch of what was applied")
-	f, err := evidence.CreateNext(run.Folder, "applied", ".patch")
+	f, err := createNext(run.Folder, "applied", ".patch")
 	if err != nil {
 		return "", err
 	}
@@ -103,14 +106,14 @@ func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *works
 // past finds the contents of what a source was: each file comes from the import, or from
 // what was applied since, so that some checkpoint has it.
 type past struct {
-	e    *Engine
+	m    *Manager
 	ctx  context.Context
 	from []cell.CheckpointID // where to begin
 }
 
 // pastOf is the past of a cell's source.
-func (e *Engine) pastOf(ctx context.Context, c *state.Cell) past {
-	return past{e: e, ctx: ctx, from: append([]cell.CheckpointID{c.Head}, c.KnownAt...)}
+func (m *Manager) pastOf(ctx context.Context, c *state.Cell) past {
+	return past{m: m, ctx: ctx, from: append([]cell.CheckpointID{c.Head}, c.KnownAt...)}
 }
 
 // Open implements workspace.Contents.
@@ -119,12 +122,12 @@ func (p past) Open(path string, want workspace.Entry) (io.ReadCloser, error) {
 	for _, id := range p.from {
 		for id != "" && !seen[id] {
 			seen[id] = true
-			k, err := p.e.reg.Checkpoint(id)
+			k, err := p.m.cfg.Records.Checkpoint(id)
 			if err != nil {
 				break
 			}
 			id = k.Parent
-			side, err := p.e.side(p.ctx, &k)
+			side, err := p.m.cfg.Side(p.ctx, &k)
 			if err != nil {
 				continue // it has expired
 			}
@@ -133,5 +136,32 @@ func (p past) Open(path string, want workspace.Entry) (io.ReadCloser, error) {
 			}
 		}
 	}
-	return nil, cell.Errorf(cell.NotFound, "engine.past", "", "no checkpoint has %s as it was in the source", path)
+	return nil, cell.Errorf(cell.NotFound, "result.past", "", "no checkpoint has %s as it was in the source", path)
+}
+
+// createNext creates stem.ext in a run's folder, or stem-2.ext and so on: a run may be applied
+// again, with more included.
+func createNext(folder, stem, ext string) (*os.File, error) {
+	for n := 1; ; n++ {
+		name := stem + ext
+		if n > 1 {
+			name = fmt.Sprintf("%s-%d%s", stem, n, ext)
+		}
+		f, err := os.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if !os.IsExist(err) {
+			return f, err
+		}
+	}
+}
+
+// Recover brings sources in which an apply was interrupted back to
+// before it, or to its end.
+func (m *Manager) Recover(ctx context.Context) {
+	dirs, _ := filepath.Glob(filepath.Join(m.cfg.Backups, "*"))
+	for _, d := range dirs {
+		if _, err := apply.Recover(ctx, d); err != nil {
+			m.cfg.Log.Error("cannot bring a source back after an interrupted apply", "backup", d, "error", err)
+		}
+		os.Remove(d) // there is nothing in it any more, unless that failed
+	}
 }

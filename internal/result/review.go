@@ -1,4 +1,4 @@
-package engine
+package result
 
 import (
 	"fmt"
@@ -11,17 +11,16 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// homesOf returns the home directories of the users who work in a source: the
+// homesOf returns the home directories of the users of a source: the
 // one that pando runs as, and the source's owner.
-func (e *Engine) homesOf(source string) []string {
-	homes := []string{e.cfg.User.Home}
+func (m *Manager) homesOf(source string) []string {
+	homes := []string{m.cfg.Home}
 	st, err := os.Stat(source)
 	if err != nil {
 		return homes
@@ -51,10 +50,10 @@ const maxFirst = 50
 // review returns what people are told of the changes from a to b before they are applied:
 // what to look at first, and what accept would hold back without what include names.
 // ignored reports what git ignores; nil: nothing.
-func (e *Engine) review(c *state.Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []state.Look, held []api.Held, err error) {
+func (m *Manager) review(c *state.Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []state.Look, held []api.Held, err error) {
 	req := &apply.Request{Base: a.Tree, After: b, IsIgnored: ignored, Include: include}
 	if source, err := filepath.EvalSymlinks(c.Source); err == nil && !c.NoSource {
-		req.Source, req.Homes, req.GitConfigs = source, e.homesOf(source), gitConfigs()
+		req.Source, req.Homes, req.GitConfigs = source, m.homesOf(source), gitConfigs()
 	}
 	for _, l := range c.LeftOut {
 		req.Reserved = append(req.Reserved, l.Path)
@@ -75,8 +74,8 @@ func heldAPI(list []apply.Held) []api.Held {
 	return out
 }
 
-// withoutHeld takes what is held back out of a comparison without renames, whose patch
-// then has what accept would apply.
+// withoutHeld takes what is held back out of a comparison without renames: its
+// patch then has what accept would apply.
 func withoutHeld(d *diff.Diff, held []api.Held) {
 	if len(held) == 0 {
 		return
@@ -95,7 +94,7 @@ func writeFirst(w io.Writer, list []state.Look) {
 	}
 	fmt.Fprintln(w, " look at these first:")
 	for _, l := range list {
-		fmt.Fprintf(w, "  %s\n", evidence.LookLine(l))
+		fmt.Fprintf(w, "  %s\n", l.Line())
 	}
 	fmt.Fprintln(w)
 }

@@ -1,6 +1,7 @@
-package engine
+package result
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,28 +9,27 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
 
 // Discard throws away what waits in a cell, or the result of its latest run: the cell goes
 // back to before it, and what it was is kept as a checkpoint for a while.
-func (e *Engine) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (out api.DiscardResult, err error) {
-	err = e.decide(ctx, t, "discard", seen, func(c *state.Cell, run *state.Run) error {
-		out, err = e.discardHeld(ctx, c, run, req)
+func (m *Manager) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (out api.DiscardResult, err error) {
+	err = m.decide(ctx, t, "discard", seen, func(c *state.Cell, run *state.Run) error {
+		out, err = m.discardHeld(ctx, c, run, req)
 		return err
 	})
 	return out, err
 }
 
-func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
-	const opName = "engine.Discard"
-	req.Reason = redactor.String(req.Reason)
+func (m *Manager) discardHeld(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
+	const opName = "result.Discard"
+	req.Reason = m.cfg.Redactor.String(req.Reason)
 	if run != nil && c.State != cell.Removed && run.In.After != "" && (run.Verdict == cell.Restored || run.Verdict == cell.Discarded) {
-		return e.giveUp(ctx, c, run, req)
+		return m.giveUp(ctx, c, run, req)
 	}
-	o, err := e.offerNow(ctx, c, run)
+	o, err := m.offerNow(ctx, c, run)
 	if err != nil {
 		return out, err
 	}
@@ -38,72 +38,72 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 		if _, err := run.Verdict.To(cell.Discarded); err != nil {
 			return out, err
 		}
-		if latest := e.reg.LatestResult(c.ID); latest != nil && latest.ID != run.ID {
+		if latest := m.cfg.Records.LatestResult(c.ID); latest != nil && latest.ID != run.ID {
 			return out, cell.Errorf(cell.Conflict, opName, fmt.Sprintf("go back past it with pando restore %s@%d, or discard all that waits: pando discard %s", c.Title(), run.Before.Number, c.Title()),
 				"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest.ID)
 		}
-		to, err = e.reg.Checkpoint(run.In.Before)
+		to, err = m.cfg.Records.Checkpoint(run.In.Before)
 	} else {
-		o.covers, to, err = e.waiting(o)
+		o.covers, to, err = m.waiting(o)
 	}
 	if err != nil {
 		return out, err
 	}
 	out = api.DiscardResult{CellName: c.Title(), Runs: runsAPI(o.covers), Number: to.Number, DryRun: req.DryRun}
 	ask := len(o.covers) > 1 && !req.Lose
-	if out.Ended, err = e.running(ctx, c); err != nil && (req.DryRun || ask) {
+	if out.Ended, err = m.cfg.Processes(ctx, c); err != nil && (req.DryRun || ask) {
 		return out, err
 	}
 	if ask && !req.DryRun {
 		return out, cell.Errorf(cell.Conflict, opName, "confirm it with --yes, or name one run",
-			"this throws away the results of %s%s", join(o.runs()), alsoEnds(out.Ended, true))
+			"this throws away the results of %s%s", names(o.runs()), alsoEnds(out.Ended, true))
 	}
 	if req.DryRun {
-		out.Cell = e.cellView(c)
+		out.Cell = m.cfg.Show(c)
 		return out, nil
 	}
-	if err := e.moveHead(ctx, c, to.ID); err != nil {
+	if err := m.moveHead(ctx, c, to.ID); err != nil {
 		return out, err
 	}
 	objects := []any{c}
 	at := o.at
 	if at.ID != to.ID {
-		at.Expires = time.Now().Add(keepResult).UTC()
+		at.Expires = time.Now().Add(state.KeepResult).UTC()
 		objects = append(objects, &at)
 		out.Kept = at.Number
 	}
 	if c.Anonymous() {
-		c.Expires = time.Now().Add(keepResult).UTC()
+		c.Expires = time.Now().Add(state.KeepResult).UTC()
 	}
 	for i := range o.covers {
 		r := &o.covers[i]
-		if err := r.Decide(cell.Discarded, orElse(req.Reason, "discarded"), "user"); err != nil {
+		if err := r.Decide(cell.Discarded, cmp.Or(req.Reason, "discarded"), "user"); err != nil {
 			return out, err
 		}
 		objects = append(objects, r)
 	}
-	act := state.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "discarded"))
-	act.From, act.To, act.Proof, act.Downgrades = point(&at), point(&to), proofLayers, c.Setup.Downgrades
-	d, err := e.evidence.Seal(ctx, "discard/"+newKey(), act, objects...)
+	act := state.ActOn(c, "discard", cell.Discarded, cmp.Or(req.Reason, "discarded"))
+	act.From, act.To, act.Proof, act.Downgrades = at.Point(), to.Point(), state.ProofLayers, c.Setup.Downgrades
+	d, err := m.cfg.Evidence.Seal(ctx, "discard/"+newKey(), act, objects...)
 	if err != nil {
 		return out, err
 	}
-	out.Cell, out.Runs, out.Receipt = e.cellView(c), runsAPI(o.covers), d.String()
+	out.Cell, out.Runs, out.Receipt = m.cfg.Show(c), runsAPI(o.covers), d.String()
 	return out, nil
 }
 
 // giveUp frees what is kept of a result that was restored or discarded. It needs hardly any
 // space itself: a disk that such results have filled has this way out.
-func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
-	const opName = "engine.Discard"
-	k, err := e.reg.Checkpoint(run.In.After)
+func (m *Manager) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
+	const opName = "result.Discard"
+	k, err := m.cfg.Records.Checkpoint(run.In.After)
 	if err != nil {
 		return out, err
 	}
 	switch {
 	case k.Gone || k.ID == run.In.Before:
 		return out, cell.Errorf(cell.Conflict, opName, "pando gc shows what pando can free", "nothing is kept of the result of run %s", run.ID)
-	case e.reg.Ancestors(c.Head)[k.ID]:
+	case m.cfg.Records.Ancestors(c.Head)[k.ID]:
 		return out, cell.Errorf(cell.Conflict, opName, "go back before it first: pando undo "+c.Title(), "the result of run %s is in the workspace of cell %s", run.ID, c.Title())
 	case slices.Contains(c.KnownAt, k.ID) && !slices.ContainsFunc(c.Applied, func(a state.Applied) bool { return a.Checkpoint == k.ID }):
 		return out, cell.Errorf(cell.Conflict, opName, "it goes with the cell: pando rm "+c.Title(), "the result of run %s was in the source, which is known by the files of it", run.ID)
@@ -111,12 +111,16 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
 	}
 	k.Gone = true
-	if err := run.Decide(cell.Discarded, orElse(req.Reason, "given up"), "user"); err != nil {
+	if err := run.Decide(cell.Discarded, cmp.Or(req.Reason, "given up"), "user"); err != nil {
 		return out, err
 	}
-	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: e.headNumber(c), DryRun: req.DryRun}
-	if out.Freed, err = e.gc.DropStates(&k, true); err != nil || req.DryRun {
-		out.Cell = e.cellView(c)
+	head, err := m.cfg.Records.Checkpoint(c.Head)
+	if err != nil {
+		return out, err
+	}
+	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: head.Number, DryRun: req.DryRun}
+	if out.Freed, err = m.cfg.Space.DropStates(&k, true); err != nil || req.DryRun {
+		out.Cell = m.cfg.Show(c)
 		return out, err
 	}
 	if !req.Lose {
@@ -124,30 +128,22 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 	}
 	key := "discard/" + newKey()
 	seal := func() error {
-		act := state.ActOn(c, "discard", cell.Discarded, orElse(req.Reason, "given up"))
-		act.From, act.Downgrades = point(&k), c.Setup.Downgrades
-		d, err := e.evidence.Seal(ctx, key, act, &k, run)
+		act := state.ActOn(c, "discard", cell.Discarded, cmp.Or(req.Reason, "given up"))
+		act.From, act.Downgrades = k.Point(), c.Setup.Downgrades
+		d, err := m.cfg.Evidence.Seal(ctx, key, act, &k, run)
 		out.Receipt = d.String()
 		return err
 	}
-	err = e.gc.Freeing(seal)
-	full := durable.IsFull(err)
-	if err != nil && !full {
-		return out, err
-	}
-	if _, err = e.gc.DropStates(&k, false); err == nil && full { // not even the reserve was there: what is given up makes room for its record
-		err = seal()
-	}
-	e.gc.KeepReserve() // there may be room for it again
-	out.Cell, out.Runs = e.cellView(c), []api.Run{run.API()}
+	err = m.cfg.Space.GiveUp(&k, seal)
+	out.Cell, out.Runs = m.cfg.Show(c), []api.Run{run.API()}
 	return out, err
 }
 
 // waiting returns the runs that wait for a verdict since something of the cell was
 // accepted, oldest first, and the checkpoint before them.
-func (e *Engine) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err error) {
+func (m *Manager) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err error) {
 	at := map[cell.CheckpointID][]state.Run{}
-	for _, r := range e.reg.Runs(o.c.ID) {
+	for _, r := range m.cfg.Records.Runs(o.c.ID) {
 		at[r.In.After] = append(at[r.In.After], r)
 	}
 	to = o.at
@@ -163,7 +159,7 @@ func (e *Engine) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err e
 		if decided || to.Parent == "" {
 			break
 		}
-		up, err := e.reg.Checkpoint(to.Parent)
+		up, err := m.cfg.Records.Checkpoint(to.Parent)
 		if err != nil {
 			return nil, to, err
 		}
@@ -174,7 +170,7 @@ func (e *Engine) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err e
 	}
 	slices.Reverse(runs)
 	if to.ID == o.at.ID && len(runs) == 0 {
-		return nil, to, cell.Errorf(cell.Conflict, "engine.Discard", "go back further with pando undo or pando restore CELL@N", "nothing waits in cell %s", o.c.Title())
+		return nil, to, cell.Errorf(cell.Conflict, "result.Discard", "go back further with pando undo or pando restore CELL@N", "nothing waits in cell %s", o.c.Title())
 	}
 	return runs, to, nil
 }

@@ -1,9 +1,8 @@
-package engine
+package result
 
 import (
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,23 +15,6 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/workspacetest"
 )
-
-// git runs git in a directory, with no configuration of the user's.
-func git(t testing.TB, dir string, args ...string) string {
-	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("needs git")
-	}
-	cmd := exec.Command("git", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+os.DevNull, "XDG_CONFIG_HOME="+os.DevNull, "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %q: %v: %s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
 
 // sideOf is a directory as a state of a workspace.
 func sideOf(t testing.TB, dir string) workspace.Side {
@@ -91,17 +73,17 @@ func TestCommitsMade(t *testing.T) {
 			dir := t.TempDir()
 			do := func(commands string) {
 				for line := range strings.Lines(commands) {
-					git(t, dir, strings.Fields(line)...)
+					workspacetest.Git(t, dir, strings.Fields(line)...)
 				}
 			}
 			do("init -q -b main\ncommit --allow-empty -m first")
 			do(c.before)
-			base := git(t, dir, "rev-parse", "HEAD")
+			base := workspacetest.Git(t, dir, "rev-parse", "HEAD")
 			old := sideOf(t, dir)
 			if err := os.WriteFile(filepath.Join(dir, "f"), []byte("f"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			known := strings.Fields(git(t, dir, "for-each-ref", "--format=%(objectname)"))
+			known := strings.Fields(workspacetest.Git(t, dir, "for-each-ref", "--format=%(objectname)"))
 			do(c.cell)
 			got, err := commitsMade(old, sideOf(t, dir))
 			if err != nil {
@@ -115,7 +97,7 @@ func TestCommitsMade(t *testing.T) {
 			}
 			want := &state.CellCommits{Branches: c.branches, Since: base, More: c.more}
 			if !c.more {
-				list := git(t, dir, slices.Concat([]string{"rev-list", "--count", "--branches", "HEAD", "--not"}, known)...)
+				list := workspacetest.Git(t, dir, slices.Concat([]string{"rev-list", "--count", "--branches", "HEAD", "--not"}, known)...)
 				if want.Commits, err = strconv.Atoi(list); err != nil {
 					t.Fatal(err)
 				}
@@ -135,8 +117,8 @@ func TestCommitsMadeOfOtherRepositories(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old := sideOf(t, dir)
-	git(t, dir, "init", "-q", "-b", "new")
-	git(t, dir, "commit", "--allow-empty", "-m", "1")
+	workspacetest.Git(t, dir, "init", "-q", "-b", "new")
+	workspacetest.Git(t, dir, "commit", "--allow-empty", "-m", "1")
 	made := sideOf(t, dir)
 	got, err := commitsMade(old, made)
 	if d := cmp.Diff(&state.CellCommits{Commits: 1, Branches: []string{"new"}}, got); d != "" || err != nil {

@@ -1,6 +1,7 @@
-package engine
+package result
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -17,20 +19,20 @@ import (
 
 // Revert takes back from a source what an accept applied to it last, of a cell or of a run:
 // all of it, or, when a file is not what was written there, nothing.
-func (e *Engine) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (out api.RevertResult, err error) {
-	err = e.decide(ctx, t, "revert", seen, func(c *state.Cell, run *state.Run) error {
-		a, err := e.lastApplied(c, run)
+func (m *Manager) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (out api.RevertResult, err error) {
+	err = m.decide(ctx, t, "revert", seen, func(c *state.Cell, run *state.Run) error {
+		a, err := m.lastApplied(c, run)
 		if err != nil {
 			return err
 		}
-		out, err = e.revertHeld(ctx, c, []state.Applied{*a}, req)
+		out, err = m.revertHeld(ctx, c, []state.Applied{*a}, req)
 		return err
 	})
 	return out, err
 }
 
 // lastApplied is the newest of what is in the source, of a cell or of one run.
-func (e *Engine) lastApplied(c *state.Cell, run *state.Run) (*state.Applied, error) {
+func (m *Manager) lastApplied(c *state.Cell, run *state.Run) (*state.Applied, error) {
 	for i := range slices.Backward(c.Applied) {
 		if a := &c.Applied[i]; run == nil || slices.Contains(a.Runs, run.RunID()) {
 			return a, nil
@@ -40,7 +42,7 @@ func (e *Engine) lastApplied(c *state.Cell, run *state.Run) (*state.Applied, err
 	if run != nil {
 		what = "run " + run.ID
 	}
-	return nil, cell.Errorf(cell.Conflict, "engine.Revert", "pando accept --apply brings changes there", "there is nothing to take back: nothing of %s is in %s", what, orElse(c.Source, "its source"))
+	return nil, cell.Errorf(cell.Conflict, "result.Revert", "pando accept --apply brings changes there", "there is nothing to take back: nothing of %s is in %s", what, cmp.Or(c.Source, "its source"))
 }
 
 // revertArgs is a revert that was begun.
@@ -54,11 +56,11 @@ type revertArgs struct {
 
 // revertHeld takes things back, which are in the order in which they were applied. The
 // caller holds the cell's lock. It changes the cell and the runs.
-func (e *Engine) revertHeld(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest) (api.RevertResult, error) {
-	req.Reason = redactor.String(req.Reason)
+func (m *Manager) revertHeld(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest) (api.RevertResult, error) {
+	req.Reason = m.cfg.Redactor.String(req.Reason)
 	planned := req
 	planned.DryRun = true
-	out, err := e.doRevert(ctx, c, list, planned, revertArgs{})
+	out, err := m.doRevert(ctx, c, list, planned, revertArgs{})
 	if err != nil || req.DryRun {
 		return out, err
 	}
@@ -66,8 +68,8 @@ func (e *Engine) revertHeld(ctx context.Context, c *state.Cell, list []state.App
 	for _, a := range list {
 		args.IDs = append(args.IDs, a.ID)
 	}
-	err = e.operate(ctx, opRevert, args, func(ctx context.Context) (err error) {
-		out, err = e.doRevert(ctx, c, list, req, args)
+	err = operation.Do(ctx, m.cfg.Records, operation.NewID(), OpRevert, args, func(ctx context.Context) (err error) {
+		out, err = m.doRevert(ctx, c, list, req, args)
 		return err
 	})
 	return out, err
@@ -76,11 +78,11 @@ func (e *Engine) revertHeld(ctx context.Context, c *state.Cell, list []state.App
 // key is that of the receipt.
 func (a *revertArgs) key() string { return "revert/" + a.ID }
 
-func (e *Engine) resumeRevert(ctx context.Context, args revertArgs) error {
-	if e.evidence.Sealed(args.key()) {
-		return nil // its seal is an operation of its own
+func (m *Manager) resumeRevert(ctx context.Context, args revertArgs) error {
+	if m.cfg.Evidence.Sealed(args.key()) {
+		return nil // the operation of its seal goes on by itself
 	}
-	c, err := e.reg.Cell(args.Cell)
+	c, err := m.cfg.Records.Cell(args.Cell)
 	if err != nil {
 		return err
 	}
@@ -90,25 +92,25 @@ func (e *Engine) resumeRevert(ctx context.Context, args revertArgs) error {
 			list = append(list, a)
 		}
 	}
-	_, err = e.doRevert(ctx, &c, list, args.Request, args)
+	_, err = m.doRevert(ctx, &c, list, args.Request, args)
 	return err
 }
 
-func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
+func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
 	out = api.RevertResult{CellName: c.Title(), Source: c.Source, Runs: []api.Run{}, Reverted: []string{}, Already: []string{}, DryRun: req.DryRun}
-	known, err := e.known(ctx, c)
+	known, err := m.known(ctx, c)
 	if err != nil {
 		return out, err
 	}
-	want, err := e.without(known, list)
+	want, err := m.without(known, list)
 	if err != nil {
-		return out, e.cannotRevert(c, list, err)
+		return out, m.cannotRevert(c, list, err)
 	}
-	res, err := e.bring(ctx, c, apply.Request{
-		Base: known, After: workspace.Side{Tree: want, Contents: e.pastOf(ctx, c)}, Include: []string{"."}, IsIgnored: none, Ignored: true, DryRun: req.DryRun,
+	res, err := m.bring(ctx, c, apply.Request{
+		Base: known, After: workspace.Side{Tree: want, Contents: m.pastOf(ctx, c)}, Include: []string{"."}, IsIgnored: none, Ignored: true, DryRun: req.DryRun,
 	})
 	if err != nil {
-		return out, e.cannotRevert(c, list, err)
+		return out, m.cannotRevert(c, list, err)
 	}
 	for _, f := range res.Applied {
 		out.Reverted = append(out.Reverted, f.Path)
@@ -122,17 +124,17 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 	}
 	slices.Sort(out.Reverted)
 	slices.Sort(out.Already)
-	why := orElse(req.Reason, "it was taken back from the source")
+	why := cmp.Or(req.Reason, "it was taken back from the source")
 	if len(out.Reverted) == 0 {
-		why = orElse(req.Reason, "it was in the source no more: its files were there as before the accept")
+		why = cmp.Or(req.Reason, "it was in the source no more: its files were there as before the accept")
 	}
 	var runs []state.Run
-	here, left := e.reg.Ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool {
+	here, left := m.cfg.Records.Ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool {
 		return slices.ContainsFunc(list, func(l state.Applied) bool { return l.ID == a.ID })
 	}))
 	for _, a := range list {
 		for _, id := range a.Runs {
-			r, err := e.reg.Run(id)
+			r, err := m.cfg.Records.Run(id)
 			if err != nil || slices.ContainsFunc(runs, func(o state.Run) bool { return o.ID == r.ID }) {
 				continue
 			}
@@ -150,10 +152,10 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 		}
 	}
 	if req.DryRun {
-		out.Cell, out.Runs = e.cellView(c), runsAPI(runs)
+		out.Cell, out.Runs = m.cfg.Show(c), runsAPI(runs)
 		return out, nil
 	}
-	if c.Known, err = e.trees.put(want); err != nil {
+	if c.Known, err = m.cfg.PutTree(want); err != nil {
 		return out, err
 	}
 	c.Applied = left
@@ -163,11 +165,11 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 	}
 	act := state.ActOn(c, "revert", cell.Pending, why)
 	act.Reverted, act.Already, act.Source, act.Downgrades = out.Reverted, out.Already, c.Source, c.Setup.Downgrades
-	d, err := e.evidence.Seal(ctx, args.key(), act, objects...)
+	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil {
 		return out, err
 	}
-	out.Receipt, out.Cell, out.Runs = d.String(), e.cellView(c), runsAPI(runs)
+	out.Receipt, out.Cell, out.Runs = d.String(), m.cfg.Show(c), runsAPI(runs)
 	return out, nil
 }
 
@@ -186,14 +188,14 @@ func (l appliedList) filesOf(id cell.RunID) (n int) {
 
 // without is what a source that is known was before some things were applied to it, which
 // are in the order in which they were.
-func (e *Engine) without(known *workspace.Tree, list []state.Applied) (*workspace.Tree, error) {
+func (m *Manager) without(known *workspace.Tree, list []state.Applied) (*workspace.Tree, error) {
 	tree := known
 	for _, a := range slices.Backward(list) {
-		before, err := e.trees.get(a.Before)
+		before, err := m.cfg.Tree(a.Before)
 		if err != nil {
 			return nil, err
 		}
-		after, err := e.trees.get(a.After)
+		after, err := m.cfg.Tree(a.After)
 		if err != nil {
 			return nil, err
 		}
@@ -236,8 +238,8 @@ func sameFile(a, b *workspace.Entry) bool {
 }
 
 // cannotRevert says what is in the way, and what can be done.
-func (e *Engine) cannotRevert(c *state.Cell, list []state.Applied, err error) error {
-	const opName = "engine.Revert"
+func (m *Manager) cannotRevert(c *state.Cell, list []state.Applied, err error) error {
+	const opName = "result.Revert"
 	if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
 		return cell.Errorf(cell.Conflict, opName, "nothing was changed; bring these files back to what was applied, or take the rest back by hand",
 			"cannot take it back from %s: %w", c.Source, ce)
@@ -247,7 +249,7 @@ func (e *Engine) cannotRevert(c *state.Cell, list []state.Applied, err error) er
 	}
 	for _, a := range slices.Backward(list) {
 		for _, id := range a.Runs {
-			r, rerr := e.reg.Run(id)
+			r, rerr := m.cfg.Records.Run(id)
 			if rerr != nil {
 				continue
 			}

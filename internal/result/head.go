@@ -1,4 +1,4 @@
-package engine
+package result
 
 import (
 	"fmt"
@@ -9,20 +9,6 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// headAt is what the repository that a directory is in has checked out. It is zero when
-// there is no repository, or when its refs can't be read.
-func headAt(dir string) gitdir.Head {
-	r, err := gitdir.Find(dir)
-	if r == nil || err != nil {
-		return gitdir.Head{}
-	}
-	h, err := r.Head()
-	if err != nil {
-		return gitdir.Head{}
-	}
-	return h
-}
-
 // headMoved compares what a cell's source has checked out with what it is known to have
 // had. It is nil when that is the same branch, whatever was committed there since, or when
 // one of both is not known.
@@ -31,7 +17,7 @@ func headMoved(c *state.Cell) *api.HeadMoved {
 	if c.NoSource || was == (gitdir.Head{}) {
 		return nil
 	}
-	now := headAt(c.Source)
+	now := gitdir.HeadAt(c.Source)
 	switch {
 	case now == (gitdir.Head{}), now == was, was.Branch != "" && was.Branch == now.Branch:
 		return nil
@@ -50,7 +36,7 @@ func refuseOtherBranch(o *offer, moved *api.HeadMoved, req api.AcceptRequest) er
 	if moved.Was.Branch == "" {
 		back = "git switch --detach " + shortID(moved.Was.Commit)
 	}
-	return cell.Errorf(cell.Conflict, "engine.Accept", fmt.Sprintf("go back with %s; to apply the changes to %s all the same: --other-branch", back, headWords(moved.Now)),
+	return cell.Errorf(cell.Conflict, "result.Accept", fmt.Sprintf("go back with %s; to apply the changes to %s all the same: --other-branch", back, headWords(moved.Now)),
 		"cannot apply %s to %s: the changes go with %s, and %s is on %s now", o.title(), o.c.Source, headWords(moved.Was), o.c.Source, headWords(moved.Now))
 }
 

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// newResults makes the manager of results.
+func (e *Engine) newResults() *result.Manager {
+	return result.New(result.Config{
+		Records: e.reg, Locks: &e.locks, Log: e.log, Parser: e.cfg.Parser, Redactor: &redactor, Home: e.cfg.User.Home, Backups: filepath.Join(e.cfg.Home.State, "apply"),
+		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.MayStart, Secrets: e.govern.RefuseSecrets},
+		Pin:  func() func() { return e.pins.Begin().End },
+		Tree: e.trees.get, PutTree: e.trees.put, TreeOf: e.tree, Side: e.side,
+		Verify: func(ctx context.Context, k *state.Checkpoint) error { _, err := e.walk(ctx, k); return err },
+		Checkpoint: func(ctx context.Context, c *state.Cell, message string) (state.Checkpoint, error) {
+			return e.settle(ctx, c, state.KindManual, message, "")
+		},
+		Memory: e.memoryOf, Processes: e.alive.CountProcesses, Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Show: e.cellView,
+		Act: func(ctx context.Context, what string, id cell.ID) (context.Context, func(*error)) {
+			ctx, a := e.act(ctx, what, id)
+			return ctx, a.over
+		},
+		Background: e.background,
+	})
+}
