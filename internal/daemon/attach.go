@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/run"
 )
 
 func (d *Daemon) attachRun(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -42,7 +42,7 @@ func (d *Daemon) attachExec(w http.ResponseWriter, r *http.Request) (any, error)
 
 // attach upgrades the request to a WebSocket and carries frames until the end. late sends the
 // kept output of a process that has already ended.
-func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attachment, late func(context.Context, *websocket.Conn, backend.Offsets) error) (any, error) {
+func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *run.Attachment, late func(context.Context, *websocket.Conn, backend.Offsets) error) (any, error) {
 	want, err := wanted(r)
 	if err != nil {
 		a.Release(false)
@@ -120,7 +120,7 @@ func wanted(r *http.Request) (a backend.Attach, err error) {
 // stream is one attached client.
 type stream struct {
 	ws   *websocket.Conn
-	a    *engine.Attachment
+	a    *run.Attachment
 	want backend.Attach // its offsets advance
 	in   chan api.Frame // frames of the client
 }

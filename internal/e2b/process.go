@@ -20,7 +20,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/run"
 )
 
 // processConfig is the configuration of a process.
@@ -127,7 +127,7 @@ type proc struct {
 	tty    bool
 	exec   string
 	kept   bool // the next daemon will know it; guarded by the box's mu
-	att    *engine.Attachment
+	att    *run.Attachment
 	conn   net.Conn
 
 	sending sync.Mutex // held while writing to conn

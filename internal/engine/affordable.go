@@ -2,22 +2,13 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
-
-// unaffordable is why a cell's present files can't become a checkpoint.
-type unaffordable struct{ claims, limit int64 }
-
-func (u *unaffordable) Error() string {
-	return fmt.Sprintf("its new files claim %s, and its disk limit is %s", policy.FormatSize(u.claims), policy.FormatSize(u.limit))
-}
 
 // affordable refuses a cell whose files claim more than twice its disk limit:
 // holes cost a cell nothing and us, who digest them, a lifetime. Twice, because
@@ -32,24 +23,13 @@ func affordable(ctx context.Context, p workspace.Provider, c *state.Cell) error 
 		return err
 	}
 	return cell.Errorf(cell.Conflict, "engine.settle", "remove the file, or allow more with --disk", "cannot keep the files of cell %s: %w",
-		c.Title(), &unaffordable{n, limit})
+		c.Title(), &run.Unaffordable{Claims: n, Limit: limit})
 }
 
-// letGo ends a run whose result can't be kept: the cell is where it was before.
-func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, error) {
-	why, ok := errors.AsType[*unaffordable](err)
-	if !ok {
-		return x.before, fmt.Errorf("cannot keep the result: %w", err)
+// full says what a full disk means to the caller that waits.
+func full(err error) error {
+	if durable.IsFull(err) {
+		return cell.Errorf(cell.Unavailable, "engine", "free some space (`pando gc` shows what pando can free), then try again", "cannot go on: %w", err)
 	}
-	if err := x.e.alive.Deactivate(ctx, x.c.ID, why.Error()); err != nil {
-		return x.before, err
-	}
-	layer := x.c.Gen.Layer
-	x.c.Head, x.c.Gen = x.before.ID, nil
-	x.run.Cause, x.run.In.LetGo = api.CauseDiskLimit, why.Error()
-	if err := x.e.reg.Commit(&x.c, x.run); err != nil {
-		return x.before, err
-	}
-	x.e.background(func(context.Context) { x.e.gc.DropLayer(x.c.Provider, layer) })
-	return x.before, nil
+	return err
 }

@@ -214,7 +214,7 @@ func (b *bed) do(req api.RunRequest) api.Run {
 	b.Helper()
 	r, err := b.StartRun(b.ctx, req)
 	b.must(err)
-	r, err = b.WaitRun(b.ctx, cell.RunID(r.ID))
+	r, err = b.runs.Wait(b.ctx, cell.RunID(r.ID))
 	b.must(err)
 	return r
 }

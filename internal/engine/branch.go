@@ -116,9 +116,9 @@ func (e *Engine) still(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	if l := e.runIn(id); l != nil {
+	if l := e.runs.In(id); l != nil {
 		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or end it: pando stop "+c.Title(),
-			"cannot branch %s: run %s is under way in it", c.Title(), l.id)
+			"cannot branch %s: run %s is under way in it", c.Title(), l.ID())
 	}
 	if command, runs := e.alive.RunsCommand(id); runs && !whole {
 		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or "+e.forkFiles(&c),

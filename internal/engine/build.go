@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/live"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -138,8 +139,7 @@ func (b *build) report(step, note string) {
 // execution is what a run would be that works in the template's cell.
 func (b *build) execution(ctx context.Context) *execution {
 	p := b.p.run
-	l := &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}
-	x := &execution{e: b.e, p: p, l: l, run: &state.Run{}, began: b.began, made: b.e.pins.Begin()}
+	x := &execution{e: b.e, p: p, l: run.Unwatched(ctx), run: &state.Run{}, made: b.e.pins.Begin()}
 	x.c = state.Cell{ID: cell.NewID(), State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Template: b.p.req.Name, Guest: p.confined}
 	return x
@@ -356,7 +356,7 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 	pred := evidence.BatchOf(c, act, point(&b.x.before))
 	pred.Template, pred.Digest, pred.Interpreter, pred.Program, pred.Assurance = t.Name, t.Digest.String(), b.warmth.Version, b.prog.Sum.String(), b.assurance
 	if inst := e.alive.Instance(c.ID); inst != nil {
-		a := assuranceOf(inst.Assurance())
+		a := state.AssuranceOf(inst.Assurance())
 		pred.Assurance = &a
 	}
 	receipt, err := e.evidence.CommitBatch(ctx, fmt.Sprintf("%s/%s/%d", c.ID, act, b.began.UnixNano()), pred, c, &b.x.before, &t,

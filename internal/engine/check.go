@@ -8,30 +8,25 @@ import (
 	"os"
 	"strings"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 )
-
-// checkTail is how much of a check's output the record keeps, in bytes.
-const checkTail = 4 << 10
 
 // check runs the --check command in a fork of the result, which is thrown
 // away afterwards: a check sees the result and changes nothing of it. What a
 // crash leaves of it, the next daemon ends, and checks again.
-func (x *execution) check(ctx context.Context, after *state.Checkpoint) error {
-	x.l.report(api.Progress{Step: "checking", Note: x.run.In.Check})
-	c := x.c
+func (e *Engine) check(ctx context.Context, j *run.Job, after *state.Checkpoint) error {
+	c := j.Cell
 	c.ID, c.Name, c.Gen, c.Volume, c.Home, c.Tmp, c.Family = cell.NewID(), "", nil, 0, nil, nil, ""
-	c.Setup.Mounts = x.e.stackedOf(&x.c)
-	return x.checkIn(ctx, &c, after)
+	c.Setup.Mounts = e.stackedOf(&j.Cell)
+	return e.checkIn(ctx, j, &c, after)
 }
 
-func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Checkpoint) (err error) {
-	e := x.e
+func (e *Engine) checkIn(ctx context.Context, j *run.Job, c *state.Cell, after *state.Checkpoint) (err error) {
 	p, err := e.providerOf(after.State.Provider)
 	if err != nil {
 		return err
@@ -51,24 +46,24 @@ func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Che
 		return err
 	}
 	failpoint.Step("make the output of a check")
-	out, err := evidence.CreateRecord(x.run.Folder, "check")
+	out, err := evidence.CreateRecord(j.Run.Folder, "check")
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	st, err := e.runCheck(x.l.ctx, inst, x, c, out)
+	st, err := e.runCheck(j.Live.Context(), inst, j, c, out)
 	if err != nil {
 		return err
 	}
-	x.run.Check = &state.Check{Command: x.run.In.Check, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: tail(out)}
+	j.Run.Check = &state.Check{Command: j.Run.In.Check, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: tail(out)}
 	return nil
 }
 
-func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *execution, c *state.Cell, out *os.File) (cell.Status, error) {
-	env := cell.CommandEnv(c.Setup.Env, x.p.policy.Env, c.Setup.User, false, "")
+func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, j *run.Job, c *state.Cell, out *os.File) (cell.Status, error) {
+	env := cell.CommandEnv(c.Setup.Env, j.Env, c.Setup.User, false, "")
 	proc, err := inst.Start(ctx, "check", cell.Start{
-		Process: cell.Process{Args: []string{"sh", "-c", x.p.req.Check}, Env: env, Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
-		Timeout: x.run.In.Timeout, EndsCell: true, LogLimit: logLimit,
+		Process: cell.Process{Args: []string{"sh", "-c", j.Check}, Env: env, Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
+		Timeout: j.Run.In.Timeout, EndsCell: true, LogLimit: logLimit,
 	}, [3]*os.File{out, out, nil})
 	if err != nil {
 		return cell.Status{}, err
@@ -85,8 +80,8 @@ func tail(f *os.File) string {
 	if err != nil {
 		return ""
 	}
-	off := max(0, st.Size()-checkTail)
-	b, _ := io.ReadAll(io.NewSectionReader(f, off, checkTail))
+	off := max(0, st.Size()-run.CheckTail)
+	b, _ := io.ReadAll(io.NewSectionReader(f, off, run.CheckTail))
 	return redactor.String(strings.ToValidUTF8(string(bytes.TrimSpace(b)), "�"))
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -46,7 +47,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	lease.Labels = req.Labels
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
-	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &state.Run{}, began: time.Now(), made: e.pins.Begin()}
+	x := &execution{e: e, p: p, l: run.Unwatched(ctx), run: &state.Run{}, made: e.pins.Begin()}
 	defer x.made.End()
 	x.c = state.Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}

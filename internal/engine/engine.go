@@ -18,7 +18,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -42,6 +41,7 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -94,15 +94,14 @@ type Engine struct {
 	evidence *evidence.Manager
 	govern   *govern.Manager
 	results  *result.Manager
+	runs     *run.Manager
 	acts     atomic.Int64 // under way, but for runs and commands: see Working
 
 	hostHas func() (needs, error) // what forks may use of the host now
 
 	mu        sync.Mutex // guards what follows
-	live      map[cell.RunID]*liveRun
-	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
-	uploads   []upload             // sources that were sent, oldest first
-	hostParts []string             // see there
+	uploads   []upload   // sources that were sent, oldest first
+	hostParts []string   // see there
 	probed    map[string]probed
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until that was told
 	started   time.Time
@@ -135,14 +134,13 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.Objects = pins
 	e := &Engine{
 		cfg: cfg, pins: pins, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
-		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{},
 		sources: &sources{dir: cfg.Home.Sources(), m: map[string]*workspace.Imported{}}, hostParts: hostParts, probed: map[string]probed{},
 		moved: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, pools: map[string]*pool{},
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	e.hostHas = e.hostHasNow
-	e.evidence = evidence.New(evidence.Config{Ledger: cfg.Ledger, Records: reg, Home: cfg.Home, Log: cfg.Log, Version: cfg.Version, User: cfg.User, Host: cfg.Host, Ending: e.runEnds, Background: e.background})
+	e.evidence = evidence.New(evidence.Config{Ledger: cfg.Ledger, Records: reg, Home: cfg.Home, Log: cfg.Log, Version: cfg.Version, User: cfg.User, Host: cfg.Host, Ending: func(id cell.RunID) <-chan struct{} { return e.runs.Ends(id) }, Background: e.background})
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
 		reg.Close()
 		return nil, err
@@ -154,14 +152,17 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
-		Working: func(id cell.ID) bool { return e.runIn(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
+		Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
 		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken,
-		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: e.execNotes, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
+		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
+			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)
+		}, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
 		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})
 	e.gc = e.newGC()
 	e.results = e.newResults()
+	e.runs = e.newRuns()
 	if err := e.govern.KnowStored(); err != nil {
 		reg.Close()
 		return nil, err
@@ -173,11 +174,6 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.watching.Go(e.keepHouse)
 	e.watching.Go(e.alive.KeepLeases)
 	return e, nil
-}
-
-// closing reports whether something failed because the daemon ends.
-func (e *Engine) closing(err error) bool {
-	return e.life.Err() != nil && (errors.Is(err, live.ErrClosing) || errors.Is(err, context.Canceled))
 }
 
 // Close lets go: cells and their commands live on in their keepers. What was
@@ -198,20 +194,7 @@ func (e *Engine) Close() error {
 // Busy reports whether anything needs this daemon: a request's work or a cell
 // with processes.
 func (e *Engine) Busy() bool {
-	e.mu.Lock()
-	begun := len(e.live) > 0
-	e.mu.Unlock()
-	return begun || e.alive.Busy()
-}
-
-// runEnds returns the channel that closes when a run ends, nil for a run that is not under way.
-func (e *Engine) runEnds(id cell.RunID) <-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if l := e.live[id]; l != nil {
-		return l.done
-	}
-	return nil
+	return len(e.runs.IDs()) > 0 || e.alive.Busy()
 }
 
 func (e *Engine) backend(name string) (backend.Backend, error) {

@@ -63,7 +63,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	b.must(err)
 	kinds := b.told(r, evidence.EventQuery{Follow: true}, func(ev api.Event) {
 		if ev.Kind == "process.running" { // it is told while it goes on
-			b.must(b.Interrupt(cell.RunID(r.ID), "the test"))
+			b.runs.Interrupt(cell.RunID(r.ID), "the test")
 		}
 	})
 	if !strings.HasSuffix(kinds, "process.exit") {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/run"
 )
 
 // StartExec starts a command in a cell, which becomes live if it is at rest.
@@ -31,4 +32,13 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 		return e.alive.DoExec(ctx, x)
 	}
 	return e.alive.StartExec(ctx, x, func(err error) { a.over(&err) })
+}
+
+// AttachExec attaches to an exec.
+func (e *Engine) AttachExec(id string, input bool) (*run.Attachment, error) {
+	x, err := e.alive.Exec(id)
+	if err != nil {
+		return nil, err
+	}
+	return run.AttachmentOf(x.Done(), x.Open, func() (any, error) { return x.Result(), nil }, x.Join(input)), nil
 }

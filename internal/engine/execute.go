@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
@@ -72,8 +71,8 @@ func (x *execution) start(ctx context.Context) error {
 		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anybody (--allow HOST)")
 	}
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
-	x.run.Assurance = assuranceOf(x.inst.Assurance())
-	if err := x.awaitClient(ctx); err != nil {
+	x.run.Assurance = state.AssuranceOf(x.inst.Assurance())
+	if err := x.l.AwaitClient(ctx, x.e.cfg.AttachGrace); err != nil {
 		return err
 	}
 	return x.startCommand(ctx)
@@ -142,27 +141,14 @@ func (x *execution) setUp() error {
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...), Kept: keeps,
 	}
 	if x.c.Gen == nil {
-		err = e.begin(x.l.ctx, &x.c, p, &x.before)
+		err = e.begin(x.l.Context(), &x.c, p, &x.before)
 	} else {
-		err = p.Resume(x.l.ctx, *x.c.Gen)
+		err = p.Resume(x.l.Context(), *x.c.Gen)
 	}
 	if err != nil {
 		return err
 	}
 	return e.refit(&x.c, p, &x.before)
-}
-
-// awaitClient holds the command back until the client that wants to see it is
-// there, so that it misses nothing and a terminal has somebody behind it.
-func (x *execution) awaitClient(ctx context.Context) error {
-	select {
-	case <-x.l.attached:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(x.e.cfg.AttachGrace):
-		return cell.Errorf(cell.Interrupted, "engine.run", "", "cannot start: the client that asked never attached")
-	}
 }
 
 func (x *execution) startCommand(ctx context.Context) error {
@@ -184,12 +170,9 @@ func (x *execution) startCommand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.run.Assurance = assuranceOf(x.proc.Assurance())
+	x.run.Assurance = state.AssuranceOf(x.proc.Assurance())
 	x.run.Downgrades = append(append([]string{}, x.proc.Assurance().Downgrades...), append(slices.Clone(x.c.Setup.Downgrades), x.c.Setup.Unmasked...)...)
-	x.l.mu.Lock()
-	x.l.proc = x.proc
-	x.l.mu.Unlock()
-	close(x.l.started)
+	x.l.Started(x.proc)
 	return nil
 }
 
@@ -225,40 +208,5 @@ func closeLogs(logs [3]*os.File) {
 		if f != nil {
 			f.Close()
 		}
-	}
-}
-
-// wait waits for the command. When the run is interrupted meanwhile, the
-// command is ended and waited for.
-func (x *execution) wait(ctx context.Context) (cell.Status, error) {
-	x.l.report(api.Progress{Step: "running"})
-	if x.c.Talks() && !x.run.TTY {
-		defer x.tellDenials(ctx)()
-	}
-	return x.e.alive.WaitFor(ctx, x.inst, x.proc)
-}
-
-// toldAtOnce is how many denials a run tells while it goes on.
-const toldAtOnce = 20
-
-// tellDenials reports to the clients of a run what it is refused on the network,
-// each thing once, while its command may still try for minutes. The end tells
-// all. stop ends it.
-func (x *execution) tellDenials(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		told := 0
-		for d := range evidence.Denials(ctx, x.run) {
-			x.l.report(api.Progress{Step: api.StepDenied, Note: d.String()})
-			if told++; told == toldAtOnce {
-				return
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-over
 	}
 }

@@ -134,13 +134,7 @@ func (e *Engine) Figures(ctx context.Context) Figures {
 	}
 	out.Receipts = e.cfg.Ledger.Len()
 	out.Sealed, out.Unsealed = e.cfg.Ledger.Sealed()
-	e.mu.Lock()
-	ids := make([]cell.RunID, 0, len(e.live))
-	for id := range e.live {
-		ids = append(ids, id)
-	}
-	e.mu.Unlock()
-	for _, id := range ids {
+	for _, id := range e.runs.IDs() {
 		if r, err := e.reg.Run(id); err == nil {
 			out.Runs[string(r.Phase)]++
 		}
@@ -185,10 +179,7 @@ func (v *View) Working(operations int) int {
 		return 0
 	}
 	e := v.e
-	n := int(e.acts.Load()) + e.alive.Running()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n += len(e.live)
+	n := int(e.acts.Load()) + e.alive.Running() + len(e.runs.IDs())
 	return max(n, operations)
 }
 

@@ -19,8 +19,8 @@ func (e *Engine) newGovern() *govern.Manager {
 		Host: e.cfg.Host, HostPolicy: e.cfg.HostPolicy, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots, Proxy: e.cfg.Proxy, Life: e.life, Background: e.background,
 		Instances: func() govern.Instances { return e.alive }, Usable: func(id cell.ID) (state.Cell, error) { return e.alive.Usable(id) },
 		RunIn: e.runNow, Report: func(id cell.ID, p api.Progress) {
-			if l := e.runIn(id); l != nil {
-				l.report(p)
+			if l := e.runs.In(id); l != nil {
+				l.Report(p)
 			}
 		},
 		OwnDir: e.ownDir, Tree: e.tree, Spec: e.spec, Captures: e.captures, RunPolicy: evidence.ManifestPolicy, SealedFiles: evidence.SealedFiles, OpenRecord: evidence.OpenRecord,
@@ -36,8 +36,8 @@ func (e *Engine) newGovern() *govern.Manager {
 
 // runNow is the run that goes on in a cell, "" if there is none.
 func (e *Engine) runNow(id cell.ID) cell.RunID {
-	if l := e.runIn(id); l != nil {
-		return l.id
+	if l := e.runs.In(id); l != nil {
+		return l.ID()
 	}
 	return ""
 }

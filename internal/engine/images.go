@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -30,7 +31,7 @@ func (x *execution) root(ctx context.Context) (rootFS, error) {
 	var err error
 	if key := x.c.ImageKey; !key.IsZero() {
 		if img, err = e.images.Get(key); cell.KindOf(err) == cell.NotFound && x.l != nil {
-			img, err = e.pullAgain(ctx, &x.c, name, x.l.report)
+			img, err = e.pullAgain(ctx, &x.c, name, x.l.Report)
 		}
 	} else {
 		img, err = e.imageFor(ctx, name, x.l)
@@ -46,7 +47,7 @@ func (x *execution) root(ctx context.Context) (rootFS, error) {
 
 // imageFor returns the image of a name, without asking a registry about one that
 // is here. l is the run that waits for it; nil when nothing may be fetched.
-func (e *Engine) imageFor(ctx context.Context, name image.Name, l *liveRun) (oci.Image, error) {
+func (e *Engine) imageFor(ctx context.Context, name image.Name, l *run.Live) (oci.Image, error) {
 	r, err := oci.Parse(name.Ref, "")
 	if err != nil {
 		return oci.Image{}, err
@@ -57,7 +58,7 @@ func (e *Engine) imageFor(ctx context.Context, name image.Name, l *liveRun) (oci
 			return img, err
 		}
 	}
-	return e.images.Pull(ctx, r, oci.PullOptions{Report: pulling(r, l.report)})
+	return e.images.Pull(ctx, r, oci.PullOptions{Report: pulling(r, l.Report)})
 }
 
 // pullAgain fetches the image of a cell that was removed meanwhile: the same, or

@@ -87,7 +87,7 @@ func TestX23WhoWaitedKeepsIt(t *testing.T) {
 		synctest.Wait()
 		next, err := b.StartRun(b.ctx, b.request("w", "true"))
 		b.must(err)
-		next, err = b.WaitRun(b.ctx, cell.RunID(next.ID))
+		next, err = b.runs.Wait(b.ctx, cell.RunID(next.ID))
 		b.must(err)
 		if next.Policy != first.Policy || !strings.Contains(strings.Join(next.Notes, "\n"), "keeps --policy p.yaml") {
 			t.Errorf("it has policy %s, not %s, and says %q", next.Policy, first.Policy, next.Notes)

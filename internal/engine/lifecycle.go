@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,7 +40,7 @@ func (e *Engine) shown(id cell.ID, err error) (api.Cell, error) {
 // is pending. One that has not started its command does not start, and a cell that was
 // being made for it is removed.
 func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
-	l := e.underWay(id)
+	l := e.runs.UnderWay(id)
 	c, err := e.alive.Usable(id)
 	if err != nil && (l == nil || c.State != cell.Creating) {
 		return api.Cell{}, err
@@ -55,10 +54,9 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		if err := e.alive.MayWait(id); err != nil {
 			return api.Cell{}, err
 		}
-		l.ending.Store(true)
-		l.stop(stopped)
+		l.Interrupt(stopped, true)
 		select {
-		case <-l.done:
+		case <-l.Done():
 		case <-ctx.Done():
 			return api.Cell{}, context.Cause(ctx)
 		}
@@ -67,7 +65,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 			return api.Cell{}, err
 		}
 		// A run that waited for this one may have begun: it is not what was to be stopped.
-		if inst != nil && e.alive.Instance(id) != inst || e.runIn(id) != nil || c.State == cell.Removed {
+		if inst != nil && e.alive.Instance(id) != inst || e.runs.In(id) != nil || c.State == cell.Removed {
 			return e.cellView(&c), nil
 		}
 	}
@@ -93,49 +91,6 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	return e.cellView(&c), nil
 }
 
-// underWay is runIn, or else the oldest run that waits for its lock: nothing but other work
-// than runs is before it.
-func (e *Engine) underWay(id cell.ID) (first *liveRun) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var created time.Time
-	for rid, l := range e.live {
-		r, err := e.reg.Run(rid)
-		switch {
-		case err != nil || r.CellID() != id:
-		case l.working.Load():
-			return l
-		case first == nil || r.Created.Before(created):
-			first, created = l, r.Created
-		}
-	}
-	return first
-}
-
-// runIn returns the run that is under way in a cell. One that waits for its lock is not.
-func (e *Engine) runIn(id cell.ID) *liveRun {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for rid, l := range e.live {
-		if r, err := e.reg.Run(rid); l.working.Load() && err == nil && r.CellID() == id {
-			return l
-		}
-	}
-	return nil
-}
-
-// Interrupt ends a run's command. The run becomes pending.
-func (e *Engine) Interrupt(id cell.RunID, why string) error {
-	e.mu.Lock()
-	l := e.live[id]
-	e.mu.Unlock()
-	if l == nil {
-		return nil
-	}
-	l.stop(cell.Errorf(cell.Interrupted, "engine.Interrupt", "", "%s", why))
-	return nil
-}
-
 type removeArgs struct {
 	Cell  cell.ID   `json:"cell,omitempty"`
 	Cells []cell.ID `json:"cells,omitempty"` // several at once
@@ -154,13 +109,13 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	if dry {
 		return e.cellView(&c), nil
 	}
-	if l := e.underWay(id); l != nil {
+	if l := e.runs.UnderWay(id); l != nil {
 		if err := e.alive.MayWait(id); err != nil {
 			return api.Cell{}, err
 		}
-		l.stop(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"))
+		l.Interrupt(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"), false)
 		select {
-		case <-l.done:
+		case <-l.Done():
 		case <-ctx.Done():
 			return api.Cell{}, context.Cause(ctx)
 		}

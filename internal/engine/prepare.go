@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -28,11 +29,10 @@ import (
 // execution is one run on its way through prepare, start, wait and finish. It
 // holds the cell's lock.
 type execution struct {
-	e     *Engine
-	p     *runPlan
-	l     *liveRun
-	run   *state.Run
-	began time.Time
+	e   *Engine
+	p   *runPlan
+	l   *run.Live
+	run *state.Run
 
 	made     *gc.Pin // until the command runs: what is not recorded yet
 	c        state.Cell
@@ -41,7 +41,6 @@ type execution struct {
 	plan     *image.HostPlan
 	inst     backend.Instance
 	proc     backend.Process
-	status   cell.Status
 }
 
 // prepare brings the cell to the state in which the command can start:
@@ -133,7 +132,7 @@ func (x *execution) source(ctx context.Context) error {
 		return err
 	}
 	progress := func(files, bytes int64) {
-		x.l.report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: x.p.source})
+		x.l.Report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: x.p.source})
 	}
 	var im *workspace.Imported
 	key := ""
@@ -250,7 +249,7 @@ func (x *execution) standing() string {
 	if err != nil || rel == "." || !filepath.IsLocal(rel) {
 		return top
 	}
-	tree, err := x.e.tree(x.l.ctx, &x.before)
+	tree, err := x.e.tree(x.l.Context(), &x.before)
 	if err != nil {
 		return top
 	}

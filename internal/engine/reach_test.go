@@ -107,7 +107,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				b.wantKind("stats", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				_, err = b.Pause(b.ctx, id)
 				b.wantKind("pause", err, cell.Unavailable, "cannot tell what goes on in cell w")
-				_, err = b.AttachRun(cell.RunID(r.ID), true)
+				_, err = b.runs.Attach(cell.RunID(r.ID), true)
 				b.wantKind("attaching to the run", err, cell.Unavailable, "cannot tell what goes on in cell r")
 				_, err = b.alive.Dial(b.ctx, id, 80)
 				b.wantKind("dial", err, cell.Unavailable, "cannot tell what goes on in cell w")
@@ -140,8 +140,8 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 			if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended {
 				t.Errorf("the run has ended: %+v, %v", run, err)
 			}
-			b.must(b.Interrupt(cell.RunID(r.ID), ""))
-			run, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+			b.runs.Interrupt(cell.RunID(r.ID), "")
+			run, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
 			b.must(err)
 			if run.Cause != "interrupted" {
 				t.Errorf("the run ended as %+v", run)
@@ -173,7 +173,7 @@ func TestKeepersOutOfReach(t *testing.T) {
 			b.close()
 			b.toys.fail("attach", x.err)
 			b.open()
-			b.until("the run goes on", func() bool { return b.runIn(b.id("r")) != nil })
+			b.until("the run goes on", func() bool { return b.runs.In(b.id("r")) != nil })
 			for _, cellName := range []string{"w", "r"} {
 				id := b.id(cellName)
 				for what, do := range map[string]func() error{
@@ -209,8 +209,8 @@ func TestKeepersOutOfReach(t *testing.T) {
 			}
 			b.toys.fail("attach", nil)
 			b.until("the cells were found", func() bool { return b.alive.Instance(b.id("w")) != nil && b.alive.Instance(b.id("r")) != nil })
-			b.must(b.Interrupt(cell.RunID(r.ID), ""))
-			if run, err := b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || run.Cause != "interrupted" {
+			b.runs.Interrupt(cell.RunID(r.ID), "")
+			if run, err := b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || run.Cause != "interrupted" {
 				t.Errorf("the run ended as %+v, %v", run, err)
 			}
 		})
@@ -233,8 +233,8 @@ func TestX14AWaitThatBreaks(t *testing.T) {
 	if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended || b.alive.Instance(b.id("w")) != inst {
 		t.Errorf("the run has ended: %+v, %v", run, err)
 	}
-	b.must(b.Interrupt(cell.RunID(r.ID), ""))
-	if run, err := b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || run.Cause != "interrupted" {
+	b.runs.Interrupt(cell.RunID(r.ID), "")
+	if run, err := b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || run.Cause != "interrupted" {
 		t.Errorf("the run ended as %+v, %v", run, err)
 	}
 }

@@ -2,15 +2,11 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -42,7 +38,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	for _, r := range e.reg.Runs("") {
 		if r.Phase != cell.Ended {
-			e.recoverRun(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started"))
+			e.runs.Recover(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started"))
 		}
 	}
 	for _, c := range e.reg.Cells() {
@@ -99,91 +95,6 @@ func (e *Engine) endReplaced() {
 			}
 		})
 	}
-}
-
-// recoverRun goes on with a run where its record says it was. One whose
-// command was not started ends for cause.
-func (e *Engine) recoverRun(r state.Run, cause error) {
-	run := &r
-	c, err := e.reg.Cell(run.CellID())
-	if err != nil {
-		c = state.Gone(run.CellID(), run.CellName)
-	}
-	p := &runPlan{req: api.RunRequest{Command: run.Command, Check: run.In.Check}, source: run.Source, cell: &c, run: run}
-	if run.Phase == cell.Preparing {
-		e.failedToStart(e.life, p, cause)
-		if c.State == cell.Creating {
-			e.removeUnmade(c)
-		}
-		return
-	}
-	if run.In.Check != "" && (run.In.CheckHidden || len(run.In.EnvNames) > 0) {
-		// What it needs was known to the earlier daemon alone.
-		run.Notes = append(run.Notes, "the check was not run: the daemon ended meanwhile, and with it what the check needs")
-		run.In.Check, run.In.OnSuccess = "", "pending"
-	}
-	l := &liveRun{id: run.RunID(), attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), watchers: map[chan api.Progress]bool{}}
-	close(l.attached)
-	l.ctx, l.stop = context.WithCancelCause(e.life)
-	x := &execution{e: e, p: p, l: l, run: run, c: c, began: run.Created}
-	if run.In.Before != "" {
-		if x.before, err = e.reg.Checkpoint(run.In.Before); err != nil {
-			e.failRun(run, &c, err)
-			return
-		}
-	}
-	if x.imported, err = e.lastImport(c.ImportKey); err != nil {
-		x.imported = nil
-	}
-	e.mu.Lock()
-	e.live[l.id] = l
-	e.mu.Unlock()
-	e.background(func(ctx context.Context) {
-		defer e.ended(l)
-		release, err := e.locks.Acquire(ctx, c.ID, "run "+run.ID, nil)
-		if err != nil {
-			return
-		}
-		defer release()
-		l.working.Store(true)
-		defer l.working.Store(false)
-		e.goOn(ctx, x)
-	})
-}
-
-// goOn waits for the command of a recovered run, if it lives, and finishes.
-func (e *Engine) goOn(ctx context.Context, x *execution) {
-	run := x.run
-	if run.Phase == cell.Finishing {
-		x.finish(ctx, cell.Status{}, nil)
-		return
-	}
-	if inst := e.alive.AwaitReach(ctx, &x.c); inst != nil {
-		proc, err := live.Ask(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, run.ID) })
-		if err == nil {
-			x.inst, x.proc = inst, proc
-			x.l.mu.Lock()
-			x.l.proc = proc
-			x.l.mu.Unlock()
-			close(x.l.started)
-			status, werr := e.alive.WaitFor(x.l.ctx, inst, proc)
-			if errors.Is(werr, live.ErrClosing) {
-				return
-			}
-			if status.Exit != nil && status.Exit.Cause == "" && *status.Exit != (cell.Exit{}) {
-				// The command failed while nobody could tell the person: the
-				// result waits.
-				run.In.OnFailure = "pending"
-			}
-			x.finish(ctx, status, werr)
-			return
-		}
-	}
-	if ctx.Err() != nil {
-		return // the next daemon asks again
-	}
-	status, err := evidence.ExitOf(run)
-	x.finish(ctx, status, err)
 }
 
 // removeUnmade takes away a cell whose making never came to an end.

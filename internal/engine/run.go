@@ -3,13 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -22,60 +19,11 @@ import (
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
-
-// DefaultAttachGrace is how long a command that somebody said would be attached to
-// waits for that.
-const DefaultAttachGrace = 30 * time.Second
-
-// liveRun is a run that has not ended, in this daemon.
-type liveRun struct {
-	id   cell.RunID
-	act  *act
-	ctx  context.Context // ends when the run is interrupted
-	stop context.CancelCauseFunc
-
-	attached chan struct{} // closed when the client that asked is there
-	started  chan struct{} // closed when proc is set
-	done     chan struct{} // closed when the run has ended
-	once     sync.Once
-
-	interrupted atomic.Bool // its client has sent the command a signal that ends it
-	ending      atomic.Bool // with it all that runs in its cell ends
-	working     atomic.Bool // it has its cell's lock; before, it waits for that
-
-	mu       sync.Mutex // guards what follows
-	proc     backend.Process
-	progress api.Progress
-	watchers map[chan api.Progress]bool
-	clients  int // that feed its input
-}
-
-// whyNot is why a run did not start that failed with err: when it was interrupted, that is
-// the reason, whatever was broken off by it says.
-func (l *liveRun) whyNot(err error) error {
-	why := context.Cause(l.ctx)
-	if cell.KindOf(why) != cell.Interrupted || cell.KindOf(err) == cell.Interrupted {
-		return err
-	}
-	return cell.Errorf(cell.Interrupted, "engine.run", "", "%w, while it was being started (%w)", why, err)
-}
-
-// report tells whoever watches how far it is.
-func (l *liveRun) report(p api.Progress) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.progress = p
-	for w := range l.watchers {
-		select {
-		case w <- p:
-		default: // a slow watcher misses steps, not the end
-		}
-	}
-}
 
 // StartRun checks a request, records the run and starts working on it. What
 // is wrong with the request itself is an error here; what goes wrong later is
@@ -132,50 +80,68 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	if err := e.record(p); err != nil {
 		return api.Run{}, err
 	}
-	l := &liveRun{id: run.RunID(), attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}),
-		watchers: map[chan api.Progress]bool{}}
-	traced, a := e.act(ctx, "run", "")
-	a.backend, l.act = run.Backend, a
-	a.say(attribute.String("pando.run", run.ID), attribute.String("pando.cell", run.Cell))
-	l.ctx, l.stop = context.WithCancelCause(alongside(e.life, traced))
-	if !req.Attach {
-		close(l.attached)
-	}
-	e.mu.Lock()
-	e.live[l.id] = l
-	e.mu.Unlock()
 	asked := run.API() // from here on run is the work's
-	e.background(func(ctx context.Context) {
-		defer e.ended(l)
-		e.carryOut(alongside(ctx, traced), p, l)
-	})
+	e.carryOut(ctx, p, req.Attach)
 	return asked, nil
 }
 
-func (e *Engine) ended(l *liveRun) {
-	r, err := e.reg.Run(l.id)
-	switch {
-	case l.act == nil: // an earlier daemon began it
-	case err != nil || r.Phase != cell.Ended: // a later one goes on with it
-		l.act.span.End()
-	default:
-		var failed error
-		if r.Error != nil {
-			what := "the run did not begin"
-			if r.ExitCode != nil {
-				what = "the run could not be finished"
+// carryOut has a recorded run carried out.
+func (e *Engine) carryOut(ctx context.Context, p *runPlan, attach bool) {
+	traced, a := e.act(ctx, "run", "")
+	a.backend = p.run.Backend
+	a.say(attribute.String("pando.run", p.run.ID), attribute.String("pando.cell", p.run.Cell))
+	e.runs.Start(run.Request{
+		Run: p.run, Work: &work{e: e, p: p}, Release: p.unlock, Attach: attach,
+		Along: func(ctx context.Context) context.Context { return alongside(ctx, traced) },
+		Over: func(r state.Run, err error) {
+			if err != nil || r.Phase != cell.Ended { // a later daemon goes on with it
+				a.span.End()
+				return
 			}
-			failed = cell.Errorf(cell.Kind(r.Error.Kind), "engine.run", "", "%s", what)
-		}
-		l.act.say(attribute.String("pando.verdict", string(r.Verdict)))
-		l.act.over(&failed)
-	}
-	e.mu.Lock()
-	delete(e.live, l.id)
-	e.mu.Unlock()
-	l.stop(nil)
-	close(l.done)
+			var failed error
+			if r.Error != nil {
+				what := "the run did not begin"
+				if r.ExitCode != nil {
+					what = "the run could not be finished"
+				}
+				failed = cell.Errorf(cell.Kind(r.Error.Kind), "engine.run", "", "%s", what)
+			}
+			a.say(attribute.String("pando.verdict", string(r.Verdict)))
+			a.over(&failed)
+		},
+	})
 }
+
+// work prepares the cell of a run and starts its command. It implements run.Work.
+type work struct {
+	e *Engine
+	p *runPlan
+	x *execution // nil before Prepare
+}
+
+// LookAgain implements run.Work.
+func (w *work) LookAgain() error { return w.e.lookAgain(w.p) }
+
+// Prepare implements run.Work.
+func (w *work) Prepare(ctx context.Context, l *run.Live) error {
+	w.x = &execution{e: w.e, p: w.p, l: l, run: w.p.run, made: w.e.pins.Begin()}
+	return w.x.prepare(ctx)
+}
+
+// Start implements run.Work.
+func (w *work) Start(ctx context.Context, _ *run.Live) error { return w.x.start(ctx) }
+
+// Job implements run.Work.
+func (w *work) Job() run.Job {
+	j := run.Job{Run: w.p.run, Planned: w.p.cell, Check: w.p.req.Check, Env: w.p.policy.Env, Alone: w.p.made.restricted()}
+	if x := w.x; x != nil {
+		j.Cell, j.Before, j.Imported, j.Inst, j.Proc, j.Workdir = x.c, x.before, x.imported, x.inst, x.proc, x.resolvedWorkdir
+	}
+	return j
+}
+
+// Close implements run.Work.
+func (w *work) Close() { w.x.made.End() }
 
 // runPlan is a checked request.
 type runPlan struct {
@@ -470,66 +436,9 @@ func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
 	return r.ID, ok
 }
 
-// carryOut is the life of a run.
-func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
-	began := time.Now()
-	run := p.run
-	var err error
-	release := p.unlock
-	if release == nil {
-		release, err = e.locks.Acquire(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
-			note := fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())
-			if id, ok := strings.CutPrefix(holder, "run "); ok {
-				if r, err := e.reg.Run(cell.RunID(id)); err == nil && e.detached(&r) {
-					note += ", whose terminal has no client: pando attach " + r.ID
-				}
-			}
-			l.report(api.Progress{Step: "waiting", Note: note})
-		})
-		if err != nil {
-			e.failedToStart(ctx, p, err)
-			return
-		}
-	}
-	defer release()
-	l.working.Store(true)
-	defer l.working.Store(false)
-	if err := e.lookAgain(p); err != nil {
-		e.failedToStart(ctx, p, err)
-		return
-	}
-	x := &execution{e: e, p: p, l: l, run: run, began: began, made: e.pins.Begin()}
-	defer x.made.End()
-	in, prepared := stage(l.ctx, "prepare")
-	err = x.prepare(in)
-	if prepared(err); err != nil {
-		x.abandon(ctx, l.whyNot(err))
-		return
-	}
-	in, started := stage(l.ctx, "start")
-	err = x.start(in)
-	if started(err); err != nil {
-		x.abandon(ctx, l.whyNot(err))
-		return
-	}
-	x.made.End() // all of it is recorded
-	in, waited := stage(l.ctx, "command")
-	status, err := x.wait(in)
-	waited(err)
-	if errors.Is(err, live.ErrClosing) {
-		return // the next daemon goes on with it
-	}
-	in, finished := stage(ctx, "finish")
-	x.finish(in, status, err)
-	finished(nil)
-}
-
 // lookAgain brings the plan of a run in an existing cell up to date: while it
 // waited for its lock, others worked there.
 func (e *Engine) lookAgain(p *runPlan) error {
-	if p.unlock != nil {
-		return nil // it makes the cell
-	}
 	c, err := e.reg.Cell(p.cell.ID)
 	if err != nil {
 		return err

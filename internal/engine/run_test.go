@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/live"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/testenv"
@@ -50,7 +51,7 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 		b.must(err)
 		looker, err := b.AttachExec(came.ID, false)
 		b.must(err)
-		for _, x := range []*Attachment{second, second, looker} { // who leaves twice is one
+		for _, x := range []*run.Attachment{second, second, looker} { // who leaves twice is one
 			x.Release(true)
 			synctest.Wait()
 			if !ended(came).Running {
@@ -62,9 +63,9 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 		run, err := b.StartRun(b.ctx, b.request("w", "sleep 300"))
 		b.must(err)
 		b.starts(run)
-		first, err := b.AttachRun(cell.RunID(run.ID), true)
+		first, err := b.runs.Attach(cell.RunID(run.ID), true)
 		b.must(err)
-		other, err := b.AttachRun(cell.RunID(run.ID), true)
+		other, err := b.runs.Attach(cell.RunID(run.ID), true)
 		b.must(err)
 		first.Release(true)
 		synctest.Wait()
@@ -72,12 +73,12 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 			t.Errorf("with one of two clients, the run is %s, %v", now.Phase, err)
 		}
 		other.Release(true)
-		if run, err = b.WaitRun(b.ctx, cell.RunID(run.ID)); err != nil || run.Cause != "interrupted" {
+		if run, err = b.runs.Wait(b.ctx, cell.RunID(run.ID)); err != nil || run.Cause != "interrupted" {
 			t.Errorf("with the last client, the run is %+v, %v", run, err)
 		}
 		r, err := b.StartRun(b.ctx, api.RunRequest{Cell: "w", Command: []string{"true"}, Attach: true})
 		b.must(err)
-		if r, err = b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil || r.Error == nil || !strings.Contains(r.Error.Message, "never attached") {
+		if r, err = b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil || r.Error == nil || !strings.Contains(r.Error.Message, "never attached") {
 			t.Errorf("a run nobody came to see: %+v, %v", r, err)
 		}
 	})
@@ -220,7 +221,7 @@ func TestF19RunOutlivesTheDaemon(t *testing.T) {
 					t.Error("a checkpoint was made under a run")
 				}
 				b.must(os.WriteFile(flag, nil, 0o644))
-				end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+				end, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
 				if err != nil || end.Verdict != string(x.want) || end.ExitCode == nil || fmt.Sprint(*end.ExitCode) != x.exit || end.Receipt == "" {
 					t.Errorf("%+v, %v", end, err)
 				}
@@ -234,7 +235,7 @@ func TestF19RunOutlivesTheDaemon(t *testing.T) {
 // starts waits until a run's command is there.
 func (b *bed) starts(r api.Run) {
 	b.Helper()
-	a, err := b.AttachRun(cell.RunID(r.ID), false)
+	a, err := b.runs.Attach(cell.RunID(r.ID), false)
 	b.must(err)
 	defer a.Release(false)
 	select {
@@ -284,7 +285,7 @@ func TestStopEndsARun(t *testing.T) {
 		if err != nil || c.State != string(cell.Idle) || c.Processes != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
-		end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+		end, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
 		if err != nil || end.Verdict != string(cell.Pending) || end.Cause != "interrupted" {
 			t.Errorf("%+v, %v", end, err)
 		}
@@ -406,7 +407,7 @@ func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
 		b.must(os.WriteFile(flag, nil, 0o644))
 		<-ended
 		b.reopen()
-		end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+		end, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
 		if c := b.reg.Cells()[0]; err != nil || end.Verdict != string(cell.Pending) || end.Receipt == "" || end.Error != nil || len(end.Notes) > 0 || c.State == cell.Failed {
 			t.Errorf("%+v, %v; the cell is %s", end, err, c.State)
 		}

@@ -9,19 +9,19 @@ import (
 // lookForSecrets searches what a run left behind for the values of credentials
 // that were lent to its cell. Where nothing was lent, it costs nothing, and says
 // nothing.
-func (x *execution) lookForSecrets(ctx context.Context, after *state.Checkpoint) error {
-	x.run.Secrets = nil
-	s := x.e.govern.SearchFor(&x.c)
+func (e *Engine) lookForSecrets(ctx context.Context, r *state.Run, c *state.Cell, before, after *state.Checkpoint) error {
+	r.Secrets = nil
+	s := e.govern.SearchFor(c)
 	if s == nil {
 		return nil
 	}
-	from, err := x.e.tree(ctx, &x.before)
+	from, err := e.tree(ctx, before)
 	if err != nil {
 		return err
 	}
-	to, err := x.e.side(ctx, after)
+	to, err := e.side(ctx, after)
 	if err != nil {
 		return err
 	}
-	return s.Run(ctx, x.run, from, to)
+	return s.Run(ctx, r, from, to)
 }

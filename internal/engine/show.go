@@ -51,7 +51,7 @@ func (e *Engine) Run(id cell.RunID) (api.Run, error) {
 // runView is what is told of a run now.
 func (e *Engine) runView(r state.Run) api.Run {
 	v := r.API()
-	v.Detached = e.detached(&r)
+	v.Detached = e.runs.Detached(&r)
 	return v
 }
 
@@ -80,7 +80,7 @@ func (e *Engine) History(id cell.ID) ([]api.Checkpoint, error) {
 func (e *Engine) cellView(c *state.Cell) api.Cell {
 	v := e.recordView(c)
 	if inst := e.alive.Instance(c.ID); inst != nil {
-		a := assuranceOf(inst.Assurance()).API()
+		a := state.AssuranceOf(inst.Assurance()).API()
 		v.Assurance = &a
 		v.Downgrades = append(append([]string{}, inst.Assurance().Downgrades...), v.Downgrades...)
 		if list, err := inst.List(context.Background()); err == nil {
@@ -104,7 +104,7 @@ func (e *Engine) recordView(c *state.Cell) api.Cell {
 		if i == 0 {
 			v.Verdict = string(r.Verdict)
 		}
-		if e.detached(&r) {
+		if e.runs.Detached(&r) {
 			v.Detached = r.ID
 		}
 		if r.Verdict == cell.Pending {
@@ -123,16 +123,6 @@ func (e *Engine) checkpointView(k *state.Checkpoint, c *state.Cell) api.Checkpoi
 	}
 	if up, err := e.reg.Checkpoint(k.Parent); err == nil && up.Cell == k.Cell {
 		v.Parent = up.Number
-	}
-	return v
-}
-
-func assuranceOf(a cell.Assurance) state.Assurance {
-	v := state.Assurance{Isolation: orEmpty(a.Isolation), Limits: []state.AppliedLimit{}, Network: a.Network, IDs: a.IDs,
-		Canaries: state.Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: orEmpty(a.Canaries.Bites),
-			Skipped: a.Canaries.Skipped, At: a.Canaries.At, Fresh: a.Canaries.Fresh}}
-	for _, l := range a.Limits {
-		v.Limits = append(v.Limits, state.AppliedLimit(l))
 	}
 	return v
 }

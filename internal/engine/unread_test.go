@@ -159,7 +159,7 @@ func TestX08SearchOfADeepHome(t *testing.T) {
 		b.starts(r)
 		b.must(deepIn(b.ownDir(c, cell.RoleHome), x.name, x.depth, leak))
 		b.must(os.WriteFile(flag, nil, 0o644))
-		r, err = b.WaitRun(b.ctx, cell.RunID(r.ID))
+		r, err = b.runs.Wait(b.ctx, cell.RunID(r.ID))
 		b.must(err)
 		if r.Error != nil || r.Secrets == nil {
 			t.Fatalf("%+v", r)

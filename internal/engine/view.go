@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -619,7 +620,7 @@ func (v *View) Exec(id string) (api.Exec, error) {
 }
 
 // AttachExec: see Engine.
-func (v *View) AttachExec(id string, input bool) (*Attachment, error) {
+func (v *View) AttachExec(id string, input bool) (*run.Attachment, error) {
 	if err := v.enterExec(id); err != nil {
 		return nil, err
 	}
@@ -649,25 +650,26 @@ func (v *View) Runs(id cell.ID) []api.Run {
 	return slices.DeleteFunc(v.e.Runs(id), func(r api.Run) bool { return !v.sees(cell.ID(r.Cell)) })
 }
 
-// WaitRun: see Engine.
+// WaitRun: see run.Manager.
 func (v *View) WaitRun(ctx context.Context, id cell.RunID) (api.Run, error) {
-	return onRun(v, id, func() (api.Run, error) { return v.e.WaitRun(ctx, id) })
+	return onRun(v, id, func() (api.Run, error) { return v.e.runs.Wait(ctx, id) })
 }
 
-// AttachRun: see Engine.
-func (v *View) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
+// AttachRun: see run.Manager.
+func (v *View) AttachRun(id cell.RunID, input bool) (*run.Attachment, error) {
 	if err := v.enterRun(id); err != nil {
 		return nil, err
 	}
-	return v.e.AttachRun(id, input)
+	return v.e.runs.Attach(id, input)
 }
 
-// Interrupt: see Engine.
+// Interrupt: see run.Manager.
 func (v *View) Interrupt(id cell.RunID, why string) error {
 	if err := v.mustRun(id); err != nil {
 		return err
 	}
-	return v.e.Interrupt(id, why)
+	v.e.runs.Interrupt(id, why)
+	return nil
 }
 
 // Log: see evidence.Manager.

@@ -10,17 +10,18 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 )
 
 // attached begins a run that a client is attached to, and returns what it is attached with.
-func (b *bed) attached(name, script string) (api.Run, *Attachment) {
+func (b *bed) attached(name, script string, tty bool) (api.Run, *run.Attachment) {
 	b.Helper()
 	req := b.request(name, script)
-	req.Attach = true
+	req.Attach, req.TTY = true, tty
 	r, err := b.StartRun(b.ctx, req)
 	b.must(err)
-	a, err := b.AttachRun(cell.RunID(r.ID), true)
+	a, err := b.runs.Attach(cell.RunID(r.ID), true)
 	b.must(err)
 	return r, a
 }
@@ -36,20 +37,23 @@ func TestX33WaitingRuns(t *testing.T) {
 		b.must(err)
 		synctest.Wait()
 
-		for _, end := range []func(a *Attachment){
-			func(a *Attachment) { a.Signalled("SIGTERM") },
-			func(a *Attachment) { a.Signalled("SIGINT") },
-			func(a *Attachment) { a.tty = true; a.Typed([]byte("x\x03")) },
-			func(a *Attachment) { a.Release(true) },
+		for _, end := range []struct {
+			tty bool
+			do  func(a *run.Attachment)
+		}{
+			{false, func(a *run.Attachment) { a.Signalled("SIGTERM") }},
+			{false, func(a *run.Attachment) { a.Signalled("SIGINT") }},
+			{true, func(a *run.Attachment) { a.Typed([]byte("x\x03")) }},
+			{false, func(a *run.Attachment) { a.Release(true) }},
 		} {
-			second, a := b.attached("w", "echo second > g")
+			second, a := b.attached("w", "echo second > g", end.tty)
 			synctest.Wait()
 			for range 20 {
-				if l := b.runIn(b.id("w")); l == nil || string(l.id) != first.ID {
+				if l := b.runs.In(b.id("w")); l == nil || string(l.ID()) != first.ID {
 					t.Fatalf("the run in the cell is another than %s", first.ID)
 				}
 			}
-			end(a)
+			end.do(a)
 			synctest.Wait()
 			if now, _ := b.Engine.Run(cell.RunID(second.ID)); now.Phase != "ended" || now.Error == nil || now.Error.Kind != "interrupted" {
 				t.Errorf("the run that waited is %s, %+v", now.Phase, now.Error)
@@ -59,7 +63,7 @@ func TestX33WaitingRuns(t *testing.T) {
 		if now, _ := b.Engine.Run(cell.RunID(first.ID)); now.Phase != "executing" {
 			t.Fatalf("the run that was waited for is %s", now.Phase)
 		}
-		typed, a := b.attached("w", "true")
+		typed, a := b.attached("w", "true", false)
 		synctest.Wait()
 		a.Typed([]byte("\x03")) // of no terminal: it is input
 		synctest.Wait()
@@ -72,7 +76,7 @@ func TestX33WaitingRuns(t *testing.T) {
 		if now, _ := b.Engine.Run(cell.RunID(first.ID)); now.Phase != "ended" || now.Verdict != "pending" {
 			t.Errorf("the run that was stopped is %s, %s", now.Phase, now.Verdict)
 		}
-		now, err := b.WaitRun(b.ctx, cell.RunID(typed.ID))
+		now, err := b.runs.Wait(b.ctx, cell.RunID(typed.ID))
 		if err != nil || now.ExitCode == nil || *now.ExitCode != 0 {
 			t.Errorf("the run that waited: %+v, %v", now, err)
 		}
@@ -133,8 +137,8 @@ func TestX33RunsThatAreBeingStarted(t *testing.T) {
 		r, err := b.StartRun(b.ctx, b.request("w", "true"))
 		b.must(err)
 		synctest.Wait()
-		b.must(b.Interrupt(cell.RunID(r.ID), "it was cancelled"))
-		run, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+		b.runs.Interrupt(cell.RunID(r.ID), "it was cancelled")
+		run, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
 		b.must(err)
 		if run.Cause != "interrupted" || run.Error == nil || run.Error.Kind != "interrupted" || run.Error.Message != "cannot start the run: it was cancelled, while it was being started (cannot read the answer: unexpected EOF)" {
 			t.Errorf("it ended as %q, %+v", run.Cause, run.Error)
@@ -170,8 +174,8 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 			t.Fatalf("the cell is %s, %v", c.State, err)
 		}
 
-		second, a := b.attached("w", "cat f > g; echo second >> g")
-		third, gone := b.attached("w", "true")
+		second, a := b.attached("w", "cat f > g; echo second >> g", false)
+		third, gone := b.attached("w", "true", false)
 		synctest.Wait()
 		if p := <-a.Progress; p.Step != "waiting" || p.Note != "waiting for run "+first.ID+" in cell w" {
 			t.Errorf("it is told %+v", p)
@@ -193,7 +197,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 		}
 		release()
 		for _, r := range []api.Run{first, second} {
-			now, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+			now, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
 			b.must(err)
 			if now.Verdict != "pending" || now.ExitCode == nil || *now.ExitCode != 0 {
 				t.Errorf("%+v, %+v", now, now.Error)
@@ -222,7 +226,7 @@ func TestRunsWaitForACellThatIsNeverMade(t *testing.T) {
 		synctest.Wait()
 		b.must(os.RemoveAll(b.src))
 		release()
-		now, err := b.WaitRun(b.ctx, cell.RunID(second.ID))
+		now, err := b.runs.Wait(b.ctx, cell.RunID(second.ID))
 		b.must(err)
 		if now.Error == nil || now.Error.Kind != "conflict" || !strings.Contains(now.Error.Message, "cell w: run "+first.ID+" was to make it: ") || !strings.Contains(now.Error.Hint, "run it again") {
 			t.Errorf("%+v", now.Error)

@@ -639,7 +639,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
 	pred := evidence.BatchOf(&par.c, evidence.Fork, point(&par.at))
 	pred.Template, pred.Digest, pred.Interpreter, pred.Program, pred.Took, pred.Dropped = par.t.Name, par.t.Digest.String(), par.t.Version, par.t.Program.Sum.String(), tookMemory, f.res.Dropped
-	a := assuranceOf(made[0].w.Assurance())
+	a := state.AssuranceOf(made[0].w.Assurance())
 	pred.Assurance = &a
 	var objects []any
 	if !par.known {

@@ -69,7 +69,7 @@ func (b *build) warmWhole(ctx context.Context, inst backend.Instance, proc cell.
 	if b.prog, err = programAt(b.x.c.Setup.Mounts, proc.Path); err != nil {
 		return err
 	}
-	a := assuranceOf(inst.Assurance())
+	a := state.AssuranceOf(inst.Assurance())
 	b.assurance = &a
 	b.report("capturing", orElse(b.warmth.Version, b.p.req.Warm))
 	return b.captureWhole(ctx, inst)

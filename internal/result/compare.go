@@ -17,7 +17,7 @@ import (
 
 // Changed is what a run changed.
 type Changed struct {
-	Unread  bool // git's index or its rules could not be read
+	unread  bool // see Unread
 	a, b    workspace.Side
 	diff    *diff.Diff
 	ignored func(string, bool) bool
@@ -46,7 +46,7 @@ func (m *Manager) Compare(ctx context.Context, run *state.Run, c *state.Cell, be
 	}
 	if unreadable != "" {
 		run.Notes = append(run.Notes, unreadable)
-		d.Unread = true
+		d.unread = true
 	}
 	run.Changes = countChanges(d.diff)
 	if run.Changes.Bytes, err = changedBytes(d.a.Tree, d.b.Tree); err != nil {
@@ -104,6 +104,9 @@ func reservedTouched(left []workspace.LeftOut, d *diff.Diff) []string {
 	}
 	return out
 }
+
+// Unread reports whether git's index or its rules could not be read.
+func (d *Changed) Unread() bool { return d.unread }
 
 // Nothing reports whether nothing differs but the times of files and folders, and git's index:
 // a look at the tree refreshes that, and it is never applied.

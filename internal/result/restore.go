@@ -167,20 +167,12 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 func alsoEnds(n int, forGood bool) string {
 	text := ""
 	if n > 0 {
-		text = ", and ends " + CountProcesses(n)
+		text = ", and ends " + state.CountProcesses(n)
 	}
 	if n > 0 && forGood {
 		text += ", with what they have in memory"
 	}
 	return text
-}
-
-// CountProcesses is a number of processes in words.
-func CountProcesses(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
 }
 
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is

@@ -1,37 +1,36 @@
-package engine
+package run
 
 import (
 	"fmt"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
 
 // ownFailure reports whether the command failed by itself, or because there
 // was not enough for it: only that restores.
 func (x *execution) ownFailure() bool {
-	if x.run.ExitCode == nil {
+	if x.Run.ExitCode == nil {
 		return false
 	}
-	return api.OverLimit(x.run.Cause) || (*x.run.ExitCode != 0 && x.run.Cause == "")
+	return api.OverLimit(x.Run.Cause) || (*x.Run.ExitCode != 0 && x.Run.Cause == "")
 }
 
 func (x *execution) succeeded() bool {
-	return x.run.ExitCode != nil && *x.run.ExitCode == 0 && x.run.Cause == "" &&
-		(x.run.Check == nil || x.run.Check.ExitCode == 0)
+	return x.Run.ExitCode != nil && *x.Run.ExitCode == 0 && x.Run.Cause == "" &&
+		(x.Run.Check == nil || x.Run.Check.ExitCode == 0)
 }
 
 // judge gives the run its first verdict.
-func (x *execution) judge(changed *result.Changed) error {
+func (x *execution) judge(changed Changed) error {
 	verdict, reason := x.verdict(changed)
-	return x.run.Decide(verdict, reason, "pando")
+	return x.Run.Decide(verdict, reason, "pando")
 }
 
 // verdict is the first verdict of a run, with its reason.
-func (x *execution) verdict(changed *result.Changed) (v cell.Verdict, reason string) {
-	run := x.run
+func (x *execution) verdict(changed Changed) (v cell.Verdict, reason string) {
+	run := x.Run
 	switch {
 	case run.In.LetGo != "":
 		return cell.Restored, "the result could not be kept: " + run.In.LetGo

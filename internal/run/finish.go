@@ -1,55 +1,53 @@
-package engine
+package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/live"
-	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
-	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// finish brings a run whose command has ended to its verdict: it freezes the
+// finish brings a run to its verdict after its command has ended: it freezes the
 // result, computes digests, restores or keeps, and writes the receipt. It may
 // be repeated after a crash: each step finds out what has been done.
 func (x *execution) finish(ctx context.Context, status cell.Status, waitErr error) {
-	x.l.report(api.Progress{Step: "finishing"})
-	defer x.e.pins.Begin().End()
+	x.Live.Report(api.Progress{Step: "finishing"})
+	defer x.m.cfg.Pin()()
 	err := x.conclude(ctx, status, waitErr)
 	if durable.IsFull(err) {
-		done := x.e.gc.SpendReserve()
+		done := x.m.cfg.Space.SpendReserve()
 		if x.reread() {
 			err = x.conclude(ctx, status, waitErr)
 		}
 		done()
 	}
-	if err == nil || x.e.closing(err) {
+	if err == nil || x.m.closing(err) {
 		return // or the next daemon goes on where this one was
 	}
-	x.e.log.Error("cannot finish a run", "run", x.run.ID, "error", err)
-	if !durable.IsFull(err) && x.e.failRun(x.run, &x.c, err) == nil {
+	x.m.cfg.Log.Error("cannot finish a run", "run", x.Run.ID, "error", err)
+	if !durable.IsFull(err) && x.m.failRun(x.Run, &x.Cell, err) == nil {
 		return
 	}
-	x.e.finishLater(x.run.RunID(), cell.Errorf(cell.Unavailable, "engine.finish",
-		"free some space; the run is finished, with its verdict and receipt, as soon as that works", "cannot finish run %s: %w", x.run.ID, err))
+	x.m.finishLater(x.Run.RunID(), cell.Errorf(cell.Unavailable, "run.finish",
+		"free some space; the run is finished, with its verdict and receipt, as soon as that works", "cannot finish run %s: %w", x.Run.ID, err))
 }
 
 // reread forgets what could not be recorded.
 func (x *execution) reread() bool {
-	run, err := x.e.reg.Run(x.run.RunID())
-	c, cerr := x.e.reg.Cell(x.c.ID)
+	run, err := x.m.cfg.Records.Run(x.Run.RunID())
+	c, cerr := x.m.cfg.Records.Cell(x.Cell.ID)
 	if err != nil || cerr != nil {
 		return false
 	}
-	*x.run, x.c = run, c
+	*x.Run, x.Cell = run, c
 	return true
 }
 
@@ -57,41 +55,42 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	if err := x.recordExit(status, waitErr); err != nil {
 		return err
 	}
-	if err := x.e.govern.DropAnswers(ctx, &x.c, ""); err != nil { // the next run does it, or does not begin
-		x.e.log.Error("cannot take back what was approved for a run", "run", x.run.ID, "error", err)
+	if err := x.m.cfg.EndAnswers(ctx, &x.Cell); err != nil { // the next run does it, or does not begin
+		x.m.cfg.Log.Error("cannot take back what was approved for a run", "run", x.Run.ID, "error", err)
 	}
-	fp := x.lookAgain(ctx)
+	fp := x.fingerprint(ctx)
 	t := time.Now()
 	if err := x.quiesce(ctx); err != nil {
 		return err
 	}
-	after, err := x.e.settle(ctx, &x.c, state.KindAfter, "", x.run.RunID())
+	after, err := x.m.cfg.Checkpoint(ctx, &x.Cell, x.Run.RunID())
 	if err != nil {
 		if after, err = x.letGo(ctx, err); err != nil {
 			return err
 		}
 	}
-	x.run.Timings.Freeze = ms(time.Since(t))
+	x.Run.Timings.Freeze = ms(time.Since(t))
 	t = time.Now()
-	changed, err := x.e.results.Compare(ctx, x.run, &x.c, &x.before, &after)
+	changed, err := x.m.cfg.Compare(ctx, x.Run, &x.Cell, &x.Before, &after)
 	if err != nil {
 		return err
 	}
-	if changed.Unread && !x.ownFailure() && x.run.Cause == "" {
-		x.run.Cause = api.CauseUnreadable
+	if changed.Unread() && !x.ownFailure() && x.Run.Cause == "" {
+		x.Run.Cause = api.CauseUnreadable
 	}
-	x.run.Timings.Digest = ms(time.Since(t))
-	was, err := x.e.evidence.Adopt(x.run)
+	x.Run.Timings.Digest = ms(time.Since(t))
+	was, err := x.m.cfg.Evidence.Adopt(x.Run)
 	if err != nil {
 		return err
 	}
 	switch {
 	case was: // a daemon before this one judged it, and what it signed stands
-		if x.run.After != nil {
-			x.run.In.After = cell.CheckpointID(x.run.After.Checkpoint)
+		if x.Run.After != nil {
+			x.Run.In.After = cell.CheckpointID(x.Run.After.Checkpoint)
 		}
-	case x.succeeded() && x.run.In.Check != "":
-		if err := x.check(ctx, &after); err != nil {
+	case x.succeeded() && x.Run.In.Check != "":
+		x.Live.Report(api.Progress{Step: "checking", Note: x.Run.In.Check})
+		if err := x.m.cfg.Check(ctx, &x.Job, &after); err != nil {
 			return err
 		}
 	}
@@ -103,25 +102,25 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	if err := x.noteLeftOut(ctx, &after); err != nil {
 		return err
 	}
-	x.run.In.SourceFP2 = <-fp
-	if x.run.Verdict == cell.Restored {
+	x.Run.In.SourceFP2 = <-fp
+	if x.Run.Verdict == cell.Restored {
 		t = time.Now()
 		if err := x.goBack(ctx, &after); err != nil {
 			return err
 		}
-		x.run.Timings.Restore = ms(time.Since(t))
+		x.Run.Timings.Restore = ms(time.Since(t))
 	}
 	if !was {
 		if err := x.writePatch(ctx, changed); err != nil {
 			return err
 		}
-		if err := x.lookForSecrets(ctx, &after); err != nil {
+		if err := x.m.cfg.Secrets(ctx, x.Run, &x.Cell, &x.Before, &after); err != nil {
 			return err
 		}
 	}
-	if x.p == nil || !x.p.made.restricted() { // its result is kept by now
-		if w := x.e.gc.Note(ctx); w != "" {
-			x.run.Notes = append(x.run.Notes, w)
+	if !x.Alone { // its result is kept by now
+		if w := x.m.cfg.Space.Note(ctx); w != "" {
+			x.Run.Notes = append(x.Run.Notes, w)
 		}
 	}
 	return x.close(ctx, &after)
@@ -130,23 +129,22 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 // recordExit writes down how the command ended, before anything is done about
 // it.
 func (x *execution) recordExit(status cell.Status, waitErr error) error {
-	run := x.run
+	run := x.Run
 	if run.Phase == cell.Finishing {
 		return nil // a daemon before this one got here
 	}
 	if waitErr != nil {
-		x.e.log.Warn("lost a command", "run", run.ID, "error", waitErr)
+		x.m.cfg.Log.Warn("lost a command", "run", run.ID, "error", waitErr)
 		status = cell.Status{Exit: &cell.Exit{Code: 255, Cause: "keeper lost"}, Started: run.Started, Ended: time.Now()}
 	}
-	x.status = status
 	exit := cell.Exit{Code: 255, Cause: "keeper lost"}
 	if status.Exit != nil {
 		exit = *status.Exit
 	}
-	if exit.Cause == "" && exit.Code != 0 && x.l.interrupted.Load() {
+	if exit.Cause == "" && exit.Code != 0 && x.Live.interrupted.Load() {
 		exit.Cause = "interrupted"
 	}
-	if exit.Cause == "" && x.c.Volume > 0 && volume.Full(x.e.private(x.c.ID)) {
+	if exit.Cause == "" && x.Cell.Volume > 0 && x.m.cfg.DiskFull(x.Cell.ID) {
 		exit.Cause = api.CauseDiskLimit // whatever the command made of it
 	}
 	run.ExitCode, run.Signal, run.Cause = &exit.Code, exit.Signal, exit.Cause
@@ -155,7 +153,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Usage = usageOf(status)
 	run.Output = state.OutputsOf(status)
 	var err error
-	if run.Network, run.MissingCalls, err = evidence.Network(run.Folder, run.RunID()); err != nil {
+	if run.Network, run.MissingCalls, err = x.m.cfg.Files.Network(run.Folder, run.RunID()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("what the run said to the outside could not be read: %v", err))
 	}
 	if status.Unsealed != "" {
@@ -164,7 +162,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	if err := run.To(cell.Finishing); err != nil {
 		return err
 	}
-	return x.e.reg.Commit(run)
+	return x.m.cfg.Records.Commit(run)
 }
 
 // shortest is how long a command has to run for an average of processors to mean
@@ -190,15 +188,15 @@ func usageOf(s cell.Status) state.Usage {
 	return u
 }
 
-// lookAgain takes the source's fingerprint while other things are done.
-func (x *execution) lookAgain(ctx context.Context) <-chan cell.Digest {
+// fingerprint takes the source's fingerprint while other things are done.
+func (x *execution) fingerprint(ctx context.Context) <-chan cell.Digest {
 	out := make(chan cell.Digest, 1)
-	if x.imported == nil {
+	if x.Imported == nil {
 		out <- cell.Digest{}
 		return out
 	}
 	go func() {
-		ix, err := workspace.Fingerprint(ctx, x.imported, x.e.cfg.Parser)
+		ix, err := workspace.Fingerprint(ctx, x.Imported, x.m.cfg.Parser)
 		if err != nil {
 			out <- cell.Digest{}
 			return
@@ -211,37 +209,37 @@ func (x *execution) lookAgain(ctx context.Context) <-chan cell.Digest {
 // quiesce takes the instance down where nothing shall go on in it: anonymous
 // cells, cells without processes, and those about to be restored.
 func (x *execution) quiesce(ctx context.Context) error {
-	inst := x.e.alive.Instance(x.c.ID)
+	inst := x.m.cfg.Cells.Instance(x.Cell.ID)
 	if inst == nil {
 		return nil
 	}
-	back := x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.Interactive
+	back := x.ownFailure() && x.Run.In.OnFailure == "restore" && !x.Run.Interactive
 	switch {
-	case x.c.Anonymous() || x.l.ending.Load():
+	case x.Cell.Anonymous() || x.Live.ending.Load():
 	case back:
 		if list, err := inst.List(ctx); err == nil && len(list) > 0 {
-			x.run.Notes = append(x.run.Notes, result.CountProcesses(len(list))+" of the cell ended with the restore")
+			x.Run.Notes = append(x.Run.Notes, state.CountProcesses(len(list))+" of the cell ended with the restore")
 		}
-	case !live.NothingRuns(ctx, inst):
+	case !x.m.cfg.Idle(ctx, inst):
 		return nil
 	}
-	if err := x.e.alive.Deactivate(ctx, x.c.ID, "the run ended"); err != nil {
+	if err := x.m.cfg.Cells.Deactivate(ctx, x.Cell.ID, "the run ended"); err != nil {
 		return err
 	}
 	return nil
 }
 
 // writePatch puts what the run changed, and accept would apply, into its folder.
-func (x *execution) writePatch(ctx context.Context, changed *result.Changed) error {
+func (x *execution) writePatch(ctx context.Context, changed Changed) error {
 	failpoint.Step("write a patch")
-	f, err := evidence.CreateRecord(x.run.Folder, "patch")
+	f, err := x.m.cfg.Files.Create(x.Run.Folder, "patch")
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	note, err := changed.WritePatch(ctx, f)
 	if note != "" {
-		x.run.Notes = append(x.run.Notes, note)
+		x.Run.Notes = append(x.Run.Notes, note)
 	}
 	return err
 }
@@ -249,46 +247,46 @@ func (x *execution) writePatch(ctx context.Context, changed *result.Changed) err
 // goBack restores the checkpoint before the run. The result stays as
 // checkpoint after.
 func (x *execution) goBack(ctx context.Context, after *state.Checkpoint) error {
-	if err := x.e.alive.Deactivate(ctx, x.c.ID, "restored"); err != nil {
+	if err := x.m.cfg.Cells.Deactivate(ctx, x.Cell.ID, "restored"); err != nil {
 		return err
 	}
-	x.c.Head, x.c.Gen = x.before.ID, nil
-	if after.ID != x.before.ID {
+	x.Cell.Head, x.Cell.Gen = x.Before.ID, nil
+	if after.ID != x.Before.ID {
 		after.Expires = time.Now().Add(state.KeepResult).UTC()
 	}
-	x.run.In.Proof = state.ProofLayers
+	x.Run.In.Proof = state.ProofLayers
 	return nil
 }
 
 // close writes the receipt and makes the run's end durable.
 func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
-	e, run := x.e, x.run
-	if e.alive.AtRest(x.c.ID) {
-		if err := x.c.To(cell.Idle); err != nil {
+	m, run := x.m, x.Run
+	if m.cfg.Cells.AtRest(x.Cell.ID) {
+		if err := x.Cell.To(cell.Idle); err != nil {
 			return err
 		}
 	}
 	gone := false
-	if x.c.Anonymous() {
+	if x.Cell.Anonymous() {
 		switch run.Verdict {
 		case cell.Accepted:
-			x.c.Expires = time.Now().Add(state.KeepAnonymous).UTC()
+			x.Cell.Expires = time.Now().Add(state.KeepAnonymous).UTC()
 			gone = run.Reason == "no changes"
 		case cell.Restored:
-			x.c.Expires = time.Now().Add(state.KeepResult).UTC()
-			gone = after.ID == x.before.ID
+			x.Cell.Expires = time.Now().Add(state.KeepResult).UTC()
+			gone = after.ID == x.Before.ID
 		}
 	}
 	t := time.Now()
 	if run.Timings.Total == 0 {
-		run.Timings.Total = ms(time.Since(x.began))
+		run.Timings.Total = ms(time.Since(x.Began))
 	}
-	if run.Verdict == cell.Accepted && after.ID != x.before.ID {
-		if err := e.gc.SyncLayers(); err != nil {
+	if run.Verdict == cell.Accepted && after.ID != x.Before.ID {
+		if err := m.cfg.Space.SyncLayers(); err != nil {
 			return err
 		}
 	}
-	if err := e.evidence.SealRun(ctx, run, &x.c); err != nil {
+	if err := m.cfg.Evidence.SealRun(ctx, run, &x.Cell); err != nil {
 		return err
 	}
 	run.Timings.Receipt = ms(time.Since(t))
@@ -296,26 +294,52 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 		return err
 	}
 	if gone {
-		if err := x.c.To(cell.Removed); err != nil {
+		if err := x.Cell.To(cell.Removed); err != nil {
 			return err
 		}
 	}
-	if err := e.reg.Commit(&x.c, after, run); err != nil {
+	if err := m.cfg.Records.Commit(&x.Cell, after, run); err != nil {
 		return err
 	}
 	if gone {
-		e.gc.DropCell(&x.c)
+		m.cfg.Drops.DropCell(&x.Cell)
 	}
 	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
 		// The cell's lock is held: accept without taking it again.
-		err := e.results.Apply(ctx, &x.c, run, "--on-success apply")
-		if now, rerr := e.reg.Run(run.RunID()); rerr == nil {
+		err := m.cfg.Apply(ctx, &x.Cell, run, "--on-success apply")
+		if now, rerr := m.cfg.Records.Run(run.RunID()); rerr == nil {
 			*run = now
 		}
 		if err != nil {
 			run.Notes = append(run.Notes, fmt.Sprintf("not applied: %v", err))
-			return e.reg.Commit(run)
+			return m.cfg.Records.Commit(run)
 		}
 	}
 	return nil
+}
+
+// Unaffordable is why a cell's present files can't become a checkpoint.
+type Unaffordable struct{ Claims, Limit int64 } // bytes
+
+func (u *Unaffordable) Error() string {
+	return fmt.Sprintf("its new files claim %s, and its disk limit is %s", policy.FormatSize(u.Claims), policy.FormatSize(u.Limit))
+}
+
+// letGo ends a run with a result that can't be kept: the cell is where it was before.
+func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, error) {
+	why, ok := errors.AsType[*Unaffordable](err)
+	if !ok {
+		return x.Before, fmt.Errorf("cannot keep the result: %w", err)
+	}
+	if err := x.m.cfg.Cells.Deactivate(ctx, x.Cell.ID, why.Error()); err != nil {
+		return x.Before, err
+	}
+	layer := x.Cell.Gen.Layer
+	x.Cell.Head, x.Cell.Gen = x.Before.ID, nil
+	x.Run.Cause, x.Run.In.LetGo = api.CauseDiskLimit, why.Error()
+	if err := x.m.cfg.Records.Commit(&x.Cell, x.Run); err != nil {
+		return x.Before, err
+	}
+	x.m.cfg.Background(func(context.Context) { x.m.cfg.Drops.DropLayer(x.Cell.Provider, layer) })
+	return x.Before, nil
 }

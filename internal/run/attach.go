@@ -1,4 +1,4 @@
-package engine
+package run
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/state"
 )
 
 // Attachment is a client's view of a run or an exec while it goes on.
@@ -27,15 +26,15 @@ type Attachment struct {
 }
 
 // Signalled says that the client sends the command a signal. A run that ends
-// with it was interrupted: that is no failure of its command. One whose command
-// has not started, since it waits or is prepared, ends now.
+// with it was interrupted: that is no failure of its command. One that
+// waits or is prepared ends now.
 func (a *Attachment) Signalled(signal string) {
 	if a.told != nil {
 		a.told(signal)
 	}
 }
 
-// Typed says what the client types. At a terminal whose command has not started, nobody
+// Typed says what the client types. At a terminal without a started command, nothing
 // else makes a signal of Ctrl-C.
 func (a *Attachment) Typed(text []byte) {
 	const ctrlC = 3
@@ -59,28 +58,26 @@ func (a *Attachment) Result() (any, error) { return a.result() }
 
 // Release ends the attachment. gone says that the client went away before the
 // end: what it alone waited for is interrupted, and goes on while another client with input
-// is attached. A run with a terminal goes on once its command has started: whoever lost
-// their terminal attaches again. Later calls do nothing.
+// is attached. A run with a terminal goes on once its command has started: a client
+// that lost its terminal attaches again. Later calls do nothing.
 func (a *Attachment) Release(gone bool) { a.over.Do(func() { a.release(gone) }) }
 
-// AttachRun attaches to a run. It may have ended: then Done is closed. It fails at once where the
+// Attach attaches to a run. It may have ended: then Done is closed. It fails at once where the
 // cell's keeper is out of reach.
-func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
-	run, err := e.reg.Run(id)
+func (m *Manager) Attach(id cell.RunID, input bool) (*Attachment, error) {
+	run, err := m.cfg.Records.Run(id)
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	l := e.live[id]
-	e.mu.Unlock()
+	l := m.find(id)
 	result := func() (any, error) {
-		e.mu.Lock()
-		lost := e.lost[id]
-		e.mu.Unlock()
+		m.mu.Lock()
+		lost := m.lost[id]
+		m.mu.Unlock()
 		if lost != nil {
 			return nil, lost
 		}
-		r, err := e.reg.Run(id)
+		r, err := m.cfg.Records.Run(id)
 		return r.API(), err
 	}
 	if l == nil {
@@ -88,10 +85,10 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 		close(closed)
 		return &Attachment{Started: nil, Done: closed, result: result, release: func(bool) {},
 			open: func(context.Context, backend.Attach) (net.Conn, error) {
-				return nil, cell.Errorf(cell.Conflict, "engine.Attach", "", "run %s has ended", id)
+				return nil, cell.Errorf(cell.Conflict, "run.Attach", "", "run %s has ended", id)
 			}}, nil
 	}
-	if err := e.alive.MayWait(run.CellID()); err != nil {
+	if err := m.cfg.Commands.MayWait(run.CellID()); err != nil {
 		return nil, err
 	}
 	watch := make(chan api.Progress, 16)
@@ -128,7 +125,7 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 				select {
 				case <-l.started:
 				default:
-					l.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "it was interrupted by %s before its command started", signal))
+					l.stop(cell.Errorf(cell.Interrupted, "run.Attach", "", "it was interrupted by %s before its command started", signal))
 				}
 			}
 		},
@@ -141,54 +138,15 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 			last := input && l.clients == 0
 			l.mu.Unlock()
 			if gone && last && !(run.TTY && l.hasStarted()) {
-				l.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
+				l.stop(cell.Errorf(cell.Interrupted, "run.Attach", "", "the client went away"))
 			}
 		},
 	}, nil
 }
 
-// hasStarted reports whether its command has started.
-func (l *liveRun) hasStarted() bool {
-	select {
-	case <-l.started:
-		return true
-	default:
-		return false
-	}
-}
-
-// detached reports whether a run's command has a terminal, and no client that feeds it.
-func (e *Engine) detached(r *state.Run) bool {
-	if !r.TTY || r.Phase != cell.Executing {
-		return false
-	}
-	e.mu.Lock()
-	l := e.live[r.RunID()]
-	e.mu.Unlock()
-	if l == nil || !l.hasStarted() {
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.clients == 0
-}
-
-// AttachExec attaches to an exec.
-func (e *Engine) AttachExec(id string, input bool) (*Attachment, error) {
-	x, err := e.alive.Exec(id)
-	if err != nil {
-		return nil, err
-	}
-	started := make(chan struct{})
-	close(started)
-	return &Attachment{
-		Started: started, Done: x.Done(), result: func() (any, error) { return x.Result(), nil }, open: x.Open, release: x.Join(input),
-	}, nil
-}
-
-// WaitRun waits for the end of a run.
-func (e *Engine) WaitRun(ctx context.Context, id cell.RunID) (api.Run, error) {
-	a, err := e.AttachRun(id, false)
+// Wait waits for the end of a run.
+func (m *Manager) Wait(ctx context.Context, id cell.RunID) (api.Run, error) {
+	a, err := m.Attach(id, false)
 	if err != nil {
 		return api.Run{}, err
 	}
@@ -203,4 +161,11 @@ func (e *Engine) WaitRun(ctx context.Context, id cell.RunID) (api.Run, error) {
 		return api.Run{}, err
 	}
 	return r.(api.Run), nil
+}
+
+// AttachmentOf is the attachment to a command that has started, beside runs.
+func AttachmentOf(done <-chan struct{}, open func(context.Context, backend.Attach) (net.Conn, error), result func() (any, error), release func(gone bool)) *Attachment {
+	started := make(chan struct{})
+	close(started)
+	return &Attachment{Started: started, Done: done, open: open, result: result, release: release}
 }

@@ -1,7 +1,8 @@
-package engine
+package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,7 +17,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -31,6 +31,8 @@ const (
 	// tailPatience is how long the end of a command waits for what it wrote; without it
 	// there are no notes.
 	tailPatience = 5 * time.Second
+	// CheckTail is how much of the end of a check's output a run keeps, in bytes.
+	CheckTail = 4 << 10
 	// namedPlaces bounds the occurrences of one name that are looked at.
 	namedPlaces = 1000
 )
@@ -45,15 +47,15 @@ type namedPath struct {
 // of a failed check, names. Nothing traces what a command opens: a note says what the
 // output says, and not that the path was opened.
 func (x *execution) noteLeftOut(ctx context.Context, after *state.Checkpoint) error {
-	run := x.run
-	if run.ExitCode == nil || len(x.c.LeftOut) == 0 {
+	run := x.Run
+	if run.ExitCode == nil || len(x.Cell.LeftOut) == 0 {
 		return nil
 	}
-	s, err := x.e.side(ctx, after)
+	s, err := x.m.cfg.Side(ctx, after)
 	if err != nil {
 		return err
 	}
-	f := newLeftOutFinder(&x.c, x.resolvedWorkdir(), func(rel string) bool {
+	f := newLeftOutFinder(&x.Cell, x.Workdir(), func(rel string) bool {
 		_, err := s.Tree.Lookup(rel)
 		return err == nil
 	})
@@ -61,7 +63,7 @@ func (x *execution) noteLeftOut(ctx context.Context, after *state.Checkpoint) er
 	switch {
 	case *run.ExitCode != 0:
 		for _, name := range []string{"stderr", "stdout"} {
-			text, cut, err := recordTail(run.Folder, name)
+			text, cut, err := x.m.recordTail(run.Folder, name)
 			if err != nil {
 				run.Notes = append(run.Notes, fmt.Sprintf("%s was not searched for names of left-out paths: %v", name, err))
 				continue
@@ -69,16 +71,16 @@ func (x *execution) noteLeftOut(ctx context.Context, after *state.Checkpoint) er
 			named = f.find(named, "command", text, cut)
 		}
 	case run.Check != nil && run.Check.ExitCode != 0:
-		f.workdir = x.c.Source
-		named = f.find(named, "check", []byte(run.Check.Output), len(run.Check.Output) >= checkTail)
+		f.workdir = x.Cell.Source
+		named = f.find(named, "check", []byte(run.Check.Output), len(run.Check.Output) >= CheckTail)
 	}
-	run.Notes = append(run.Notes, leftOutNotes(&x.c, named)...)
+	run.Notes = append(run.Notes, leftOutNotes(&x.Cell, named)...)
 	return nil
 }
 
 // recordTail is the end of a run's file, and whether something comes before it.
-func recordTail(folder, name string) (text []byte, cut bool, err error) {
-	f, err := evidence.OpenRecord(folder, name)
+func (m *Manager) recordTail(folder, name string) (text []byte, cut bool, err error) {
+	f, err := m.cfg.Files.Open(folder, name)
 	if err != nil {
 		return nil, false, err
 	}
@@ -92,12 +94,12 @@ func recordTail(folder, name string) (text []byte, cut bool, err error) {
 	return text, from > 0, err
 }
 
-// execNotes is noteLeftOut for a command outside of runs that has ended.
-func (e *Engine) execNotes(ctx context.Context, id cell.ID, workdir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
+// ExecNotes is noteLeftOut for a command outside of runs that has ended.
+func (m *Manager) ExecNotes(ctx context.Context, id cell.ID, workdir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 	if d.Status.Exit == nil || d.Status.Exit.Code == 0 {
 		return nil
 	}
-	c, err := e.reg.Cell(id)
+	c, err := m.cfg.Records.Cell(id)
 	if err != nil || len(c.LeftOut) == 0 {
 		return nil
 	}
@@ -185,7 +187,7 @@ type leftOutFinder struct {
 
 func newLeftOutFinder(c *state.Cell, workdir string, there func(rel string) bool) *leftOutFinder {
 	known := map[string]bool{}
-	return &leftOutFinder{left: c.LeftOut, top: c.Source, workdir: orElse(workdir, c.Source), there: func(rel string) bool {
+	return &leftOutFinder{left: c.LeftOut, top: c.Source, workdir: cmp.Or(workdir, c.Source), there: func(rel string) bool {
 		is, asked := known[rel]
 		if !asked {
 			is = there(rel)

@@ -1,0 +1,209 @@
+package run
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// Live is a run that has not ended, in this daemon.
+type Live struct {
+	id   cell.RunID
+	ctx  context.Context // ends when the run is interrupted
+	stop context.CancelCauseFunc
+	over func(state.Run, error) // is told the record at the end; nil: nothing is
+
+	attached chan struct{} // closed when the client that asked is there
+	started  chan struct{} // closed when proc is set
+	done     chan struct{} // closed when the run has ended
+	once     sync.Once
+
+	interrupted atomic.Bool // its client has sent the command a signal that ends it
+	ending      atomic.Bool // with it all that runs in its cell ends
+	working     atomic.Bool // it has its cell's lock; before, it waits for that
+
+	mu       sync.Mutex // guards what follows
+	proc     backend.Process
+	progress api.Progress
+	watchers map[chan api.Progress]bool
+	clients  int // that feed its input
+}
+
+func newLive(id cell.RunID) *Live {
+	return &Live{id: id, attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), watchers: map[chan api.Progress]bool{}}
+}
+
+// Unwatched is for work that is prepared like a run and is none: nothing attaches to it.
+func Unwatched(ctx context.Context) *Live { return &Live{ctx: ctx} }
+
+// ID is that of the run.
+func (l *Live) ID() cell.RunID { return l.id }
+
+// Context ends when the run is interrupted.
+func (l *Live) Context() context.Context { return l.ctx }
+
+// Done is closed when the run has ended.
+func (l *Live) Done() <-chan struct{} { return l.done }
+
+// Interrupt ends the run's command, with everything else in its cell if all.
+func (l *Live) Interrupt(why error, all bool) {
+	if all {
+		l.ending.Store(true)
+	}
+	l.stop(why)
+}
+
+// Report tells its clients how far it is.
+func (l *Live) Report(p api.Progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress = p
+	for w := range l.watchers {
+		select {
+		case w <- p:
+		default: // a slow client misses steps, not the end
+		}
+	}
+}
+
+// AwaitClient holds the command back until the client that asked for it is there, so that it
+// misses nothing and a terminal has a client.
+func (l *Live) AwaitClient(ctx context.Context, grace time.Duration) error {
+	select {
+	case <-l.attached:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(grace):
+		return cell.Errorf(cell.Interrupted, "run.AwaitClient", "", "cannot start: the client that asked never attached")
+	}
+}
+
+// Started says that the command has started.
+func (l *Live) Started(proc backend.Process) {
+	l.mu.Lock()
+	l.proc = proc
+	l.mu.Unlock()
+	close(l.started)
+}
+
+// hasStarted reports whether its command has started.
+func (l *Live) hasStarted() bool {
+	select {
+	case <-l.started:
+		return true
+	default:
+		return false
+	}
+}
+
+// whyNot is why a run did not start that failed with err: when it was interrupted, that is
+// the reason, whatever was broken off by it says.
+func (l *Live) whyNot(err error) error {
+	why := context.Cause(l.ctx)
+	if cell.KindOf(why) != cell.Interrupted || cell.KindOf(err) == cell.Interrupted {
+		return err
+	}
+	return cell.Errorf(cell.Interrupted, "run.Start", "", "%w, while it was being started (%w)", why, err)
+}
+
+// add makes a run known as living.
+func (m *Manager) add(l *Live) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live[l.id] = l
+}
+
+// ended makes it known that a run is over, or left to the next daemon.
+func (m *Manager) ended(l *Live) {
+	if l.over != nil {
+		l.over(m.cfg.Records.Run(l.id))
+	}
+	m.mu.Lock()
+	delete(m.live, l.id)
+	m.mu.Unlock()
+	l.stop(nil)
+	close(l.done)
+}
+
+// IDs are the runs that have not ended.
+func (m *Manager) IDs() []cell.RunID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.live))
+}
+
+// find returns a run that has not ended; nil: it has.
+func (m *Manager) find(id cell.RunID) *Live {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live[id]
+}
+
+// Ends returns the channel that closes when a run ends, nil for a run that is not under way.
+func (m *Manager) Ends(id cell.RunID) <-chan struct{} {
+	if l := m.find(id); l != nil {
+		return l.done
+	}
+	return nil
+}
+
+// UnderWay is In, or else the oldest run that waits for the cell's lock: nothing but other work
+// than runs is before it.
+func (m *Manager) UnderWay(id cell.ID) (first *Live) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var created time.Time
+	for rid, l := range m.live {
+		r, err := m.cfg.Records.Run(rid)
+		switch {
+		case err != nil || r.CellID() != id:
+		case l.working.Load():
+			return l
+		case first == nil || r.Created.Before(created):
+			first, created = l, r.Created
+		}
+	}
+	return first
+}
+
+// In returns the run that is under way in a cell. One that waits for its lock is not.
+func (m *Manager) In(id cell.ID) *Live {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for rid, l := range m.live {
+		if r, err := m.cfg.Records.Run(rid); l.working.Load() && err == nil && r.CellID() == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// Interrupt ends a run's command. The run becomes pending.
+func (m *Manager) Interrupt(id cell.RunID, why string) {
+	if l := m.find(id); l != nil {
+		l.stop(cell.Errorf(cell.Interrupted, "run.Interrupt", "", "%s", why))
+	}
+}
+
+// Detached reports whether a run's command has a terminal, and no client that feeds it.
+func (m *Manager) Detached(r *state.Run) bool {
+	if !r.TTY || r.Phase != cell.Executing {
+		return false
+	}
+	l := m.find(r.RunID())
+	if l == nil || !l.hasStarted() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clients == 0
+}
