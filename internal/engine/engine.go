@@ -1,16 +1,15 @@
-// Package engine holds the use cases: run, exec, checkpoint, restore, undo,
-// fork, accept, discard, and what shows and cleans up. It is the one place
-// where the parts meet: it imports a source through workspace, asks image what
-// a cell sees, lets a backend run the command, and writes receipts. It
-// decides; the daemon translates, the CLI words.
+// Package engine wires the managers, and holds the use cases that are in none yet: what a run needs
+// before its command, exec, checkpoint, fork, branch, templates, policies, approvals, and what
+// callers see. It imports a source through workspace, asks image what a cell sees, and lets a backend
+// run the command. It decides; the daemon translates, the CLI words.
 //
 // The path of a run:
 //
 //	StartRun (run.go) ─ prepare: import, cell, checkpoint before (prepare.go)
 //	                  ─ execute: mounts, backend, process      (execute.go)
-//	                  ─ finish: freeze, digests, verdict, receipt (finish.go, verdict.go)
+//	                  ─ finish: freeze, digests, verdict, receipt (packages run and result)
 //
-// Lock order: 1. the lock of a cell (state.CellLocks), 2. Engine.mu, 3. registry.mu,
+// Lock order: 1. the lock of a cell (state.CellLocks), 2. Engine.mu and run.Manager.mu, 3. registry.mu,
 // 4. gc.Pins.mu. What is alive and what is removed have their own order below the first: see
 // packages live and gc.
 package engine
