@@ -15,6 +15,9 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
+// testToken is shaped as a token of GitHub, and none.
+const testToken = "ghp_9aK2mXq7Lw3Zt8Rb5Yc1Vd4Ne6Pf0Hj2Su7Q"
+
 func (b *bed) source(path string) string {
 	text, _ := os.ReadFile(filepath.Join(b.src, path))
 	return string(text)
