@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,6 +53,7 @@ func (m *Manager) collect(ctx context.Context, dry bool) (api.GCResult, error) {
 		func() ([]api.GCItem, error) { return m.pruneEtc(dry) },
 		func() ([]api.GCItem, error) { return m.collectLayers(dry) },
 		func() ([]api.GCItem, error) { return m.collectObjects(dry) },
+		func() ([]api.GCItem, error) { return m.collectRecords(dry, now) },
 		func() ([]api.GCItem, error) { return m.leftovers(ctx, dry) },
 	} {
 		items, err := part()
@@ -236,6 +238,21 @@ func (m *Manager) pruneEtc(dry bool) (items []api.GCItem, err error) {
 	removed, err := image.PruneEtc(m.cfg.Etc, use, dry)
 	for _, at := range removed {
 		items = append(items, api.GCItem{What: "etc", Name: filepath.Base(at), Why: "no cell mounts it, and the host's /etc is another now"})
+	}
+	return items, err
+}
+
+// collectRecords drops the records of cells that were removed long ago and that no other
+// record needs.
+func (m *Manager) collectRecords(dry bool, now time.Time) (items []api.GCItem, err error) {
+	n, before := 0, now.Add(-KeepRemoved)
+	if dry {
+		n = len(m.cfg.Records.Forgettable(nil, before, keptRemoved))
+	} else {
+		n, err = m.forget(nil, before)
+	}
+	if n > 0 {
+		items = append(items, api.GCItem{What: "records", Name: strconv.Itoa(n), Why: "of cells that were removed, and that no run, fork or template names"})
 	}
 	return items, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
@@ -57,13 +58,32 @@ func (m *Manager) dropGone() {
 			}
 		}
 		m.KeepReserve() // there may be room for it again
-		// A hundred thousand forks would fill the registry with cells that nothing asks for:
-		// the receipt of one says that it was there.
-		if objects := m.cfg.Records.Forgettable(ids); len(objects) > 0 {
-			if err := m.cfg.Records.Commit(objects...); err != nil {
-				m.cfg.Log.Warn("cannot forget removed forks", "error", err)
-			}
+		if _, err := m.forget(ids, time.Time{}); err != nil {
+			m.cfg.Log.Warn("cannot drop the records of removed cells", "error", err)
 		}
+	}
+}
+
+// KeepRemoved is how long the records of a removed cell stay that no other record needs: as
+// long as an operation or an idempotency key that names the cell is known.
+const KeepRemoved = 24 * time.Hour
+
+// keptRemoved is how many such cells stay, or half as many more.
+const keptRemoved = 200
+
+// forget drops the records of removed cells that no other record needs, and returns how many
+// there were: see state.Registry.Forgettable. Forks with memory, ids, leave none at all, since
+// there may be a hundred thousand; their receipt says that they were there.
+func (m *Manager) forget(ids []cell.ID, before time.Time) (n int, err error) {
+	for {
+		objects := m.cfg.Records.Forgettable(ids, before, keptRemoved)
+		if len(objects) == 0 {
+			return n, nil
+		}
+		if err := m.cfg.Records.Commit(objects...); err != nil {
+			return n, err
+		}
+		n += len(objects)
 	}
 }
 

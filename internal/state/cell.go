@@ -26,6 +26,7 @@ type Cell struct {
 	Family    cell.ID             `json:"family,omitempty"`       // the cell by which its keeper is named; "": itself
 	Created   time.Time           `json:"created"`
 	Expires   time.Time           `json:"expires,omitzero"`
+	RemovedAt time.Time           `json:"removed_at,omitzero"`
 	LastRun   cell.RunID          `json:"last_run,omitempty"`
 	Runs      int                 `json:"runs,omitempty"`
 	Next      int                 `json:"next"` // number of the next checkpoint
@@ -124,6 +125,9 @@ func (c *Cell) To(next cell.State) error {
 		return cell.Errorf(cell.Conflict, "state.Cell.To", "", "cell %s is %s and cannot become %s", c.Title(), c.State, next)
 	}
 	c.State = next
+	if next == cell.Removed {
+		c.RemovedAt = time.Now().UTC()
+	}
 	return nil
 }
 

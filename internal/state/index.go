@@ -41,6 +41,8 @@ type index struct {
 	own      group                     // templates' own cells that are not removed
 	layers   map[string]int            // how often each is named: see layer.go
 	held     map[cell.CheckpointID]int // by how many cells that are not removed: see layer.go
+	unnamed  map[cell.ID]removedKey    // removed cells that no other record needs: see forget.go
+	removals ordered[removedKey]       // the same, by the time of their removal
 }
 
 type group = map[cell.ID]bool
@@ -143,7 +145,7 @@ func newIndex(walked *atomic.Int64) *index {
 		places: map[cell.ID]*place{}, labels: map[label]*shelf{}, owners: map[string]int{}, active: map[scope]int{}, states: map[stateKey]int{},
 		awake: map[cell.ID]group{}, children: map[cell.ID]group{}, kids: map[cell.ID]int{}, forks: map[string]group{}, images: map[string]group{}, lowers: map[cell.ID]int{},
 		numbers: map[string]*numbering{}, sources: map[string]ordered[runAt]{}, pendings: map[string]ordered[runAt]{},
-		own: group{}, layers: map[string]int{}, held: map[cell.CheckpointID]int{},
+		own: group{}, layers: map[string]int{}, held: map[cell.CheckpointID]int{}, unnamed: map[cell.ID]removedKey{},
 	}
 	x.listed = x.shelf()
 	x.ids = newOrdered(walked, func(a, b cell.ID) int { return strings.Compare(string(a), string(b)) })
@@ -156,6 +158,9 @@ func newIndex(walked *atomic.Int64) *index {
 	})
 	x.noted = newOrdered(walked, func(a, b notedKey) int {
 		return cmp.Or(b.at.Compare(a.at), strings.Compare(string(a.id), string(b.id)))
+	})
+	x.removals = newOrdered(walked, func(a, b removedKey) int {
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(string(a.id), string(b.id)))
 	})
 	return x
 }
@@ -209,6 +214,12 @@ func (r *Registry) reindex(id cell.ID) {
 	if now != nil {
 		r.x.places[id] = now
 		r.x.put(now, true)
+	}
+	r.indexRemoved(id)
+	for _, p := range []*place{old, now} {
+		if p != nil && p.parent != "" {
+			r.indexRemoved(p.parent)
+		}
 	}
 	if old.takesPart() && !now.takesPart() {
 		r.freed()

@@ -82,6 +82,7 @@ func (r *Registry) hold(p *place, step int) {
 		tally(r.x.held, id, step)
 		if k := r.checkpoints.of[id]; k != nil && k.Gone && was != (r.x.held[id] > 0) {
 			r.x.name(k, step)
+			r.indexRemoved(k.Cell)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -46,6 +47,39 @@ func named(r *Registry, but cell.CheckpointID) map[string]bool {
 		}
 	})
 	return layers
+}
+
+// unneeded are the removed cells that no other record needs, found by a walk over all.
+func unneeded(r *Registry) map[cell.ID]bool {
+	needed := map[cell.ID]bool{}
+	var removed []cell.ID
+	r.Look(func(now Records) {
+		for c := range now.Cells() {
+			if c.Parent != nil {
+				needed[c.Parent.Cell] = true
+			}
+			if c.State == cell.Removed {
+				removed = append(removed, c.ID)
+				continue
+			}
+			holds := slices.Clone(c.KnownAt)
+			if k := r.founder(c.Head); k != nil {
+				holds = append(holds, k.ID)
+			}
+			for _, id := range holds {
+				if k := now.Checkpoint(id); k != nil {
+					needed[k.Cell] = true
+				}
+			}
+		}
+	})
+	out := map[cell.ID]bool{}
+	for _, id := range removed {
+		if !needed[id] {
+			out[id] = true
+		}
+	}
+	return out
 }
 
 // The index counts what names a layer as a walk over all records finds it, whatever is
@@ -151,6 +185,9 @@ func layersAreCounted(t *testing.T, rnd *rand.Rand) {
 			commit(objects...)
 			cells = slices.DeleteFunc(cells, func(id cell.ID) bool { return id == c.ID })
 		}
+		if want := unneeded(r); len(want) != len(r.x.unnamed) || slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(id cell.ID) bool { return r.x.unnamed[id].id != id }) {
+			t.Fatalf("step %d (%d): no record needs %v, want %v", step, what, r.x.unnamed, want)
+		}
 		for _, but := range []cell.CheckpointID{"", k.ID} {
 			want := named(r, but)
 			for n := range layers {
@@ -168,8 +205,8 @@ func layersAreCounted(t *testing.T, rnd *rand.Rand) {
 		t.Fatal(err)
 	}
 	again := open(t, fs)
-	if fmt.Sprint(again.x.layers) != fmt.Sprint(counts) || fmt.Sprint(again.x.held) != fmt.Sprint(r.x.held) {
-		t.Errorf("read anew it counts %v, it was %v", again.x.layers, counts)
+	if fmt.Sprint(again.x.layers) != fmt.Sprint(counts) || fmt.Sprint(again.x.held) != fmt.Sprint(r.x.held) || fmt.Sprint(again.x.unnamed) != fmt.Sprint(r.x.unnamed) {
+		t.Errorf("read anew it counts %v and %v, it was %v and %v", again.x.layers, again.x.unnamed, counts, r.x.unnamed)
 	}
 	for _, id := range cells { // all of it is taken back
 		c, _ := again.Cell(id)

@@ -176,24 +176,6 @@ func (r *Registry) HoldsOthers(id cell.ID) bool {
 	return len(r.x.awake[id]) > 0
 }
 
-// Forgettable is what to commit so that no record is left of those of the cells that were
-// forked with their memory, and of which nothing else speaks: neither a fork nor a run.
-func (r *Registry) Forgettable(ids []cell.ID) (objects []any) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, id := range ids {
-		i := r.interps.of[id]
-		if r.cells.of[id] == nil || i == nil || i.Batch == "" || len(r.x.children[id]) > 0 || len(r.runsOf[id]) > 0 {
-			continue
-		}
-		for _, k := range r.numbered[id] {
-			objects = append(objects, Forget(k))
-		}
-		objects = append(objects, Forget(id))
-	}
-	return objects
-}
-
 // Lowers reports whether a living cell needs layers in the folder of another.
 func (r *Registry) Lowers(id cell.ID) bool {
 	r.mu.RLock()

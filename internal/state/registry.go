@@ -350,6 +350,7 @@ func (r *Registry) apply(rec *Record) {
 		}
 		r.runs.of[v.RunID()] = v
 		r.indexRun(v, true)
+		r.indexRemoved(v.CellID())
 		if v.Verdict == cell.Pending {
 			r.pending[v.RunID()] = true
 		} else {
@@ -372,6 +373,8 @@ func (r *Registry) apply(rec *Record) {
 	case rec.Spent != nil:
 		r.execs[rec.Spent.Cell] = rec.Spent.Execs
 	case rec.Template != nil:
+		r.staleTemplate(rec.Template.Name)
+		r.stale[rec.Template.Cell] = true
 		r.templates[rec.Template.Name] = rec.Template
 	case rec.Interp != nil:
 		r.interps.of[rec.Interp.Cell] = rec.Interp
@@ -414,6 +417,7 @@ func (r *Registry) unname(name string) {
 func (r *Registry) drop(id string) {
 	delete(r.approvals, id)
 	if name, ok := strings.CutPrefix(id, ForgetTemplate); ok {
+		r.staleTemplate(name)
 		delete(r.templates, name)
 	}
 	if c := r.cells.of[cell.ID(id)]; c != nil {
@@ -448,6 +452,14 @@ func (r *Registry) drop(id string) {
 				break
 			}
 		}
+		r.indexRemoved(v.CellID())
+	}
+}
+
+// staleTemplate has the cell of a template indexed anew.
+func (r *Registry) staleTemplate(name string) {
+	if t := r.templates[name]; t != nil {
+		r.stale[t.Cell] = true
 	}
 }
 
