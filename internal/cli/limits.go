@@ -32,7 +32,7 @@ type ServeLimit struct {
 var ServeLimitTable = []ServeLimit{
 	{"max-rate", "500", "requests in a second of each token, for a moment twice as many", func(l *ServeLimits) pflag.Value { return (*rateValue)(&l.Rate) }},
 	{"max-requests", "1000", "requests under way of each token", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Requests) }},
-	{"max-connections", "4096", "connections at each address", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Connections) }},
+	{"max-connections", "4096", "connections at all addresses together", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Connections) }},
 	{"max-failures", "100", "requests without a valid token of each peer at once, and a tenth of that in a second afterwards", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Failures) }},
 	{"max-body", "16M", "bytes of a JSON body", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Body) }},
 	{"max-archive", "4G", "bytes of an archive that is sent", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Archive) }},

@@ -276,8 +276,9 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 			c.note(s)
 		}
 	}
+	bound := newConnLimit(d.limit.of.Conns)
 	for _, o := range d.cfg.Listen {
-		srv, l := d.server(d.count(d.remote())), limited(o.Listener, d.limit.of.Conns)
+		srv, l := d.server(d.count(d.remote())), bound.on(o.Listener)
 		if o.TLS != nil {
 			l = tls.NewListener(l, o.TLS)
 		}

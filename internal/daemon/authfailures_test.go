@@ -248,7 +248,7 @@ func (f from) RemoteAddr() net.Addr { return f.addr }
 
 // Half of the connections are left for other peers, whatever one peer opens.
 func TestX11ConnectionsAreLeftForOthers(t *testing.T) {
-	f := limited(nil, 10).(*few)
+	f := newConnLimit(10)
 	open := func(ip string) (*slot, bool) {
 		a, _ := net.Pipe()
 		return f.enter(from{a, &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})

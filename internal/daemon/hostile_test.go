@@ -43,7 +43,7 @@ func reachable(t *testing.T, cfg Config, conns int, change func(*http.Server)) (
 	if change != nil {
 		change(srv.Config)
 	}
-	srv.Listener = limited(srv.Listener, conns)
+	srv.Listener = newConnLimit(conns).on(srv.Listener)
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return d, srv.Listener.Addr().String(), token(t, d, access.Admin, time.Time{})

@@ -35,7 +35,7 @@ func protocols(s *http.Server) {
 		SendPingTimeout: pingAfter, PingTimeout: pingWithin}
 }
 
-// streams counts requests over HTTP/2 without a valid token. few has one, guarded by its mu.
+// streams counts requests over HTTP/2 without a valid token. connLimit has one, guarded by its mu.
 type streams struct {
 	open int
 	of   map[netip.Prefix]int // by peer

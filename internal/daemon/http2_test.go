@@ -33,7 +33,7 @@ func multiplexed(t *testing.T, cfg Config, conns int, tls bool, routes []Route) 
 	}
 	srv = httptest.NewUnstartedServer(nil)
 	srv.Config = d.server(d.remote())
-	l = limited(srv.Listener, conns).(*few)
+	l = newConnLimit(conns).on(srv.Listener).(*few)
 	srv.Listener = l
 	if tls {
 		srv.EnableHTTP2 = true

@@ -26,7 +26,7 @@ import (
 type Limits struct {
 	Rate   float64 // requests per second, of each token; twice as many in a burst
 	Flight int     // requests in progress, of each token
-	Conns  int     // connections at one address
+	Conns  int     // connections at all addresses together
 	// Failures is the burst of requests without a valid token of a peer; a tenth of it is added
 	// per second. 0 is unlimited.
 	Failures int
@@ -106,10 +106,9 @@ func (l *limiter) forget() {
 	}
 }
 
-// few is a listener with a bounded number of connections; it closes further ones. At most half
-// of them may belong to one peer without a valid token, so that other peers find room.
-type few struct {
-	net.Listener
+// connLimit bounds the connections at all addresses together. At most half of them may belong to
+// one peer without a valid token, so that other peers find room.
+type connLimit struct {
 	most int
 
 	mu      sync.Mutex // guards the fields below
@@ -118,15 +117,30 @@ type few struct {
 	streams streams
 }
 
-func limited(l net.Listener, n int) net.Listener {
+// newConnLimit returns a bound of n connections; nil, which bounds nothing, for 0.
+func newConnLimit(n int) *connLimit {
 	if n <= 0 {
+		return nil
+	}
+	return &connLimit{most: n, unknown: map[netip.Prefix]int{}}
+}
+
+// few is a listener that closes connections beyond a bound, which other listeners share.
+type few struct {
+	net.Listener
+	*connLimit
+}
+
+// on returns a listener that keeps the bound.
+func (f *connLimit) on(l net.Listener) net.Listener {
+	if f == nil {
 		return l
 	}
-	return &few{Listener: l, most: n, unknown: map[netip.Prefix]int{}}
+	return &few{l, f}
 }
 
 // enter returns the slot of a connection; false when there is none.
-func (f *few) enter(c net.Conn) (*slot, bool) {
+func (f *connLimit) enter(c net.Conn) (*slot, bool) {
 	peer := peerOf(c.RemoteAddr().String())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +182,7 @@ func (f *few) Accept() (net.Conn, error) {
 // slot is a counted connection.
 type slot struct {
 	net.Conn
-	of    *few
+	of    *connLimit
 	peer  netip.Prefix
 	known func()      // removes it from those without a valid token
 	good  atomic.Bool // the connection has had a valid token
