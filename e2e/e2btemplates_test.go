@@ -93,10 +93,16 @@ func busyboxImage(t *testing.T) v1.Image {
 			err = os.Symlink("busybox", filepath.Join(root, "bin", p))
 		}
 	}
-	var raw []byte
-	if err == nil {
-		raw, err = tarTree(root)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return treeImage(t, root, "PATH=/bin", "OF_IMAGE=yes")
+}
+
+// treeImage is an image of a directory, whose commands have these variables.
+func treeImage(t *testing.T, root string, env ...string) v1.Image {
+	t.Helper()
+	raw, err := tarTree(root)
 	img := mutate.ConfigMediaType(mutate.MediaType(v1.Image(empty.Image), "application/vnd.oci.image.manifest.v1+json"), "application/vnd.oci.image.config.v1+json")
 	var layer v1.Layer
 	if err == nil {
@@ -111,7 +117,7 @@ func busyboxImage(t *testing.T) v1.Image {
 	}
 	if err == nil {
 		file = file.DeepCopy()
-		file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, v1.Config{Env: []string{"PATH=/bin", "OF_IMAGE=yes"}}
+		file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, v1.Config{Env: env}
 		img, err = mutate.ConfigFile(img, file)
 	}
 	if err != nil {

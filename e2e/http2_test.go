@@ -40,28 +40,20 @@ func TestHTTP2AtEveryDoor(t *testing.T) {
 		r, err := http.NewRequestWithContext(ctx, method, s.URLs[0]+path, strings.NewReader(body))
 		must(t, err)
 		r.Host = host
-		for i := 0; i+1 < len(header); i += 2 {
-			r.Header.Set(header[i], header[i+1])
-		}
-		resp, err := tr.RoundTrip(r)
-		must(t, err)
-		t.Cleanup(func() { resp.Body.Close() })
-		if resp.ProtoMajor != 2 || resp.StatusCode/100 != 2 {
-			b, _ := io.ReadAll(resp.Body)
-			t.Fatalf("%s %s: %s %s: %s", method, path, resp.Proto, resp.Status, b)
+		resp := done(t, tr, r, header...)
+		if resp.ProtoMajor != 2 {
+			t.Fatalf("%s %s is answered over %s", method, path, resp.Proto)
 		}
 		return resp
 	}
-	const json1 = "application/json"
 
-	var box struct{ SandboxID, EnvdAccessToken string }
-	must(t, json.NewDecoder(ask("POST", "/v2/sandboxes", "", `{"templateID":"base","timeout":300}`, "X-Api-Key", key, "Content-Type", json1).Body).Decode(&box))
-	envd := []string{"E2b-Sandbox-Id", box.SandboxID, "E2b-Sandbox-Port", "49983", "X-Access-Token", box.EnvdAccessToken}
+	var box e2bBox
+	must(t, json.NewDecoder(ask("POST", "/v2/sandboxes", "", `{"templateID":"base","timeout":300}`, "X-Api-Key", key, "Content-Type", "application/json").Body).Decode(&box))
+	envd := box.header()
 	ask("POST", "/files?path=greeting", "", "hello\n", append(envd, "Content-Type", "application/octet-stream")...)
 
 	// A stream that stays open while all else is asked for: a server in the sandbox.
-	start := `{"process":{"cmd":"python3","args":["-u","-m","http.server","8000"],"cwd":"."},"stdin":false}`
-	resp := ask("POST", "/process.Process/Start", "", "\x00"+string([]byte{0, 0, 0, byte(len(start))})+start, append(envd, "Content-Type", "application/connect+json")...)
+	resp := ask("POST", "/process.Process/Start", "", startMessage("python3", "-u", "-m", "http.server", "8000"), append(envd, "Content-Type", "application/connect+json")...)
 	said := readUntil(t, resp.Body, func(b []byte) bool { return bytes.Contains(b, []byte(`"data"`)) })
 	if !bytes.Contains(said, []byte(`"start"`)) {
 		t.Errorf("the stream begins with %q", said)
@@ -92,6 +84,38 @@ func TestHTTP2AtEveryDoor(t *testing.T) {
 	if n := dialled.Load(); n != 1 {
 		t.Errorf("all of this took %d connections", n)
 	}
+}
+
+// done sends a request with names and values of its header, and returns its answer, which is no
+// error.
+func done(t *testing.T, by http.RoundTripper, r *http.Request, header ...string) *http.Response {
+	t.Helper()
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := by.RoundTrip(r)
+	must(t, err)
+	t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode/100 != 2 {
+		b, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s %s: %s: %s", r.Method, r.URL.Path, resp.Status, b)
+	}
+	return resp
+}
+
+// e2bBox is a sandbox as E2B's clients know it.
+type e2bBox struct{ SandboxID, EnvdAccessToken string }
+
+// header has names and values of requests to the daemon in the sandbox.
+func (b e2bBox) header() []string {
+	return []string{"E2b-Sandbox-Id", b.SandboxID, "E2b-Sandbox-Port", "49983", "X-Access-Token", b.EnvdAccessToken}
+}
+
+// startMessage is the body of a request that starts a process, by the Connect protocol.
+func startMessage(program string, args ...string) string {
+	b, _ := json.Marshal(map[string]any{"process": map[string]any{"cmd": program, "args": args}, "stdin": false}) // text can be marshalled
+	n := len(b)
+	return string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) + string(b)
 }
 
 // bearer sends a token, and takes no answer but of HTTP/2.

@@ -101,7 +101,7 @@ func (f *Front) buildBase(ctx context.Context, c *api.Cell, b *build, req *build
 		}
 		create := api.CreateRequest{Place: home, Env: []string{"HOME=" + home}, Image: "oci:" + ref.String(), Limits: b.limits, Labels: labels}
 		if len(f.cfg.BuildAllow) > 0 {
-			create.Policy = allowing(f.cfg.BuildAllow)
+			create.Policy, e = allowing(f.cfg.BuildAllow), e.ByOperator()
 		}
 		made, err := e.Create(ctx, create)
 		return cell.ID(made.ID), ".", err
@@ -123,7 +123,7 @@ func (f *Front) buildBase(ctx context.Context, c *api.Cell, b *build, req *build
 		_, err = e.Lease(ctx, id, api.LeaseRequest{Labels: labels, Env: e.LeasedEnv(from)})
 	}
 	if err == nil && len(f.cfg.BuildAllow) > 0 {
-		err = e.Regovern(ctx, id, allowing(f.cfg.BuildAllow))
+		err = e.ByOperator().Regovern(ctx, id, allowing(f.cfg.BuildAllow))
 	}
 	return id, cmp.Or(was.Labels[labelDir], "."), err
 }

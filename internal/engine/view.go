@@ -458,7 +458,7 @@ func (v *View) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	return v.e.govern.SetPolicy(ctx, id, text, v.isConfined())
+	return v.e.govern.SetPolicy(ctx, id, text, v.isConfined() && !v.operators)
 }
 
 // Processes: see Engine.
