@@ -32,14 +32,20 @@ import (
 
 // registryCmd starts an image registry on loopback, $REGISTRY. It counts what it
 // is asked for; `asked N` compares and begins anew. With "slow", blobs come in
-// small pieces.
+// small pieces; with "basic" or "token", images are given to the user me with
+// the password $REGISTRY_PASSWORD alone, by that scheme.
 func registryCmd(ts *testscript.TestScript, neg bool, args []string) {
-	slow := len(args) == 1 && args[0] == "slow"
+	how := strings.Join(args, " ")
+	slow := how == "slow"
+	login := &registryLogin{how: how, password: ts.Getenv("REGISTRY_PASSWORD")}
 	inner := imageregistry.New(imageregistry.Logger(log.New(io.Discard, "", 0)))
 	counted := &askedCount{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "GET" && r.URL.Path != "/v2/" {
 			counted.add()
+		}
+		if (how == "basic" || how == "token") && login.refuses(w, r) {
+			return
 		}
 		if slow && r.Method == "GET" && strings.Contains(r.URL.Path, "/blobs/") {
 			w = &slowly{w}
@@ -49,6 +55,31 @@ func registryCmd(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(srv.Close)
 	ts.Setenv("REGISTRY", strings.TrimPrefix(srv.URL, "http://"))
 	imageRegistries.Store(srv.URL, counted)
+}
+
+// registryLogin is a registry's demand for a login.
+type registryLogin struct{ how, password string }
+
+// refuses answers a request to read without the login, and one for a token.
+func (l *registryLogin) refuses(w http.ResponseWriter, r *http.Request) bool {
+	user, password, _ := r.BasicAuth()
+	known := user == "me" && password == l.password
+	switch {
+	case r.URL.Path == "/token" && known:
+		fmt.Fprintf(w, `{"token":%q}`, "token of "+r.URL.Query().Get("scope"))
+		return true
+	case r.URL.Path == "/token":
+	case r.Method != "GET":
+		return false
+	case l.how == "basic" && known, l.how == "token" && r.Header.Get("Authorization") == "Bearer token of repository:private/app:pull":
+		return false
+	case l.how == "basic":
+		w.Header().Set("WWW-Authenticate", `Basic realm="the test's"`)
+	default:
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="the test's"`, r.Host))
+	}
+	w.WriteHeader(http.StatusUnauthorized)
+	return true
 }
 
 var imageRegistries sync.Map // URL → *askedCount

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -167,7 +169,8 @@ func dockerLogin(ref string) (user, password string, err error) {
 	}
 	var conf struct {
 		Auths map[string]struct {
-			Auth string `json:"auth"`
+			Auth     string `json:"auth"`
+			Identity string `json:"identitytoken"`
 		} `json:"auths"`
 	}
 	if err := json.Unmarshal(b, &conf); err != nil {
@@ -177,7 +180,8 @@ func dockerLogin(ref string) (user, password string, err error) {
 	if !ok || !strings.ContainsAny(registry, ".:") && registry != "localhost" {
 		registry = "docker.io"
 	}
-	for key, entry := range conf.Auths {
+	for _, key := range slices.Sorted(maps.Keys(conf.Auths)) {
+		entry := conf.Auths[key]
 		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://"), "/")
 		if host == "index.docker.io" || host == "registry-1.docker.io" {
 			host = "docker.io"
@@ -186,8 +190,12 @@ func dockerLogin(ref string) (user, password string, err error) {
 			continue
 		}
 		raw, err := base64.StdEncoding.DecodeString(entry.Auth)
-		if user, password, ok = strings.Cut(string(raw), ":"); err == nil && ok {
-			return user, strings.TrimRight(password, "\x00"), nil
+		user, password, ok = strings.Cut(strings.TrimRight(string(raw), "\x00"), ":")
+		switch {
+		case entry.Identity != "" && password == "":
+			return "", "", &api.Error{Kind: "unsupported", Message: "cannot use what docker login has stored for " + registry + " in " + file + ": it is an identity token, not a password", Hint: hint}
+		case err == nil && ok:
+			return user, password, nil
 		}
 	}
 	return "", "", &api.Error{Kind: "not-found", Message: fmt.Sprintf("cannot find credentials for %s in %s: there are none, or a helper program keeps them, which pando does not run", registry, file), Hint: hint}

@@ -17,9 +17,9 @@ func TestDockerLogin(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", dir)
 	for ref, want := range map[string]string{
 		"ghcr.io/me/app:1": "me:one", "oci:ghcr.io/me/app": "me:one", "python:3": "you:two:three", "docker.io/you/app": "you:two:three", "localhost:5000/a": "l:four",
-		"quay.io/a/b": "", "ghcr.io.evil.example/a/b": "", "ghcr.io": "you:two:three",
+		"quay.io/a/b": "", "acr.example/a": "", "ghcr.io.evil.example/a/b": "", "ghcr.io": "you:two:three",
 	} {
-		conf := `{"auths": {"ghcr.io": {"auth": "bWU6b25l"}, "https://index.docker.io/v1/": {"auth": "eW91OnR3bzp0aHJlZQ=="}, "http://localhost:5000": {"auth": "bDpmb3Vy"}, "quay.io": {}}, "credsStore": "desktop"}`
+		conf := `{"auths": {"ghcr.io": {"auth": "bWU6b25l"}, "https://index.docker.io/v1/": {"auth": "eW91OnR3bzp0aHJlZQ=="}, "http://localhost:5000": {"auth": "bDpmb3Vy"}, "quay.io": {}, "acr.example": {"auth": "MDAwOg==", "identitytoken": "abc"}}, "credsStore": "desktop"}`
 		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(conf), 0o600); err != nil {
 			t.Fatal(err)
 		}

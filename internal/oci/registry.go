@@ -54,6 +54,9 @@ func openRegistry(r Reference, login Login, lim Limits, agent string) *registry 
 			TLSHandshakeTimeout: 20 * time.Second, ResponseHeaderTimeout: silence, MaxIdleConnsPerHost: 4, ForceAttemptHTTP2: true,
 		},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			if req.URL.Host != via[0].URL.Host { // net/http keeps it for other ports and for subdomains
+				req.Header.Del("Authorization")
+			}
 			if len(via) > 5 {
 				return errors.New("too many redirections")
 			}

@@ -285,7 +285,8 @@ func TestG57RegistriesSendNobodyInside(t *testing.T) {
 		if got := g.mayAsk(u.Scheme, u.Host); got != c.may {
 			t.Errorf("%s may send to %s: %v", c.registry, c.url, got)
 		}
-		if err := g.http.CheckRedirect(&http.Request{URL: u}, nil); (err == nil) != c.may {
+		first := &http.Request{URL: &url.URL{Scheme: "https", Host: c.registry}}
+		if err := g.http.CheckRedirect(&http.Request{URL: u}, []*http.Request{first}); (err == nil) != c.may {
 			t.Errorf("%s redirects to %s: %v", c.registry, c.url, err)
 		}
 	}
@@ -370,6 +371,43 @@ func TestLogin(t *testing.T) {
 				t.Errorf("with the right ones: %v", err)
 			}
 		})
+	}
+}
+
+// Where a registry keeps its blobs elsewhere, the login is not sent there, not even to another
+// port of the same host.
+func TestLoginStaysWithTheRegistry(t *testing.T) {
+	b := buildImage(t, tarOf(t, item{name: "a", text: "1"}))
+	blobs, reg := serve(t), serve(t)
+	var sent, asked atomic.Int64
+	blobs.push(t, b, "private/app", "1")
+	blobs.wrap = func(w http.ResponseWriter, r *http.Request) bool {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" {
+			sent.Add(1)
+		}
+		return false
+	}
+	reg.push(t, b, "private/app", "1")
+	reg.wrap = func(w http.ResponseWriter, r *http.Request) bool {
+		if user, _, _ := r.BasicAuth(); user != "me" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(401)
+			return true
+		}
+		if strings.Contains(r.URL.Path, "/blobs/") {
+			http.Redirect(w, r, blobs.URL+r.URL.Path, http.StatusTemporaryRedirect)
+			return true
+		}
+		return false
+	}
+	r, err := Parse(reg.host()+"/private/app:1", "/")
+	must(t, err)
+	if _, err := newStore(t).Pull(t.Context(), r, PullOptions{Login: Login{"me", "secret"}}); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Load() == 0 || sent.Load() > 0 {
+		t.Errorf("the other server was asked %d times, %d of them with the login", asked.Load(), sent.Load())
 	}
 }
 
