@@ -55,7 +55,7 @@ func generated(user cell.User, shell string) map[string]string {
 	return map[string]string{
 		"passwd":        passwd.String(),
 		"group":         group.String(),
-		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
+		"nsswitch.conf": nsswitch("files dns files"),
 		"hosts":         "127.0.0.1 localhost\n::1 localhost\n",
 		"hostname":      "",
 		"machine-id":    "",
@@ -63,6 +63,15 @@ func generated(user cell.User, shell string) map[string]string {
 		"environment":   "",
 		"profile":       profile,
 	}
+}
+
+// nsswitch is nsswitch.conf with these sources of hosts. In a cell without a network no resolver
+// answers, which programs would take for a temporary fault, and try again for a minute: with
+// "files dns files" the last source says that there is no such host, and the question that was
+// asked in vain is still counted (linux.Tried). A cell that talks has "files dns": there a fault
+// may be temporary.
+func nsswitch(hosts string) string {
+	return "passwd: files\ngroup: files\nshadow: files\nhosts: " + hosts + "\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n"
 }
 
 // profile replaces the host's, which would throw PATH away, and the snippets

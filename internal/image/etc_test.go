@@ -68,7 +68,7 @@ func TestF60EtcIsFiltered(t *testing.T) {
 	if !strings.HasPrefix(passwd, "u:x:1000:1000::/home/u:/bin/bash\n") || !strings.Contains(passwd, "\nroot:x:0:0:") || !strings.Contains(passwd, "\nnobody:x:65534:65534:") || !strings.HasPrefix(group, "u:x:1000:\n") {
 		t.Errorf("passwd %q, group %q", passwd, group)
 	}
-	if nss, _ := v.read("/etc/nsswitch.conf"); !strings.Contains(nss, "hosts: files dns\n") {
+	if nss, _ := v.read("/etc/nsswitch.conf"); !strings.Contains(nss, "hosts: files dns files\n") {
 		t.Errorf("nsswitch.conf %q", nss)
 	}
 	checkF60(f, p)

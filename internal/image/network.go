@@ -92,6 +92,7 @@ func (h *HostPlan) Talk(dir string) (lists []string) {
 	}
 	bind(TalkDir, "")
 	bind("/etc/resolv.conf", resolvFile)
+	bind("/etc/nsswitch.conf", nsswitchFile)
 	for name, places := range map[string][]string{bundleFile: bundles, storeFile: append(slices.Clone(javaStores), h.javaStore())} {
 		for _, at := range places {
 			if pl := p.t.resolve(at); at != "" && pl.isFile() && p.shown(pl.path) {
@@ -118,6 +119,7 @@ const (
 // The files that WriteTalk writes.
 const (
 	resolvFile    = "resolv.conf"
+	nsswitchFile  = "nsswitch.conf"
 	authorityFile = "ca.pem"
 	bundleFile    = "bundle.pem"
 	storeFile     = "cacerts"
@@ -163,7 +165,7 @@ func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers 
 		fmt.Fprintf(&resolv, "nameserver %s\n", r)
 	}
 	resolv.WriteString("options timeout:5 attempts:2\n")
-	files := map[string][]byte{resolvFile: []byte(resolv.String()), authorityFile: []byte(authority), bundleFile: list}
+	files := map[string][]byte{resolvFile: []byte(resolv.String()), nsswitchFile: []byte(nsswitch("files dns")), authorityFile: []byte(authority), bundleFile: list}
 	if slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Role == cell.RoleNetwork && path.Base(m.Source) == storeFile }) {
 		files[storeFile] = javaStore(list)
 	}

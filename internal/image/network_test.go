@@ -59,7 +59,7 @@ func TestTalkPutsTrustInTheUsualPlaces(t *testing.T) {
 		at[m.Target] = m
 	}
 	for target, name := range map[string]string{
-		TalkDir: "", "/etc/resolv.conf": "resolv.conf", "/usr/share/ca/bundle.crt": "bundle.pem", "/etc/ssl/cert.pem": "bundle.pem", "/etc/pki/java/cacerts": "cacerts",
+		TalkDir: "", "/etc/resolv.conf": "resolv.conf", "/etc/nsswitch.conf": "nsswitch.conf", "/usr/share/ca/bundle.crt": "bundle.pem", "/etc/ssl/cert.pem": "bundle.pem", "/etc/pki/java/cacerts": "cacerts",
 	} {
 		if m := at[target]; m.Source != filepath.Join(dir, name) || !m.ReadOnly || m.Kind != cell.Bind {
 			t.Errorf("%s shows %+v", target, m)
