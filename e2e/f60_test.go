@@ -14,7 +14,7 @@ import (
 
 // allowedEnv is every variable that a cell may have here: what the test gives
 // it, and what a shell adds.
-var allowedEnv = regexp.MustCompile(`^(HOME|PATH|USER|LOGNAME|SHELL|TERM|LANG|LC_[A-Z]+|TZ|PANDO|PWD|OLDPWD|SHLVL|_|NO_COLOR|GOFLAGS|GOPROXY|GO[A-Z]*CACHE|PYENV_ROOT|CARGO_HOME|RUSTUP_HOME|CFLAGS|EDITOR|ASKED|NPM_CONFIG_UPDATE_NOTIFIER|NO_UPDATE_NOTIFIER)$`)
+var allowedEnv = regexp.MustCompile(`^(HOME|PATH|USER|LOGNAME|SHELL|TERM|LANG|LC_[A-Z]+|TZ|PANDO|PWD|OLDPWD|SHLVL|_|NO_COLOR|GOFLAGS|GOPROXY|GO[A-Z]*CACHE|PYENV_ROOT|CARGO_HOME|RUSTUP_HOME|CFLAGS|EDITOR|ASKED|NPM_CONFIG_UPDATE_NOTIFIER|NO_UPDATE_NOTIFIER|CARGO_NET_RETRY|PIP_RETRIES|UV_HTTP_RETRIES|npm_config_fetch_retries)$`)
 
 // TestF60NothingOfTheUsersIsThere reads the mounts and the environment of a
 // cell from inside. No mount shows the home directory, one above it or a place

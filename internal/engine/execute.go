@@ -128,6 +128,8 @@ func (x *execution) setUp() error {
 	var trust []string
 	if pol.Talks() {
 		trust = x.plan.Talk(e.govern.TalkDir(x.c.ID))
+	} else {
+		x.plan.Silent()
 	}
 	keeps, err := x.p.keeps()
 	if err != nil {

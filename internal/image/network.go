@@ -110,6 +110,19 @@ func (h *HostPlan) Talk(dir string) (lists []string) {
 	return lists
 }
 
+// retryVars are the variables by which package managers are told how often to try again.
+var retryVars = []string{"CARGO_NET_RETRY", "PIP_RETRIES", "UV_HTTP_RETRIES", "npm_config_fetch_retries"}
+
+// Silent adds to the plan of a cell without a network that package managers don't try again:
+// what they can't reach now they can't reach in a minute.
+func (h *HostPlan) Silent() {
+	for _, name := range retryVars {
+		if h.getenv(name) == "" {
+			h.setenv(name, "0")
+		}
+	}
+}
+
 // Why a cell that talks has its mounts, and the links to what it is told.
 const (
 	whyNetwork = "network"

@@ -86,6 +86,16 @@ func TestTalkPutsTrustInTheUsualPlaces(t *testing.T) {
 	}
 }
 
+// In a cell without a network package managers try nothing again, but where the caller says so.
+func TestSilent(t *testing.T) {
+	h := &HostPlan{Env: []string{"A=1", "PIP_RETRIES=3", "Z=2"}}
+	h.Silent()
+	want := []string{"A=1", "CARGO_NET_RETRY=0", "PIP_RETRIES=3", "UV_HTTP_RETRIES=0", "Z=2", "npm_config_fetch_retries=0"}
+	if !slices.Equal(h.Env, want) {
+		t.Errorf("the environment is %q, want %q", h.Env, want)
+	}
+}
+
 // A host without any list of authorities still trusts the cell's own.
 func TestTalkWithoutAList(t *testing.T) {
 	f := newFake(t)
