@@ -99,7 +99,7 @@ func busyboxImage(t *testing.T) v1.Image {
 	return treeImage(t, root, "PATH=/bin", "OF_IMAGE=yes")
 }
 
-// treeImage is an image of a directory, whose commands have these variables.
+// treeImage is an image of a directory, with these variables for its commands.
 func treeImage(t *testing.T, root string, env ...string) v1.Image {
 	t.Helper()
 	raw, err := tarTree(root)
