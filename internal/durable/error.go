@@ -48,3 +48,11 @@ func cause(err error) error {
 
 // IsFull reports whether an error says that a disk is full, or that a quota is used up.
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// Full says what a full disk means to the caller that waits.
+func Full(err error) error {
+	if IsFull(err) {
+		return cell.Errorf(cell.Unavailable, "durable", "free some space (`pando gc` shows what pando can free), then try again", "cannot go on: %w", err)
+	}
+	return err
+}

@@ -135,6 +135,32 @@ func (b *bed) Disk(ctx context.Context, objects bool) (api.Disk, error) {
 	return b.All().Disk(ctx, objects)
 }
 
+// What makes cells of cells, as a request without a caller does.
+
+func (b *bed) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
+	return b.spawn.Fork(ctx, id, req)
+}
+
+func (b *bed) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
+	return b.spawn.Branch(ctx, id, req)
+}
+
+func (b *bed) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (api.WarmForkResult, error) {
+	return b.spawn.ForkTemplate(ctx, name, req, out)
+}
+
+func (b *bed) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine)) (api.Template, error) {
+	return b.spawn.BuildTemplate(ctx, req, out, func() error { return nil })
+}
+
+func (b *bed) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
+	return b.spawn.RemoveTemplate(ctx, name, req)
+}
+
+func (b *bed) Templates() []api.Template { return b.spawn.Templates() }
+
+func (b *bed) Template(name string) (api.Template, error) { return b.spawn.Template(name) }
+
 // listOf are the cells that a caller sees.
 func listOf(v *View) []api.Cell {
 	list, _, _ := v.Cells(state.Query{})

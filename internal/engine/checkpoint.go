@@ -60,7 +60,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 		return api.Checkpoint{}, err
 	}
 	req.Message = redactor.String(req.Message)
-	if e.isBuilt(id) && image.RootOf(c.Setup.Mounts) != "/" { // its forks stand on that
+	if e.reg.Built(id) && image.RootOf(c.Setup.Mounts) != "/" { // its forks stand on that
 		if err := e.keepRoot(id); err != nil {
 			return api.Checkpoint{}, err
 		}

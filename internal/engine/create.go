@@ -55,13 +55,12 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	x.c.Maker = makerOf(ctx)
 	x.c.Maker.Sign(lease, false)
 	a.say(attribute.String("pando.cell", string(x.c.ID)))
-	e.mu.Lock()
-	if what := e.taken(req.Name); what != "" {
-		e.mu.Unlock()
-		return api.Cell{}, cell.Errorf(cell.Exists, opName, "choose another name", "cannot create cell %s: %s %s exists", req.Name, what, req.Name)
-	}
-	err = e.reg.Commit(&x.c, lease) // what a crash leaves of it is known by this
-	e.mu.Unlock()
+	err = e.spawn.Name(req.Name, func(taken string) error {
+		if taken != "" {
+			return cell.Errorf(cell.Exists, opName, "choose another name", "cannot create cell %s: %s %s exists", req.Name, taken, req.Name)
+		}
+		return e.reg.Commit(&x.c, lease) // what a crash leaves of it is known by this
+	})
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -173,6 +172,9 @@ func checkLabels(labels map[string]string) error {
 	}
 	return nil
 }
+
+// emptyWorkspace is where cells without a source work.
+const emptyWorkspace = "/workspace"
 
 // maxLabels bounds the names and values of a cell's labels, in bytes.
 const maxLabels = 64 << 10

@@ -41,6 +41,7 @@ import (
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/run"
+	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -84,6 +85,7 @@ type Engine struct {
 	figures  *figures
 	pins     *gc.Pins // stand before the objects
 	gc       *gc.Manager
+	spawn    *spawn.Manager
 	sources  *sources
 	life     context.Context // ends with Close; work that outlives requests obeys it
 	end      context.CancelCauseFunc
@@ -96,7 +98,7 @@ type Engine struct {
 	runs     *run.Manager
 	acts     atomic.Int64 // under way, but for runs and commands: see Working
 
-	hostHas func() (needs, error) // what forks may use of the host now
+	hostHas func() (spawn.Needs, error) // what forks may use of the host now
 
 	mu        sync.Mutex // guards what follows
 	uploads   []upload   // sources that were sent, oldest first
@@ -104,16 +106,6 @@ type Engine struct {
 	probed    map[string]probed
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until that was told
 	started   time.Time
-
-	names    map[string]bool       // of cells that are being forked
-	building map[string]bool       // templates that are being built, warmed or removed
-	pools    map[string]*pool      // by template
-	promised needs                 // to forks under way
-	fitting  map[cell.ID]int64     // forks under way of a template's cell, beside those that were made ahead
-	measured map[string]*footprint // what forks of each template took
-	sights   map[cell.ID]sight     // of templates' files
-	forkings int                   // requests for forks under way
-	filling  int                   // how many fill pools
 }
 
 // Open reads the registry and brings what an earlier daemon left to an end or
@@ -135,10 +127,8 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg: cfg, pins: pins, log: cfg.Log, reg: reg, trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		sources: &sources{dir: cfg.Home.Sources(), m: map[string]*workspace.Imported{}}, hostParts: hostParts, probed: map[string]probed{},
 		moved: map[cell.ID][]string{}, started: time.Now(),
-		names: map[string]bool{}, building: map[string]bool{}, pools: map[string]*pool{},
-		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
-	e.hostHas = e.hostHasNow
+	e.hostHas = func() (spawn.Needs, error) { return spawn.Available(e.gc, gc.ReserveSize) }
 	e.evidence = evidence.New(evidence.Config{Ledger: cfg.Ledger, Records: reg, Home: cfg.Home, Log: cfg.Log, Version: cfg.Version, User: cfg.User, Host: cfg.Host, Ending: func(id cell.RunID) <-chan struct{} { return e.runs.Ends(id) }, Background: e.background})
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
 		reg.Close()
@@ -151,7 +141,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
-		Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Drain: e.drain, Leaving: e.countLastRefused, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
+		Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.countLastRefused, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
 		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken,
 		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)
@@ -162,6 +152,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.gc = e.newGC()
 	e.results = e.newResults()
 	e.runs = e.newRuns()
+	e.spawn = e.newSpawn()
 	if err := e.govern.KnowStored(); err != nil {
 		reg.Close()
 		return nil, err
@@ -181,9 +172,7 @@ func (e *Engine) Close() error {
 	e.end(live.ErrClosing)
 	e.watching.Wait()
 	e.work.Wait()
-	for _, t := range e.reg.Templates() {
-		e.drain(context.Background(), t.Name, "the daemon ends")
-	}
+	e.spawn.Close("the daemon ends")
 	for _, i := range e.alive.Instances() {
 		i.Close()
 	}
@@ -280,4 +269,32 @@ func (e *Engine) providerOf(name string) (workspace.Provider, error) {
 // background starts work that outlives its request.
 func (e *Engine) background(f func(ctx context.Context)) {
 	e.work.Go(func() { f(e.life) })
+}
+
+// bound returns a context that ends with the request and with the daemon.
+func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	c, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.life, func() { cancel(context.Cause(e.life)) })
+	return c, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// houseEvery is the interval of what is looked at now and then.
+const houseEvery = 10 * time.Second
+
+// keepHouse looks, now and then, which forks made ahead, templates and uploads are not needed.
+func (e *Engine) keepHouse() {
+	tick := time.NewTicker(houseEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case now := <-tick.C:
+			e.spawn.Tend(e.life, now)
+			e.expireUploads(now)
+		}
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/govern"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/policy/decide"
 	"github.com/pando-dev/pando/internal/state"
@@ -59,7 +58,7 @@ func (x *execution) start(ctx context.Context) error {
 		return err
 	}
 	if x.inst == nil {
-		x.e.alive.RecordEnd(x.c.ID, live.PutToRest)
+		x.e.alive.RecordEnd(x.c.ID, state.PutToRest)
 		if x.inst, err = e.alive.Activate(ctx, &x.c); err != nil {
 			return err
 		}

@@ -13,8 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -88,6 +90,35 @@ func (f *figures) note(m map[timingKey]*Timing, k timingKey, took time.Duration)
 		t.Buckets[i]++
 	}
 }
+
+// Where forks come from, in figures.
+const (
+	fromPool       = "pool"
+	fromTemplate   = "template"
+	fromCheckpoint = "checkpoint"
+)
+
+// forked counts the cells that came of a template.
+func (f *figures) forked(res api.WarmForkResult) {
+	for _, x := range res.Forks {
+		from := fromTemplate
+		if x.Hit {
+			from = fromPool
+		}
+		if x.Cell.ID != "" {
+			f.note(f.forks, timingKey{backend: x.Cell.Backend, from: from}, millis(res.ReadyMS))
+		}
+	}
+}
+
+// paused counts for how long a cell stood still, in milliseconds.
+func (f *figures) paused(reg *state.Registry, id cell.ID, gap float64) {
+	if c, err := reg.Cell(id); err == nil {
+		f.note(f.pauses, timingKey{backend: c.Backend}, millis(gap))
+	}
+}
+
+func millis(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
 
 func (f *figures) sorted(m map[timingKey]*Timing) (list []Timing) {
 	for _, t := range m {

@@ -7,6 +7,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/spawn"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // newGC makes the manager of what is needed and what can go.
@@ -23,7 +25,7 @@ func (e *Engine) newGC() *gc.Manager {
 			return e.locks.Acquire(ctx, id, why, nil)
 		},
 		TryLock: e.locks.TryAcquire, AtRest: e.alive.AtRest, AwaitGone: e.alive.AwaitGone, Remove: e.remove,
-		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: e.above, Begun: begunLayers,
+		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: func(id cell.ID) []workspace.State { return e.spawn.Above(id) }, Begun: spawn.BegunLayers,
 		Kept: e.govern.Keep, Leftovers: e.leftovers, Background: e.background,
 	})
 }

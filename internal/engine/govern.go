@@ -23,7 +23,7 @@ func (e *Engine) newGovern() *govern.Manager {
 				l.Report(p)
 			}
 		},
-		OwnDir: e.ownDir, Tree: e.tree, Spec: e.spec, Captures: e.captures, RunPolicy: evidence.ManifestPolicy, SealedFiles: evidence.SealedFiles, OpenRecord: evidence.OpenRecord,
+		OwnDir: e.ownDir, Tree: e.tree, Spec: e.spec, Captures: func(ctx context.Context, c *state.Cell) (bool, error) { return e.spawn.Captures(ctx, c) }, RunPolicy: evidence.ManifestPolicy, SealedFiles: evidence.SealedFiles, OpenRecord: evidence.OpenRecord,
 		Caps: func(ctx context.Context, name string, least policy.Isolation) (backend.Caps, error) {
 			b, err := e.backendUnder(name, least)
 			if err != nil {

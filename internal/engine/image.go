@@ -218,23 +218,6 @@ func (e *Engine) stackedOf(c *state.Cell) []cell.Mount {
 	return mounts
 }
 
-// dropped says what a fork of files does not take along.
-func dropped(c *state.Cell) string {
-	if image.RootOf(c.Setup.Mounts) != "/" {
-		return "memory, processes, home, /tmp and what was written to the image"
-	}
-	return droppedOfBuilt
-}
-
-// droppedOfBuilt is the same of a template that was built by steps.
-const droppedOfBuilt = "memory, processes, home and /tmp"
-
-// isBuilt reports whether a door builds a template in a cell, or has built one.
-func (e *Engine) isBuilt(id cell.ID) bool {
-	l := e.reg.Lease(id)
-	return l != nil && l.Labels[state.LabelBuild] != ""
-}
-
 // keepRoot makes what a cell has written over its image survive a loss of power.
 func (e *Engine) keepRoot(id cell.ID) error {
 	f, err := os.Open(e.private(id))

@@ -132,12 +132,15 @@ func TestX23WhatIsKeptOfAPolicy(t *testing.T) {
 			t.Errorf("of %q %q is kept, %v, %v", c.text, kept, had, err)
 		}
 	}
-	spec, unkept := keepable(api.TemplateRequest{Policy: "version: 1\nenvironment: {set: {A: " + token + "}}\n"})
-	if strings.Contains(spec.Policy, token) || len(unkept) != 1 {
-		t.Errorf("of a template %q is kept, without %q", spec.Policy, unkept)
+	b := newBed(t, "f: 0")
+	req := b.spec("warm", "x = 1")
+	req.Policy = "version: 1\nenvironment: {set: {A: " + token + "}}\n"
+	tm, err := b.BuildTemplate(b.ctx, req, nil)
+	if err != nil || tm.Spec.Policy == "" || strings.Contains(tm.Spec.Policy, token) || !strings.Contains(strings.Join(tm.Notes, " "), "its policy's variables") {
+		t.Errorf("of a template %q is kept, with notes %q, %v", tm.Spec.Policy, tm.Notes, err)
 	}
-	const plain = "version: 1\nenvironment: {set: {CI: \"true\"}}\n"
-	if spec, unkept := keepable(api.TemplateRequest{Policy: plain}); spec.Policy != plain || len(unkept) > 0 {
-		t.Errorf("of a template %q is kept, without %q", spec.Policy, unkept)
+	req.Policy = "version: 1\nenvironment: {set: {CI: \"true\"}}\n"
+	if tm, err := b.BuildTemplate(b.ctx, req, nil); err != nil || tm.Spec.Policy != req.Policy || strings.Contains(strings.Join(tm.Notes, " "), "its policy's variables") {
+		t.Errorf("of a template %q is kept, with notes %q, %v", tm.Spec.Policy, tm.Notes, err)
 	}
 }

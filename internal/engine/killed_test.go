@@ -8,30 +8,69 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
-// lost forgets what waits in a template's pool, as a daemon does that dies, and
-// returns it.
-func (b *bed) lost(name string) []*child {
+// ahead are the cells that were made ahead: they live, and are in no record.
+func (b *bed) ahead() (ids []cell.ID) {
 	b.Helper()
-	b.filled()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	slots := b.pools[name].slots
-	b.pools = map[string]*pool{}
-	return slots
+	b.toys.mu.Lock()
+	defer b.toys.mu.Unlock()
+	for id := range b.toys.cells {
+		if _, err := b.reg.Cell(id); err != nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
-func (b *bed) gone(slots []*child) {
+// die ends the daemon as kill -9 does: nothing that it began comes to an end, and what it had made
+// ahead stays. What waits in an act goes on when that is over, and finds nothing of its daemon.
+func (b *bed) die() {
 	b.Helper()
-	if len(slots) == 0 {
+	b.end(live.ErrClosing)
+	b.watching.Wait()
+	b.work.Wait()
+	for _, i := range b.alive.Instances() {
+		i.Close()
+	}
+	b.must(b.reg.Close())
+	b.must(b.ledger.Close())
+	b.must(b.objects.Close())
+	b.toys.mu.Lock()
+	defer b.toys.mu.Unlock()
+	clear(b.toys.held)
+}
+
+// dieIn has the daemon die in an act that do comes to. at is called before it does. What it
+// returns waits until do has ended.
+func (b *bed) dieIn(act string, at func(), do func() error) (ended func()) {
+	b.Helper()
+	x := b.toys.hold(act)
+	err := make(chan error, 1)
+	go func() { err <- do() }()
+	testenv.Receive(b.TB, x.begun, act)
+	at()
+	b.die()
+	return func() {
+		close(x.over)
+		if err, _ := testenv.Receive(b.TB, err, "the end of "+act); err == nil {
+			b.Errorf("%s came to an end without its daemon", act)
+		}
+	}
+}
+
+func (b *bed) gone(ahead []cell.ID) {
+	b.Helper()
+	if len(ahead) == 0 {
 		b.Error("no fork waited in the pool")
 	}
-	for _, ch := range slots {
-		if b.toys.toy(ch.c.ID) != nil {
-			b.Errorf("fork %s, made ahead, lives on", ch.c.ID)
+	for _, id := range ahead {
+		if b.toys.toy(id) != nil {
+			b.Errorf("fork %s, made ahead, lives on", id)
 		}
 	}
 }
@@ -42,20 +81,19 @@ func TestF19TemplateReplacedByADeadDaemon(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 1")
-	x := &build{e: b.Engine, began: time.Now()}
-	var err error
-	x.p, err = b.planTemplate(b.spec("warm", "x = 41"))
-	b.must(err)
-	b.must(x.make(b.ctx))
-	slots := b.lost("warm")
-	next, err := b.reg.Template("warm")
-	b.must(err)
-	c := x.x.c
-	next.Cell, c.State = c.ID, cell.Running
-	b.must(b.reg.Commit(&c, &x.x.before, &next, &state.Interp{Cell: c.ID, Kind: x.warmth.Kind, Version: x.warmth.Version, Started: x.warmth.Started}))
-	b.reopen()
+	b.filled()
+	ahead := b.ahead()
+	ended := b.dieIn("remove", func() {}, func() error { // of what was made ahead of the old one
+		_, err := b.BuildTemplate(b.ctx, b.spec("warm", "x = 41"), nil)
+		return err
+	})
+	b.open()
+	defer ended()
+	if next, err := b.reg.Template("warm"); err != nil || string(next.Cell) == tm.Cell {
+		t.Fatalf("the new one was not published: %+v, %v", next, err)
+	}
 	b.until("the old one is gone", func() bool { return b.toys.toy(cell.ID(tm.Cell)) == nil })
-	b.gone(slots)
+	b.gone(ahead)
 	b.ready("warm", minPooled)
 	if r := b.fork("warm", api.WarmForkRequest{Eval: "x + 1", Remove: true}); repr(r.Forks[0].Result) != "42" {
 		t.Errorf("%+v", r)
@@ -71,7 +109,8 @@ func TestF19TemplateRemovedByADeadDaemon(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		b := newBed(t, "f: 0")
 		tm := b.template("warm", "x = 1")
-		slots := b.lost("warm")
+		b.filled()
+		ahead := b.ahead()
 		objects := []any{state.Forget(state.ForgetTemplate + "warm")}
 		if removed {
 			c, err := b.reg.Cell(cell.ID(tm.Cell))
@@ -80,9 +119,10 @@ func TestF19TemplateRemovedByADeadDaemon(t *testing.T) {
 			objects = append(objects, &c)
 		}
 		b.must(b.reg.Commit(objects...))
-		b.reopen()
+		b.die()
+		b.open()
 		b.until("its cell is gone", func() bool { return b.toys.toy(cell.ID(tm.Cell)) == nil })
-		b.gone(slots)
+		b.gone(ahead)
 		b.nothingLeft("after the restart")
 	}
 }

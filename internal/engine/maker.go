@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -34,8 +35,8 @@ func (v *View) making(ctx context.Context, n int, labels map[string]string) (con
 	if v == nil {
 		return ctx, func() {}, nil
 	}
-	if n > maxFork {
-		return ctx, nil, cell.Errorf(cell.Invalid, "engine.making", fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", n)
+	if n > spawn.MaxFork {
+		return ctx, nil, cell.Errorf(cell.Invalid, "engine.making", fmt.Sprintf("ask for 1 to %d", spawn.MaxFork), "cannot make %d cells", n)
 	}
 	limit := 0
 	if v.bounds != nil {

@@ -5,12 +5,12 @@ import (
 
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/spawn"
 )
 
 // The kinds of operations in the journal.
 const (
 	opRemove = "remove"
-	opBranch = "branch"
 )
 
 // operate does something that a restarted daemon must finish. do is
@@ -31,8 +31,8 @@ func (e *Engine) resume(ctx context.Context, rec operation.Redo) error {
 		return e.results.Resume(ctx, rec)
 	case opRemove:
 		return operation.DoAgain(ctx, e.reg, rec, e.resumeRemove)
-	case opBranch:
-		return operation.DoAgain(ctx, e.reg, rec, e.resumeBranch)
+	case spawn.OpBranch:
+		return e.spawn.Resume(ctx, rec)
 	}
 	return e.evidence.Resume(ctx, rec)
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/image"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
@@ -410,40 +409,25 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *state.C
 // underLiving fills a checkpoint of a cell in which something runs: with what it has
 // in memory, when it was asked for and can be had; with its files else.
 func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory bool) error {
-	empty := live.NothingRuns(ctx, inst)
-	k.Under = underFiles
-	ok, err := e.captures(ctx, c)
+	empty := backend.NothingRuns(ctx, inst)
+	k.Under = state.UnderFiles
+	ok, err := e.spawn.Captures(ctx, c)
 	if err != nil {
 		return err
 	}
 	if ok && memory && !empty {
-		t, err := e.instantOf(ctx, p, inst, c, false)
-		if err == nil {
-			defer t.forget()
-			if err = t.keep(ctx, k); err != nil {
-				t.drop()
-				return err
-			}
-			k.Under = underMemory
-			return nil
-		}
+		err := e.spawn.Capture(ctx, p, inst, c, k)
 		if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
 			return err
 		}
 		k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
 	}
 	k.State, err = e.snapshot(ctx, p, inst, c)
-	if empty && live.NothingRuns(ctx, inst) { // the cell had not been put to rest yet
+	if empty && backend.NothingRuns(ctx, inst) { // the cell had not been put to rest yet
 		k.Under = ""
 	}
 	return err
 }
-
-// What a checkpoint under living processes has of them.
-const (
-	underFiles  = "living processes: the top layer was copied"
-	underMemory = "living processes: with their memory, home and /tmp"
-)
 
 // snapshot copies a generation that is in use, with its processes frozen.
 func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell) (s workspace.State, err error) {

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -28,9 +26,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	e.alive.ReachAll(ctx)
-	e.forgetMemory()
-	e.recoverWhole()
-	e.endReplaced()
+	e.spawn.Recover()
 	for _, b := range e.cfg.Backends { // before a run goes on, which may make a cell for its check
 		if _, err := b.Leftovers(ctx, false); err != nil {
 			e.log.Warn("cannot clean up after dead keepers", "backend", b.Name(), "error", err)
@@ -48,52 +44,17 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	e.govern.ExpireAsks()
-	e.fillPools()
+	e.spawn.FillPools()
 	e.background(func(context.Context) { e.gc.RemoveStrays(strays) })
 	return nil
 }
 
 // takeUp takes up what goes on in a living cell that an earlier daemon made.
 func (e *Engine) takeUp(ctx context.Context, c *state.Cell, inst backend.Instance) {
-	if it, _ := e.alive.Interp(c.ID); it.Sealed && e.warmParentOf(c) {
-		e.mu.Lock()
-		e.poolOf(c.Template, c.ID)
-		e.mu.Unlock()
-	}
+	e.spawn.TakeUp(c)
 	if c.Talks() {
 		e.countRefused(ctx, inst, true)
 		e.govern.FollowAsks(inst)
-	}
-}
-
-// forgetMemory removes the images of captures, and of copies that were begun.
-func (e *Engine) forgetMemory() {
-	names, _ := filepath.Glob(filepath.Join(e.cfg.Home.Memory(), "*"))
-	for _, n := range names {
-		if err := os.RemoveAll(n); err != nil {
-			e.log.Warn("cannot remove an image of memory", "path", n, "error", err)
-		}
-	}
-}
-
-// warmParentOf reports whether a cell is the present one of its template.
-func (e *Engine) warmParentOf(c *state.Cell) bool {
-	t, err := e.reg.Template(c.Template)
-	return c.Template != "" && err == nil && t.Cell == c.ID
-}
-
-// endReplaced removes the cells of templates that were built anew, or removed,
-// when the daemon ended before it could.
-func (e *Engine) endReplaced() {
-	for _, c := range e.reg.AllCells() {
-		if c.Template == "" || c.State == cell.Removed || c.State == cell.Creating || e.warmParentOf(&c) {
-			continue
-		}
-		e.background(func(ctx context.Context) {
-			if err := e.removeCell(ctx, c.ID); err != nil {
-				e.log.Warn("cannot remove the cell of a template that is gone", "template", c.Template, "cell", c.ID, "error", err)
-			}
-		})
 	}
 }
 

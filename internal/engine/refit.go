@@ -5,10 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/secret"
@@ -161,4 +163,63 @@ func (e *Engine) unsigned(c *state.Cell, im *workspace.Imported) bool {
 	}
 	_, err := im.Tree.Lookup(".git")
 	return err == nil && e.gitSettings(c).Signs
+}
+
+// forkSpec is what a cell beside its parent is made of: its mounts are those of the parent,
+// with layers of its own in the places that can be written.
+func (e *Engine) forkSpec(c *state.Cell, p workspace.Provider) (spec cell.Spec, err error) {
+	mounts := slices.Clone(c.Setup.Mounts)
+	caches := 0
+	for i := range mounts {
+		m := &mounts[i]
+		switch {
+		case m.Role == cell.RoleWorkspace:
+			*m = p.Mount(*c.Gen, m.Target)
+		case m.Role == cell.RoleHome:
+			*m = ownMount(m, p, c.Home, "")
+		case m.Role == cell.RoleTmp:
+			*m = ownMount(m, p, c.Tmp, "")
+		case m.Kind == cell.Cache:
+			m.Upper = cachePath(e.private(c.ID), c.Roots, caches)
+			caches++
+			if c.Roots > 0 { // a branch that was given up has left one that was mounted
+				if err := workspace.RemoveTree(m.Upper); err != nil {
+					return spec, err
+				}
+			}
+		}
+	}
+	if err := e.layImage(c, mounts); err != nil {
+		return spec, err
+	}
+	if err := durable.Full(e.govern.CopyTalk(c, mounts)); err != nil {
+		return spec, err
+	}
+	return e.spec(c, mounts), nil
+}
+
+// overlays are the writable layers over a cell's image and caches, by where they are
+// seen.
+func (e *Engine) overlays(c *state.Cell) map[string]string {
+	list, caches := map[string]string{}, 0
+	for i := range c.Setup.Mounts {
+		switch m := &c.Setup.Mounts[i]; {
+		case m.Kind == cell.Cache:
+			list[m.Target] = filepath.Join(cachePath(e.private(c.ID), c.Roots, caches), "fs")
+			caches++
+		case m.Role == cell.RoleImage && m.Kind == cell.Overlay:
+			list[m.Target], _ = e.rootLayer(c, m.Target)
+		}
+	}
+	return list
+}
+
+// clearOverlays drops what a cell at rest wrote over its image and caches.
+func (e *Engine) clearOverlays(c *state.Cell) error {
+	for _, own := range []string{"cache", numbered(rootFolder, c.Roots)} {
+		if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), own)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -414,16 +415,15 @@ func (e *Engine) record(p *runPlan) error {
 	if c.Name == "" {
 		return e.reg.Commit(c, p.run)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch what := e.taken(c.Name); what {
-	case "":
-	case takenByCell:
-		return errMadeMeanwhile
-	default:
-		return cell.Errorf(cell.Conflict, "engine.StartRun", "choose another name", "cannot make cell %s: %s has that name", c.Name, what)
-	}
-	return e.reg.Commit(c, p.run)
+	return e.spawn.Name(c.Name, func(taken string) error {
+		switch taken {
+		case "":
+			return e.reg.Commit(c, p.run)
+		case spawn.TakenByCell:
+			return errMadeMeanwhile
+		}
+		return cell.Errorf(cell.Conflict, "engine.StartRun", "choose another name", "cannot make cell %s: %s has that name", c.Name, taken)
+	})
 }
 
 // pendingFrom returns the newest result from the same source that still waits

@@ -11,7 +11,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -97,7 +96,7 @@ func (e *Engine) recordView(c *state.Cell) api.Cell {
 		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.Runs(c.ID)),
 		LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: state.LeftOutAPI(leftOutOf(c.LeftOut, c.Setup.Hidden)), Policy: c.Setup.Policy.String(),
-		Checkpoints: len(e.reg.Checkpoints(c.ID)), Head: e.headNumber(c),
+		Checkpoints: len(e.reg.Checkpoints(c.ID)), Head: e.reg.HeadNumber(c),
 	}
 	v.Labels, v.Lease = e.leaseView(c.ID)
 	for i, r := range e.reg.Runs(c.ID) {
@@ -224,7 +223,7 @@ func (e *Engine) interpView(c *state.Cell) *api.Interpreter {
 	}
 	v := &api.Interpreter{Kind: i.Kind, Version: i.Version, Started: i.Started, Depth: i.Depth, Ended: i.Ended, Template: i.Template}
 	if v.Ended == "" && e.alive.AtRest(c.ID) {
-		v.Ended = orElse(c.Cause, live.PutToRest)
+		v.Ended = orElse(c.Cause, state.PutToRest)
 	}
 	return v
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"strings"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -59,7 +58,7 @@ func (e *Engine) woken(ctx context.Context, c *state.Cell, inst backend.Instance
 // spec is what a cell is made of, but for what its gateway goes by.
 func (e *Engine) spec(c *state.Cell, mounts []cell.Mount) cell.Spec {
 	s := cell.Spec{
-		ID: c.ID, Family: c.Family, Hostname: hostname(c), User: c.Setup.User, Kernel: c.Setup.Kernel, Mounts: mounts, Workdir: c.Source,
+		ID: c.ID, Family: c.Family, Hostname: c.Hostname(), User: c.Setup.User, Kernel: c.Setup.Kernel, Mounts: mounts, Workdir: c.Source,
 		Limits: c.Limits(), Asked: c.Setup.Asked, Private: e.private(c.ID), Writes: []string{e.private(c.ID)},
 	}
 	if c.Gen != nil {
@@ -75,16 +74,4 @@ func (e *Engine) spec(c *state.Cell, mounts []cell.Mount) cell.Spec {
 		}
 	}
 	return s
-}
-
-// hostname is a valid host name made of the cell's name.
-func hostname(c *state.Cell) string {
-	name := strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		}
-		return '-'
-	}, c.Title()), "-")
-	return orElse(name, string(c.ID))
 }

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -58,7 +61,7 @@ func TestForkOfTemplate(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 41\nwrite made 1\nwrite ~/dot 2")
-	if tm.State != templateWarm || tm.Version != "Toy 1" || tm.Receipt == "" {
+	if tm.State != "warm" || tm.Version != "Toy 1" || tm.Receipt == "" {
 		t.Fatalf("template %+v", tm)
 	}
 	r := b.fork("warm", api.WarmForkRequest{Count: 3, Eval: "x + 1"})
@@ -90,18 +93,18 @@ func TestTemplateIsFoundAgainAndWarmedAgain(t *testing.T) {
 	b.template("warm", "x = 41")
 	b.fork("warm", api.WarmForkRequest{})
 	b.reopen()
-	if tm, err := b.Engine.Template("warm"); err != nil || tm.State != templateWarm || len(tm.Cells) != 1 {
+	if tm, err := b.spawn.Template("warm"); err != nil || tm.State != "warm" || len(tm.Cells) != 1 {
 		t.Fatalf("after a restart: %+v, %v", tm, err)
 	}
 	b.says("warm-1", "x + 0", "41")
 
 	b.write("f", "changed")
-	tm, err := b.Engine.Template("warm")
+	tm, err := b.spawn.Template("warm")
 	b.must(err)
 	b.toys.kill(cell.ID(tm.Cell), "killed by SIGKILL")
 	b.until("the template is cold", func() bool {
-		tm, _ := b.Engine.Template("warm")
-		return tm.State == templateCold && strings.Contains(tm.Cause, "SIGKILL")
+		tm, _ := b.spawn.Template("warm")
+		return tm.State == "cold" && strings.Contains(tm.Cause, "SIGKILL")
 	})
 	var said []string
 	r, err := b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Eval: "read f"}, func(l api.StreamLine) {
@@ -123,31 +126,34 @@ func TestTemplateIsFoundAgainAndWarmedAgain(t *testing.T) {
 // D47: what a template was built on has changed.
 func TestD47ChangedParent(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	tm := b.template("warm", "")
-	c, err := b.reg.Cell(cell.ID(tm.Cell))
-	b.must(err)
-	k, err := b.reg.Numbered(c.ID, 1)
-	b.must(err)
-	// Warm: what looks different is read.
-	b.fork("warm", api.WarmForkRequest{})
-	b.sights = map[cell.ID]sight{}
-	at := filepath.Join(b.home.Layers(), k.State.Layers[0], "fs", "f")
-	head, err := b.reg.Checkpoint(c.Head)
-	b.must(err)
-	at2 := filepath.Join(b.home.Layers(), head.State.Layers[0], "fs", "f") // each layer of a clone is whole
-	b.must(os.WriteFile(at2, []byte("tampered"), 0o644))
-	_, err = b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Name: "none"}, nil)
-	b.wantKind("fork of a warm parent that changed", err, cell.Corrupt, "template warm", "expected "+head.Tree.String(), "found sha256:")
-	if len(listOf(b.All())) != 1 {
-		t.Errorf("%d cells", len(listOf(b.All())))
-	}
-	b.toys.kill(c.ID, "gone")
-	b.until("the template is cold", func() bool { tm, _ := b.Engine.Template("warm"); return tm.State == templateCold })
-	b.must(os.WriteFile(at, []byte("tampered"), 0o644))
-	_, err = b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{}, nil)
-	b.wantKind("fork of a changed parent", err, cell.Corrupt, "template warm", "expected "+k.Tree.String(), "found sha256:")
-	if tm, _ := b.Engine.Template("warm"); tm.State != templateFailed || !strings.Contains(tm.Cause, "expected") {
-		t.Errorf("template %+v", tm)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.ctx = context.Background()
+		tm := b.template("warm", "")
+		c, err := b.reg.Cell(cell.ID(tm.Cell))
+		b.must(err)
+		k, err := b.reg.Numbered(c.ID, 1)
+		b.must(err)
+		// Warm: what looks different is read.
+		b.fork("warm", api.WarmForkRequest{})
+		time.Sleep(time.Minute) // it is not looked at again within a moment
+		at := filepath.Join(b.home.Layers(), k.State.Layers[0], "fs", "f")
+		head, err := b.reg.Checkpoint(c.Head)
+		b.must(err)
+		at2 := filepath.Join(b.home.Layers(), head.State.Layers[0], "fs", "f") // each layer of a clone is whole
+		b.must(os.WriteFile(at2, []byte("tampered"), 0o644))
+		_, err = b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Name: "none"}, nil)
+		b.wantKind("fork of a warm parent that changed", err, cell.Corrupt, "template warm", "expected "+head.Tree.String(), "found sha256:")
+		if len(listOf(b.All())) != 1 {
+			t.Errorf("%d cells", len(listOf(b.All())))
+		}
+		b.toys.kill(c.ID, "gone")
+		b.until("the template is cold", func() bool { tm, _ := b.spawn.Template("warm"); return tm.State == "cold" })
+		b.must(os.WriteFile(at, []byte("tampered"), 0o644))
+		_, err = b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{}, nil)
+		b.wantKind("fork of a changed parent", err, cell.Corrupt, "template warm", "expected "+k.Tree.String(), "found sha256:")
+		if tm, _ := b.spawn.Template("warm"); tm.State != "failed" || !strings.Contains(tm.Cause, "expected") {
+			t.Errorf("template %+v", tm)
+		}
+	})
 }

@@ -36,11 +36,12 @@ type toyHost struct {
 	changed chan struct{}    // closed when that changes
 	forked  int              // how many forks were ever made
 	slow    chan struct{}    // forks wait for it, if it is there
+	held    map[string]*hold // acts that wait until the daemon that asks is dead
 	ending  func()           // called when all in a cell is about to be ended, if it is there
 }
 
 func newToyHost(h *mem.Host) *toyHost {
-	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, refuse: map[string]error{}, refused: map[string]int{}, changed: make(chan struct{}), wake: make(chan struct{})}
+	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, held: map[string]*hold{}, refuse: map[string]error{}, refused: map[string]int{}, changed: make(chan struct{}), wake: make(chan struct{})}
 }
 
 // made is how many forks were ever made.
@@ -69,11 +70,34 @@ type toy struct {
 
 func (h *toyHost) fails(act string) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.refuse[act] != nil {
+	x, err := h.held[act], h.refuse[act]
+	if err != nil {
 		h.refused[act]++
 	}
-	return h.refuse[act]
+	h.mu.Unlock()
+	if x != nil {
+		x.reached()
+		<-x.over
+		err = errors.New("the daemon that asked is dead")
+	}
+	return err
+}
+
+// hold is an act in which a daemon dies.
+type hold struct {
+	begun   chan struct{} // closed when it is asked for
+	reached func()
+	over    chan struct{} // closed when it may go on, and fails
+}
+
+// hold has an act wait until the daemon is dead: see bed.die.
+func (h *toyHost) hold(act string) *hold {
+	x := &hold{begun: make(chan struct{}), over: make(chan struct{})}
+	x.reached = sync.OnceFunc(func() { close(x.begun) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held[act] = x
+	return x
 }
 
 func (h *toyHost) timesRefused(act string) int {
@@ -201,6 +225,9 @@ func (i *toyInstance) Alive(ctx context.Context) bool {
 }
 
 func (i *toyInstance) Remove(ctx context.Context, cause string) error {
+	if err := i.h.fails("remove"); err != nil {
+		return err
+	}
 	i.h.mu.Lock()
 	delete(i.h.cells, i.ID())
 	i.h.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -269,7 +270,7 @@ func TestForkMakesCellsOfTheirOwn(t *testing.T) {
 	b.has("w", "f: 1")
 	_, err = b.Fork(b.ctx, id, api.ForkRequest{Count: 2, Name: "n"})
 	b.wantKind("names that are taken", err, cell.Exists, "n-1")
-	for _, bad := range []api.ForkRequest{{Count: -1}, {Count: maxFork + 1}, {Name: "../x"}, {Name: "c-0123456789abcdef"}} {
+	for _, bad := range []api.ForkRequest{{Count: -1}, {Count: spawn.MaxFork + 1}, {Name: "../x"}, {Name: "c-0123456789abcdef"}} {
 		_, err := b.Fork(b.ctx, id, bad)
 		b.wantKind("a fork that can't be", err, cell.Invalid)
 	}

@@ -10,6 +10,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
@@ -483,7 +486,7 @@ func (v *View) AllStats(ctx context.Context) (api.Overview, error) {
 	for i := range out.Templates {
 		u := &out.Templates[i]
 		out.Host.Pooled += u.Ready
-		u.Cells = len(v.titles(v.e.dependents(u.Template)))
+		u.Cells = len(v.titles(v.e.spawn.Dependents(u.Template)))
 		if v.mustTemplate(u.Template, true) != nil {
 			u.Hits, u.Misses = 0, 0
 		}
@@ -562,7 +565,7 @@ func (v *View) Diff(ctx context.Context, req result.DiffRequest) (api.Diff, erro
 	return v.e.results.Diff(ctx, req)
 }
 
-// Fork: see Engine.
+// Fork: see spawn.Manager.
 func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
 	return entered(v, id, func() (api.ForkResult, error) {
 		if err := v.e.gc.Room(); err != nil {
@@ -573,13 +576,20 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 			return api.ForkResult{}, err
 		}
 		defer done()
-		res, err := v.e.Fork(ctx, id, req)
+		ctx, a := v.e.act(ctx, "fork", id)
+		defer a.over(&err)
+		began := time.Now()
+		res, err := v.e.spawn.Fork(ctx, id, req)
+		a.say(attribute.Int("pando.forks", len(res.Cells)))
+		for _, c := range res.Cells {
+			v.e.figures.note(v.e.figures.forks, timingKey{backend: c.Backend, from: fromCheckpoint}, time.Since(began))
+		}
 		res.Cells = v.shownAll(res.Cells)
 		return res, err
 	})
 }
 
-// Branch: see Engine.
+// Branch: see spawn.Manager.
 func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
 	return entered(v, id, func() (api.BranchResult, error) {
 		ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOf(id))
@@ -587,7 +597,13 @@ func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (a
 			return api.BranchResult{}, err
 		}
 		defer done()
-		res, err := v.e.Branch(ctx, id, req)
+		ctx, a := v.e.act(ctx, "branch", id)
+		defer a.over(&err)
+		res, err := v.e.spawn.Branch(ctx, id, req)
+		if res.PauseMS > 0 {
+			a.say(attribute.Float64("pando.pause_ms", res.PauseMS), attribute.Int("pando.branches", len(res.Cells)))
+			v.e.figures.paused(v.e.reg, id, res.PauseMS)
+		}
 		res.Cells = v.shownAll(res.Cells)
 		return res, err
 	})

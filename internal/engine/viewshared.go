@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
@@ -12,10 +14,10 @@ import (
 // The View of what is not a cell's: templates, images, credentials, approvals, and
 // what is about the whole installation.
 
-// Templates: see Engine. Counts of templates that are everybody's are of the
+// Templates: see spawn.Manager. Counts of templates that are everybody's are of the
 // caller's cells.
 func (v *View) Templates() []api.Template {
-	all := v.e.Templates()
+	all := v.e.spawn.Templates()
 	if !v.restricted() {
 		return all
 	}
@@ -26,12 +28,12 @@ func (v *View) Templates() []api.Template {
 	return all
 }
 
-// Template: see Engine.
+// Template: see spawn.Manager.
 func (v *View) Template(name string) (api.Template, error) {
 	if err := v.mustTemplate(name, false); err != nil {
 		return api.Template{}, err
 	}
-	t, err := v.e.Template(name)
+	t, err := v.e.spawn.Template(name)
 	return v.shownTemplate(t), err
 }
 
@@ -46,53 +48,73 @@ func (v *View) shownTemplate(t api.Template) api.Template {
 	if !v.restricted() || t.Name == "" {
 		return t
 	}
-	t.Cells = v.titles(v.e.dependents(t.Name))
+	t.Cells = v.titles(v.e.spawn.Dependents(t.Name))
 	if !v.sees(cell.ID(t.Cell)) {
 		t.Forks = int64(len(t.Cells))
 	}
 	return t
 }
 
-// BuildTemplate: see Engine.
-func (v *View) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine), seen ...Seen) (api.Template, error) {
+// BuildTemplate: see spawn.Manager.
+func (v *View) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine), seen ...Seen) (t api.Template, err error) {
 	if err := v.e.gc.Room(); err != nil && !req.DryRun {
 		return api.Template{}, err
 	}
 	if err := v.mayImport(req.From, req.Upload); err != nil {
 		return api.Template{}, err
 	}
-	t, err := v.e.BuildTemplate(v.with(ctx), req, out, seen...)
+	if !req.DryRun {
+		var a *act
+		ctx, a = v.e.act(ctx, "template", "")
+		defer func() {
+			if t, err := v.e.reg.Template(req.Name); err == nil {
+				a.cell = t.Cell
+			}
+			a.over(&err)
+		}()
+	}
+	t, err = v.e.spawn.BuildTemplate(v.with(ctx), req, out, func() error {
+		return unless(func() string { return v.e.templateTag(req.Name) }, seen)
+	})
 	return v.shownTemplate(t), err
 }
 
-// RemoveTemplate: see Engine.
+// RemoveTemplate: see spawn.Manager.
 func (v *View) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
 	if err := v.mustTemplate(name, true); err != nil {
 		return api.Template{}, err
 	}
 	if v.restricted() && !req.Force {
-		if all := v.e.dependents(name); len(v.titles(all)) < len(all) {
+		if all := v.e.spawn.Dependents(name); len(v.titles(all)) < len(all) {
 			return api.Template{}, cell.Errorf(cell.Denied, "engine.RemoveTemplate", "leave them with --force", "cannot remove template %s: cells were forked from it that are not yours", name)
 		}
 	}
-	t, err := v.e.RemoveTemplate(ctx, name, req)
+	t, err := v.e.spawn.RemoveTemplate(ctx, name, req)
 	return v.shownTemplate(t), err
 }
 
-// ForkTemplate: see Engine.
+// ForkTemplate: see spawn.Manager.
 func (v *View) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (api.WarmForkResult, error) {
 	if err := v.mustTemplate(name, false); err != nil {
 		return api.WarmForkResult{Template: name, Forks: []api.WarmFork{}}, err
 	}
-	if !req.DryRun {
-		var done func()
-		var err error
-		if ctx, done, err = v.making(ctx, max(req.Count, 1), v.e.labelsOfTemplate(name)); err != nil {
-			return api.WarmForkResult{Template: name, Forks: []api.WarmFork{}}, err
-		}
-		defer done()
+	if req.DryRun {
+		return v.e.spawn.ForkTemplate(ctx, name, req, out)
 	}
-	return v.e.ForkTemplate(ctx, name, req, out)
+	ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOfTemplate(name))
+	if err != nil {
+		return api.WarmForkResult{Template: name, Forks: []api.WarmFork{}}, err
+	}
+	defer done()
+	ctx, a := v.e.act(ctx, "fork", "")
+	defer a.over(&err)
+	if t, err := v.e.reg.Template(name); err == nil {
+		a.cell = t.Cell
+	}
+	res, err := v.e.spawn.ForkTemplate(ctx, name, req, out)
+	v.e.figures.forked(res)
+	a.say(attribute.String("pando.template", name), attribute.Int("pando.forks", len(res.Forks)), attribute.Int("pando.pool.hits", res.Hits))
+	return res, err
 }
 
 // Images: see Engine.

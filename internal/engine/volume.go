@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,7 +60,7 @@ func (e *Engine) beginJoined(ctx context.Context, c *state.Cell, p workspace.Pro
 	if err != nil || len(t.Links) == 0 {
 		return g, err
 	}
-	groups, _, err := t.Joinable(workspace.MaxJoinedNames, joinedBytes(c, workspace.MaxJoinedBytes))
+	groups, _, err := t.Joinable(workspace.MaxJoinedNames, c.JoinedBytes(workspace.MaxJoinedBytes))
 	if err == nil {
 		err = p.Join(ctx, g, groups)
 	}
@@ -76,43 +75,6 @@ func (e *Engine) beginJoined(ctx context.Context, c *state.Cell, p workspace.Pro
 	}
 	e.log.Warn("cannot join the hard links of a workspace", "cell", c.ID, "error", err)
 	return p.Begin(ctx, at, t.Root, place)
-}
-
-// joinedBytes is how much of what a cell may write joined links may be, at most limit.
-func joinedBytes(c *state.Cell, limit int64) int64 {
-	if disk := c.Limits().Disk; disk > 0 {
-		return min(limit, disk/8)
-	}
-	return limit
-}
-
-// comeApart says of files whose links are not joined what becomes of them in where.
-func comeApart(groups []workspace.LinkGroup, where string) []string {
-	if len(groups) == 0 {
-		return nil
-	}
-	files, first := "1 file", groups[0].Names
-	for _, g := range groups[1:] {
-		if g.Names[0] < first[0] {
-			first = g.Names
-		}
-	}
-	if len(groups) > 1 {
-		files = fmt.Sprintf("%d files", len(groups))
-	}
-	return []string{fmt.Sprintf("%s of the workspace with several names (%s and %s): what %s writes to one may not reach the others", files, clip(first[0]), clip(first[1]), where)}
-}
-
-// unjoined is comeApart of all links of a tree, in layers of p in which none is joined.
-func (e *Engine) unjoined(p workspace.Provider, t *workspace.Tree, where string) []string {
-	if !p.Mounts() || len(t.Links) == 0 {
-		return nil
-	}
-	_, rest, err := t.Joinable(0, 0)
-	if err != nil {
-		return []string{fmt.Sprintf("which hard links of the workspace come apart can't be told: %v", err)}
-	}
-	return comeApart(rest, where)
 }
 
 // giveVolume makes the volume of a new cell for which a limit on its disk was

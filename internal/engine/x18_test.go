@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/testenv"
+	"golang.org/x/sys/unix"
 )
 
 // A template whose image is damaged is not warm: it says what is wrong and what to do.
@@ -22,15 +23,16 @@ func TestX18DamagedTemplateIsNotWarm(t *testing.T) {
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 1")
 	id := cell.ID(tm.Cell)
-	dir := filepath.Join(b.private(id), imageFolder)
+	dir := filepath.Join(b.private(id), "memory")
 	pages := filepath.Join(dir, "pages.img")
 	b.must(os.Mkdir(dir, 0o700))
 	b.must(os.WriteFile(pages, make([]byte, megabyte), 0o600))
-	f, err := fileAt(pages)
+	var st unix.Stat_t
+	b.must(unix.Stat(pages, &st))
+	f := state.Program{Path: pages, Sum: cell.Sum(make([]byte, megabyte)), Looks: state.FileStamp{Dev: st.Dev, Ino: st.Ino, Size: st.Size, MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano()}}
+	text, err := json.Marshal(map[string]any{"files": []state.Program{f}})
 	b.must(err)
-	text, err := json.Marshal(wholeFacts{Files: []state.Program{f}})
-	b.must(err)
-	b.must(os.WriteFile(filepath.Join(dir, wholeFile), text, 0o600))
+	b.must(os.WriteFile(filepath.Join(dir, "template.json"), text, 0o600))
 	state := func(what, want, cause string) {
 		t.Helper()
 		got, err := b.Template("warm")
@@ -38,19 +40,22 @@ func TestX18DamagedTemplateIsNotWarm(t *testing.T) {
 			t.Errorf("%s: it is %s, %q (%v)", what, got.State, got.Cause, err)
 		}
 	}
-	state("as it was captured", templateWarm, "")
-	record, err := b.reg.Template("warm")
+	state("as it was captured", "warm", "")
+	record, err := b.reg.Cell(id)
 	b.must(err)
-	if n := b.imageSize(&record); n < megabyte {
-		t.Errorf("its image takes %d bytes", n)
+	inst, _ := b.alive.Take(id) // nothing of an image lives
+	if use, _ := b.spawn.Use(b.ctx); len(use) != 1 || use[0].Memory < megabyte {
+		t.Errorf("its image takes what %+v says", use)
 	}
+	b.alive.Add(&record, inst, b.reg.Interp(id))
+	b.alive.PutSealed(&record, true)
 
 	b.must(os.WriteFile(pages, append(make([]byte, megabyte-1), 1), 0o600))
-	state("changed", templateFailed, "pages.img) is not what was captured; build it anew: pando template build warm")
+	state("changed", "failed", "pages.img) is not what was captured; build it anew: pando template build warm")
 	b.must(os.Remove(pages))
-	state("lost", templateFailed, "pages.img")
-	b.must(os.WriteFile(filepath.Join(dir, wholeFile), []byte("{"), 0o600))
-	state("its facts are torn", templateFailed, "cannot be read")
+	state("lost", "failed", "pages.img")
+	b.must(os.WriteFile(filepath.Join(dir, "template.json"), []byte("{"), 0o600))
+	state("its facts are torn", "failed", "cannot be read")
 	b.must(os.RemoveAll(dir))
 }
 

@@ -13,51 +13,37 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// What a Batch is.
-const (
-	Build  = "build"
-	Warm   = "warm" // again, of a template that had gone cold
-	Fork   = "fork"
-	Branch = "branch"
-)
-
 // Batch is what the receipt of a template, of forks of one, or of branches says. Every field was
-// computed or measured. See BatchOf.
+// computed or measured. See state.Batch.
 type Batch struct {
-	Act         string           `json:"act"` // see Build
-	Template    string           `json:"template,omitempty"`
-	Digest      string           `json:"template_digest,omitempty"`
-	Cell        string           `json:"cell"` // the template's, or the source
-	CellName    string           `json:"cell_name,omitempty"`
-	Pando       string           `json:"pando"`
-	At          time.Time        `json:"at"`
-	Backend     string           `json:"backend"`
-	Isolation   isolationFacts   `json:"isolation"`
-	Interpreter string           `json:"interpreter"`
-	Program     string           `json:"program_digest,omitempty"` // of the interpreter's file
-	Policy      policyFacts      `json:"policy"`
-	From        *state.Point     `json:"from,omitempty"` // the files' state that the cells began on
-	Assurance   *state.Assurance `json:"assurance,omitempty"`
-	Downgrades  []string         `json:"downgrades,omitempty"`
-	Cells       []BatchCell      `json:"cells,omitempty"`
-	Failed      []string         `json:"failed,omitempty"` // cells that could not be made, each with its cause
-	Took        string           `json:"took,omitempty"`
-	Dropped     string           `json:"dropped,omitempty"`
-	PauseMS     float64          `json:"pause_ms,omitempty"`     // of a branch: how long the source stood still
-	MemoryTaken string           `json:"memory_taken,omitempty"` // of a branch: how the source's memory was, in the backend's words
+	Act         string            `json:"act"` // see state.BatchBuild
+	Template    string            `json:"template,omitempty"`
+	Digest      string            `json:"template_digest,omitempty"`
+	Cell        string            `json:"cell"` // the template's, or the source
+	CellName    string            `json:"cell_name,omitempty"`
+	Pando       string            `json:"pando"`
+	At          time.Time         `json:"at"`
+	Backend     string            `json:"backend"`
+	Isolation   isolationFacts    `json:"isolation"`
+	Interpreter string            `json:"interpreter"`
+	Program     string            `json:"program_digest,omitempty"` // of the interpreter's file
+	Policy      policyFacts       `json:"policy"`
+	From        *state.Point      `json:"from,omitempty"` // the files' state that the cells began on
+	Assurance   *state.Assurance  `json:"assurance,omitempty"`
+	Downgrades  []string          `json:"downgrades,omitempty"`
+	Cells       []state.BatchCell `json:"cells,omitempty"`
+	Failed      []string          `json:"failed,omitempty"` // cells that could not be made, each with its cause
+	Took        string            `json:"took,omitempty"`
+	Dropped     string            `json:"dropped,omitempty"`
+	PauseMS     float64           `json:"pause_ms,omitempty"`     // of a branch: how long the source stood still
+	MemoryTaken string            `json:"memory_taken,omitempty"` // of a branch: how the source's memory was, in the backend's words
 }
 
-// BatchCell is one cell of a batch.
-type BatchCell struct {
-	Cell        string            `json:"cell"`
-	Name        string            `json:"name"`
-	Ahead       bool              `json:"made_ahead,omitempty"`
-	Certificate *cell.Certificate `json:"certificate,omitempty"`
-}
-
-// BatchOf is a batch made of a cell: a template's, or the source of branches.
-func BatchOf(c *state.Cell, act string, from *state.Point) Batch {
-	return Batch{Act: act, Cell: string(c.ID), Backend: c.Backend, Isolation: isolationOf(c, c.Backend), Policy: policyOf(c), Downgrades: c.Setup.Downgrades, From: from}
+// batchOf is a batch made of a cell: a template's, or the source of branches.
+func batchOf(c *state.Cell, b *state.Batch) Batch {
+	return Batch{Act: b.Act, Template: b.Template, Digest: b.Digest, Cell: string(c.ID), CellName: b.CellName, Backend: c.Backend, Isolation: isolationOf(c, c.Backend),
+		Interpreter: b.Interpreter, Program: b.Program, Policy: policyOf(c), From: b.From, Assurance: b.Assurance, Downgrades: c.Setup.Downgrades, Cells: b.Cells,
+		Failed: b.Failed, Took: b.Took, Dropped: b.Dropped, PauseMS: b.PauseMS, MemoryTaken: b.MemoryTaken}
 }
 
 type batchArgs struct {
@@ -68,7 +54,8 @@ type batchArgs struct {
 // CommitBatch makes the records of an act durable and, with them, that its
 // receipt is owed: a crash leaves neither without the other. What it returns
 // writes the receipt, which may go on while the cells already work.
-func (m *Manager) CommitBatch(ctx context.Context, key string, p Batch, objects ...any) (func() (cell.Digest, error), error) {
+func (m *Manager) CommitBatch(ctx context.Context, key string, of *state.Cell, b state.Batch, objects ...any) (func() (cell.Digest, error), error) {
+	p := batchOf(of, &b)
 	p.Pando, p.At = m.cfg.Version, time.Now().UTC()
 	args, err := json.Marshal(batchArgs{key, p})
 	if err != nil {
@@ -96,7 +83,7 @@ func (m *Manager) CommitBatch(ctx context.Context, key string, p Batch, objects 
 // resumeBatch writes a receipt that an earlier daemon owed.
 func (m *Manager) resumeBatch(ctx context.Context, args batchArgs) error {
 	d, err := m.batchReceipt(ctx, args.Key, args.Predicate)
-	if err != nil || args.Predicate.Act != Build && args.Predicate.Act != Warm {
+	if err != nil || args.Predicate.Act != state.BatchBuild && args.Predicate.Act != state.BatchWarm {
 		return err
 	}
 	t, err := m.cfg.Records.Template(args.Predicate.Template)
@@ -147,11 +134,11 @@ func (m *Manager) Certificate(c *state.Cell) *cell.Certificate {
 // summary is what the receipt of an act says, in a line.
 func (p *Batch) summary() string {
 	switch p.Act {
-	case Fork:
+	case state.BatchFork:
 		return fmt.Sprintf("fork of template %s into %s", p.Template, counted(len(p.Cells), "cell"))
-	case Branch:
+	case state.BatchBranch:
 		return fmt.Sprintf("branch of %s into %s", cmp.Or(p.CellName, p.Cell), counted(len(p.Cells), "cell"))
-	case Warm:
+	case state.BatchWarm:
 		return fmt.Sprintf("template %s warmed again", p.Template)
 	}
 	return fmt.Sprintf("template %s built", p.Template)

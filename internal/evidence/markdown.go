@@ -280,7 +280,7 @@ func (p *Batch) markdown(b *strings.Builder, _ []api.Receipt) {
 	}
 	row(b, "took along", p.Took)
 	row(b, "left behind", p.Dropped)
-	if p.Act == Branch {
+	if p.Act == state.BatchBranch {
 		row(b, "the source stood still", fmt.Sprintf("%.1f ms", p.PauseMS))
 		row(b, "its memory was taken", p.MemoryTaken)
 	}

@@ -28,7 +28,7 @@ func TestMarkdownOfReceipts(t *testing.T) {
 			Runs: []state.Decided{{Run: "r-1", Receipt: "sha256:1", Verdict: cell.Pending}}},
 			[]string{"# Revert in cell c-1\n", "| isolation | **not isolated**, backend none |\n", "| run r-1 | **pending**, its receipt sha256:1 |\n", "\nTaken back from /src:\n\n- `a`\n- `b`\n",
 				"\nIn /src as before the accept already:\n\n- `c`\n", "\nHeld back, because it controls what runs on the host:\n\n- `.git/hooks/x`: a hook\n"}},
-		"batch": {&Batch{Act: Fork, Template: "py", Cell: "c-1", Backend: "namespace", At: at, Cells: []BatchCell{{Cell: "c-2", Name: "x"}}, Failed: []string{"y: no memory"}},
+		"batch": {&Batch{Act: state.BatchFork, Template: "py", Cell: "c-1", Backend: "namespace", At: at, Cells: []state.BatchCell{{Cell: "c-2", Name: "x"}}, Failed: []string{"y: no memory"}},
 			[]string{"# Fork of template py into 1 cell\n", "| at | 2026-01-02T03:04:05Z |\n", "\nNot made:\n\n- y: no memory\n", "| x | c-2 |  |  |\n"}},
 	} {
 		var b strings.Builder

@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Reader is a caller that receipts are shown to.
@@ -30,8 +31,8 @@ func (r Reader) sees(entry receipt.Entry) bool {
 		return false
 	}
 	var p struct {
-		Cell  string      `json:"cell"`
-		Cells []BatchCell `json:"cells"`
+		Cell  string            `json:"cell"`
+		Cells []state.BatchCell `json:"cells"`
 	}
 	if json.Unmarshal(s.Predicate, &p) != nil || p.Cell == "" {
 		return false
@@ -39,7 +40,7 @@ func (r Reader) sees(entry receipt.Entry) bool {
 	if s.PredicateType != receipt.PredicateFork || len(p.Cells) == 0 {
 		return r.Sees(cell.ID(p.Cell))
 	}
-	return !slices.ContainsFunc(p.Cells, func(c BatchCell) bool { return !r.Sees(cell.ID(c.Cell)) })
+	return !slices.ContainsFunc(p.Cells, func(c state.BatchCell) bool { return !r.Sees(cell.ID(c.Cell)) })
 }
 
 // Receipts lists the newest receipts, newest first; limit 0 means all.
@@ -220,7 +221,7 @@ func (p *act) show(v *api.Receipt) {
 func (p *Batch) show(v *api.Receipt) {
 	v.Isolation = api.IsolationOf(p.Backend)
 	v.Cell, v.At, v.Summary = cmp.Or(p.CellName, p.Cell), p.At, p.summary()
-	if p.Template != "" && p.Act != Branch {
+	if p.Template != "" && p.Act != state.BatchBranch {
 		v.Cell = p.Template
 	}
 }

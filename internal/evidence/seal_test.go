@@ -67,11 +67,11 @@ func TestOwedReceiptIsWritten(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	c := b.cell()
-	p := BatchOf(&c, Build, nil)
+	p := state.Batch{Act: state.BatchBuild}
 	p.Template, p.Interpreter = "py", "3.12"
-	p.Cells = []BatchCell{{Cell: string(c.ID), Name: "w", Certificate: &cell.Certificate{}}}
+	p.Cells = []state.BatchCell{{Cell: string(c.ID), Name: "w", Certificate: &cell.Certificate{}}}
 	i := state.Interp{Cell: c.ID, Version: "3.12", Template: "py", Batch: "batch/1"}
-	_, err := b.CommitBatch(b.ctx, "batch/1", p, &state.Template{Name: "py", Cell: c.ID}, &i) // what writes it is never called
+	_, err := b.CommitBatch(b.ctx, "batch/1", &c, p, &state.Template{Name: "py", Cell: c.ID}, &i) // what writes it is never called
 	b.must(err)
 	if b.ledger.Len() != 0 {
 		t.Fatal("the receipt is written before the cells are used")

@@ -164,7 +164,7 @@ func (m *Manager) verifyBatches() (problems []receipt.Problem) {
 			switch {
 			case err != nil:
 				what = err.Error()
-			case !slices.ContainsFunc(p.Cells, func(f BatchCell) bool { return f.Cell == string(i.Cell) }):
+			case !slices.ContainsFunc(p.Cells, func(f state.BatchCell) bool { return f.Cell == string(i.Cell) }):
 				what = "the record says that cell " + string(i.Cell) + " was forked with this receipt, which does not name it"
 			case i.Version != p.Interpreter || i.Template != p.Template:
 				what = "the record of cell " + string(i.Cell) + "'s interpreter is not what the receipt says"

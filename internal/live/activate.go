@@ -63,7 +63,7 @@ func (m *Manager) ensureLive(ctx context.Context, id cell.ID) (inst backend.Inst
 		return nil, c, nil, err
 	}
 	inst, release = m.Ref(id)
-	if inst != nil && Dead(ctx, inst) {
+	if inst != nil && backend.Dead(ctx, inst) {
 		release()
 		if err := m.takeAway(ctx, id); err != nil {
 			return nil, c, nil, err
@@ -117,7 +117,7 @@ func (m *Manager) wake(ctx context.Context, id cell.ID) (backend.Instance, func(
 		return nil, nil, err
 	}
 	c.Cause = ""
-	m.RecordEnd(id, PutToRest)
+	m.RecordEnd(id, state.PutToRest)
 	if err := m.cfg.Registry.Commit(append([]any{&c}, changed...)...); err != nil {
 		return nil, nil, err
 	}

@@ -73,7 +73,7 @@ func (m *Manager) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out
 	if err := m.cfg.Policies.Spend(&c); err != nil {
 		return res, err
 	}
-	w, err := Warmer(inst)
+	w, err := backend.WarmerOf(inst)
 	if err != nil {
 		return res, err
 	}
@@ -141,7 +141,7 @@ func (m *Manager) Evaluate(ctx context.Context, id cell.ID, w backend.Warmer, ev
 	case err == nil && done.Cause == "ended":
 		m.InterpEnded(id, endedCause(done))
 	case cell.KindOf(err) == cell.Unavailable:
-		m.InterpEnded(id, KeeperLost)
+		m.InterpEnded(id, state.KeeperLost)
 	}
 	return done, err
 }
@@ -225,7 +225,7 @@ func (m *Manager) interpreterOf(ctx context.Context, id cell.ID, req api.EvalReq
 	if err := NotPaused("live.Eval", &c); err != nil {
 		return nil, nil, nil, err
 	}
-	w, err := Warmer(inst)
+	w, err := backend.WarmerOf(inst)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -234,7 +234,7 @@ func (m *Manager) interpreterOf(ctx context.Context, id cell.ID, req api.EvalReq
 		return inst, let, notes, m.recordInterp(&c, st)
 	}
 	if had && !fresh && cell.KindOf(err) == cell.NotFound { // it went with its keeper in this moment, which is not noted yet
-		m.RecordEnd(id, KeeperLost)
+		m.RecordEnd(id, state.KeeperLost)
 		return nil, nil, nil, m.gone(&c, false, req.Kind)
 	}
 	env := cell.CommandEnv(m.cfg.Policies.Env(&c), m.LeasedEnv(c.ID), c.Setup.User, false, "")
@@ -270,7 +270,7 @@ func (m *Manager) gone(c *state.Cell, fresh bool, kind string) error {
 		return nil
 	}
 	return cell.Errorf(cell.Conflict, "live.Eval", "begin with a new one: "+freshCommand(c, kind),
-		"cannot evaluate in %s: %w, and its variables with it (%s)", c.Title(), ErrInterpreterGone, cmp.Or(i.Ended, c.Cause, PutToRest))
+		"cannot evaluate in %s: %w, and its variables with it (%s)", c.Title(), ErrInterpreterGone, cmp.Or(i.Ended, c.Cause, state.PutToRest))
 }
 
 // OutputTo passes on what an interpreter writes.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 func (f *fake) Eval(context.Context, cell.Eval, func(cell.Output)) (cell.Evaluated, error) {
@@ -25,7 +26,7 @@ func TestEvalEndsItsInterpreter(t *testing.T) {
 	}{
 		"exit":      {cell.Evaluated{Cause: "ended"}, nil, "it ended in an evaluation"},
 		"with text": {cell.Evaluated{Cause: "ended", Error: &cell.EvalError{Message: "exit 3"}}, nil, "exit 3"},
-		"keeper":    {cell.Evaluated{}, cell.Errorf(cell.Unavailable, "fake", "", "no answer"), KeeperLost},
+		"keeper":    {cell.Evaluated{}, cell.Errorf(cell.Unavailable, "fake", "", "no answer"), state.KeeperLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
@@ -89,7 +90,7 @@ func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
 		if _, err := b.Eval(ctx, "c-1", api.EvalRequest{Code: "x"}, nil); !errors.Is(err, ErrInterpreterGone) {
 			t.Errorf("got %v", err)
 		}
-		if i := b.reg.Interp("c-1"); i.Ended != KeeperLost {
+		if i := b.reg.Interp("c-1"); i.Ended != state.KeeperLost {
 			t.Errorf("its end is recorded as %q", i.Ended)
 		}
 		if _, err := b.Eval(ctx, "c-1", api.EvalRequest{Code: "x", Fresh: true}, nil); err != nil || !b.HasInterp("c-1") {

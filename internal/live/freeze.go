@@ -40,7 +40,7 @@ func (m *Manager) keepThawing(ctx context.Context, inst backend.Instance, pause 
 			return nil
 		}
 		err := inst.Thaw(ctx)
-		if err == nil || cell.KindOf(err) == cell.NotFound || Dead(ctx, inst) {
+		if err == nil || cell.KindOf(err) == cell.NotFound || backend.Dead(ctx, inst) {
 			return nil
 		}
 		select {

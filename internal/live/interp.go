@@ -14,17 +14,6 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// PutToRest is why a cell at rest has no interpreter.
-const PutToRest = "the cell was put to rest"
-
-// Warmer is the part of an instance that keeps an interpreter.
-func Warmer(inst backend.Instance) (backend.Warmer, error) {
-	if w, ok := inst.(backend.Warmer); ok {
-		return w, nil
-	}
-	return nil, cell.Errorf(cell.Unsupported, "live.Warmer", cell.Isolated, "cannot keep an interpreter: this backend has none")
-}
-
 // FreeKeeper is the family of a cell that comes to life anew, with a keeper of
 // its own: a name of its own while the one that it had, with its name, holds
 // branches of it.
@@ -68,7 +57,7 @@ func (m *Manager) deaths(ctx context.Context, keeper cell.ID) {
 		}
 		for _, d := range list {
 			if w, ok := m.Instance(d.Cell).(backend.Warmer); ok {
-				if _, err := Ask(ctx, w, w.Warmth); cell.KindOf(err) != cell.NotFound && !Dead(ctx, w) {
+				if _, err := Ask(ctx, w, w.Warmth); cell.KindOf(err) != cell.NotFound && !backend.Dead(ctx, w) {
 					continue // an earlier one ended, which a daemon before this one was told
 				}
 			}
@@ -81,8 +70,8 @@ func (m *Manager) deaths(ctx context.Context, keeper cell.ID) {
 // endLost looks which cells of a family are gone with their keeper.
 func (m *Manager) endLost(ctx context.Context, keeper cell.ID) {
 	for _, id := range m.interpsOf(keeper) {
-		if inst := m.Instance(id); inst != nil && Dead(ctx, inst) {
-			m.InterpEnded(id, KeeperLost)
+		if inst := m.Instance(id); inst != nil && backend.Dead(ctx, inst) {
+			m.InterpEnded(id, state.KeeperLost)
 		}
 	}
 }
@@ -131,7 +120,7 @@ func (m *Manager) restAfter(ctx context.Context, id cell.ID, it Interp, cause st
 		return false
 	case it.Sealed:
 		m.Take(id)
-	case !NothingRuns(ctx, inst):
+	case !backend.NothingRuns(ctx, inst):
 		m.watch(id, inst)
 		return false
 	case !m.takeUnused(id):
@@ -198,10 +187,10 @@ func (m *Manager) dismiss(ctx context.Context, c *state.Cell) (notes []string, e
 	}
 	inst, release := m.Ref(c.ID)
 	defer release()
-	if inst == nil || Dead(ctx, inst) {
+	if inst == nil || backend.Dead(ctx, inst) {
 		return nil, nil
 	}
-	w, err := Warmer(inst)
+	w, err := backend.WarmerOf(inst)
 	if err != nil {
 		return nil, err
 	}

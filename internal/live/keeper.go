@@ -9,25 +9,6 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// KeeperLost is the cause of a cell at rest after the death of its keeper.
-const KeeperLost = "its processes ended with their keeper"
-
-// Dead reports whether an instance's keeper is gone.
-func Dead(ctx context.Context, inst backend.Instance) bool {
-	return ctx.Err() == nil && !inst.Alive(ctx)
-}
-
-// NothingRuns reports whether an instance has no processes: it says so, or its
-// keeper is gone. An error alone is not emptiness: a guest with busy processors
-// answers late, and its processes go on.
-func NothingRuns(ctx context.Context, inst backend.Instance) bool {
-	list, err := inst.List(ctx)
-	if err == nil {
-		return len(list) == 0
-	}
-	return cell.KindOf(err) == cell.NotFound || Dead(ctx, inst)
-}
-
 // silent reports whether err is of a question that was not answered, or not in time.
 func silent(ctx context.Context, err error) bool {
 	return err != nil && (cell.Unanswered(err) || ctx.Err() != nil)
@@ -39,7 +20,7 @@ const dyingFor = time.Second
 
 // deadSoon is Dead, for a keeper that has just not answered.
 func deadSoon(ctx context.Context, inst backend.Instance) bool {
-	for end := time.Now().Add(dyingFor); !Dead(ctx, inst); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(dyingFor); !backend.Dead(ctx, inst); time.Sleep(5 * time.Millisecond) {
 		if ctx.Err() != nil || time.Now().After(end) {
 			return false
 		}

@@ -336,7 +336,7 @@ func TestKeepersThatDoNotAnswer(t *testing.T) {
 		f := b.alive("c-1", true)
 		f.change(func() { f.silent = &cell.NoAnswer{Err: errors.New("too many open files")} })
 		b.endLost(ctx, "c-1")
-		if NothingRuns(ctx, f) || !b.HasInterp("c-1") {
+		if backend.NothingRuns(ctx, f) || !b.HasInterp("c-1") {
 			t.Error("a cell was given up since its keeper does not answer")
 		}
 		c := b.state("c-1")
@@ -346,7 +346,7 @@ func TestKeepersThatDoNotAnswer(t *testing.T) {
 		f.change(func() { f.dead = true })
 		b.endLost(ctx, "c-1")
 		b.pass(moment)
-		if i := b.reg.Interp("c-1"); i.Ended != KeeperLost || !b.AtRest("c-1") || b.state("c-1").State != cell.Idle {
+		if i := b.reg.Interp("c-1"); i.Ended != state.KeeperLost || !b.AtRest("c-1") || b.state("c-1").State != cell.Idle {
 			t.Errorf("the end of the keeper is recorded as %q, the cell is %s", i.Ended, b.state("c-1").State)
 		}
 	})

@@ -98,10 +98,10 @@ func (m *Manager) Living(ctx context.Context, c *state.Cell) (backend.Instance, 
 	if inst == nil && m.Unreached(c.ID) {
 		return m.reach(ctx, c)
 	}
-	if inst == nil || !Dead(ctx, inst) {
+	if inst == nil || !backend.Dead(ctx, inst) {
 		return inst, nil
 	}
-	m.RecordEnd(c.ID, KeeperLost)
+	m.RecordEnd(c.ID, state.KeeperLost)
 	if err := m.Deactivate(ctx, c.ID, "keeper lost"); err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (m *Manager) Living(ctx context.Context, c *state.Cell) (backend.Instance, 
 	if err := c.To(cell.Idle); err != nil {
 		return nil, err
 	}
-	c.Cause = KeeperLost
+	c.Cause = state.KeeperLost
 	return nil, m.cfg.Registry.Commit(c)
 }
 
@@ -141,7 +141,7 @@ func (m *Manager) reach(ctx context.Context, c *state.Cell) (backend.Instance, e
 		ctx, cancel := context.WithTimeout(ctx, m.cfg.Reach)
 		defer cancel()
 		if inst, err = b.Attach(ctx, c.ID, c.Family); err == nil {
-			if err = m.reached(ctx, c, inst); err != nil && Dead(ctx, inst) {
+			if err = m.reached(ctx, c, inst); err != nil && backend.Dead(ctx, inst) {
 				err = cell.Errorf(cell.NotFound, "live.Reach", "", "its keeper has ended: %w", err)
 			}
 			if err != nil {
@@ -176,7 +176,7 @@ func (m *Manager) reach(ctx context.Context, c *state.Cell) (backend.Instance, e
 	if err := c.To(cell.Idle); err != nil {
 		return nil, err
 	}
-	c.Cause = KeeperLost + ", while no daemon was there"
+	c.Cause = state.KeeperLost + ", while no daemon was there"
 	m.RecordEnd(c.ID, c.Cause)
 	return nil, m.cfg.Registry.Commit(c)
 }
@@ -225,7 +225,7 @@ func (m *Manager) earlierInterp(ctx context.Context, c *state.Cell, inst backend
 	if i == nil || i.Ended != "" {
 		return nil, nil
 	}
-	w, err := Warmer(inst)
+	w, err := backend.WarmerOf(inst)
 	if err != nil {
 		return nil, nil
 	}

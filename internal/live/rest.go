@@ -72,7 +72,7 @@ func (m *Manager) Rest(ctx context.Context, id cell.ID) {
 	}
 	defer release()
 	inst := m.unreferenced(id)
-	if inst == nil || m.HasInterp(id) || !NothingRuns(ctx, inst) { // the end of an interpreter is told
+	if inst == nil || m.HasInterp(id) || !backend.NothingRuns(ctx, inst) { // the end of an interpreter is told
 		return
 	}
 	c, err := m.cfg.Registry.Cell(id)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Interp is an interpreter that is known to live.
@@ -250,6 +251,18 @@ func (t *Table) PutInterp(id cell.ID, it Interp) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.interps[id] = it
+}
+
+// PutSealed says that the interpreter of a template's cell lives, or that the template is an image.
+func (t *Table) PutSealed(c *state.Cell, image bool) {
+	t.PutInterp(c.ID, Interp{Template: c.Template, Keeper: c.Keeper(), Sealed: true, Image: image, Used: time.Now()})
+}
+
+// SealedUse is when the template of a cell was used last, and whether it is an image; lives is
+// false if no template is known to live there.
+func (t *Table) SealedUse(id cell.ID) (last time.Time, image, lives bool) {
+	it, lives := t.Interp(id)
+	return it.Used, it.Image, lives && it.Sealed
 }
 
 // UseInterp notes that the interpreter of a cell was used.

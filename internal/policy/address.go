@@ -11,8 +11,8 @@ import (
 type Block struct {
 	Prefix netip.Prefix
 	What   string // "a metadata service"
-	Never  bool // no denial proposes to allow it
-	host   bool // what answers there is the gateway's host itself, or answers that host alone
+	Never  bool   // no denial proposes to allow it
+	host   bool   // what answers there is the gateway's host itself, or answers that host alone
 }
 
 const (

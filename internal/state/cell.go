@@ -203,3 +203,23 @@ const (
 	ProofLayers = "layer identity: the cell is at layers that nothing has written since their digest was computed"
 	ProofWalk   = "full walk: every file was read, and the digest is the checkpoint's"
 )
+
+// Hostname is a valid host name made of the cell's name.
+func (c *Cell) Hostname() string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '-'
+	}, c.Title()), "-")
+	return cmp.Or(name, string(c.ID))
+}
+
+// JoinedBytes is how much of what a cell may write joined links may be, at most limit.
+func (c *Cell) JoinedBytes(limit int64) int64 {
+	if disk := c.Limits().Disk; disk > 0 {
+		return min(limit, disk/8)
+	}
+	return limit
+}

@@ -91,3 +91,18 @@ func (r *Registry) Ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
 func (k *Checkpoint) Point() *Point {
 	return &Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
 }
+
+// HeadNumber is the number of the checkpoint that a cell is at; 0 if there is none.
+func (r *Registry) HeadNumber(c *Cell) int {
+	k, err := r.Checkpoint(c.Head)
+	if err != nil {
+		return 0
+	}
+	return k.Number
+}
+
+// What a checkpoint under living processes has of them.
+const (
+	UnderFiles  = "living processes: the top layer was copied"
+	UnderMemory = "living processes: with their memory, home and /tmp"
+)

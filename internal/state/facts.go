@@ -123,6 +123,17 @@ type Assurance struct {
 	IDs       string         `json:"ids"`      // how users and groups are mapped: a range, or squashed to the caller
 }
 
+// AssuranceOf is what a record has of it.
+func AssuranceOf(a cell.Assurance) Assurance {
+	v := Assurance{Isolation: append([]string{}, a.Isolation...), Limits: []AppliedLimit{}, Network: a.Network, IDs: a.IDs,
+		Canaries: Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: append([]string{}, a.Canaries.Bites...),
+			Skipped: a.Canaries.Skipped, At: a.Canaries.At, Fresh: a.Canaries.Fresh}}
+	for _, l := range a.Limits {
+		v.Limits = append(v.Limits, AppliedLimit(l))
+	}
+	return v
+}
+
 // AppliedLimit is one limit, asked and in force.
 type AppliedLimit struct {
 	Name    string `json:"name"`

@@ -21,3 +21,9 @@ type Interp struct {
 	Batch    string    `json:"batch,omitempty"`    // key of the receipt with its certificate
 	Ended    string    `json:"ended,omitempty"`    // why it is gone
 }
+
+// Why a cell has no interpreter.
+const (
+	PutToRest  = "the cell was put to rest"
+	KeeperLost = "its processes ended with their keeper" // also of a cell without one
+)

@@ -73,3 +73,9 @@ func (r *Registry) KeptUntil(l *Lease) time.Time {
 	}
 	return l.ParkedAt.Add(d)
 }
+
+// Built reports whether a door builds a template in a cell, or has built one.
+func (r *Registry) Built(id cell.ID) bool {
+	l := r.Lease(id)
+	return l != nil && l.Labels[LabelBuild] != ""
+}

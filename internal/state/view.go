@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
@@ -112,29 +111,10 @@ func (l Look) Line() string {
 	return name + ": " + strings.ToValidUTF8(l.Why, "?")
 }
 
-// AssuranceOf is how strong a cell is, as records have it.
-func AssuranceOf(a cell.Assurance) Assurance {
-	v := Assurance{Isolation: emptyNotNil(a.Isolation), Limits: []AppliedLimit{}, Network: a.Network, IDs: a.IDs,
-		Canaries: Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: emptyNotNil(a.Canaries.Bites),
-			Skipped: a.Canaries.Skipped, At: a.Canaries.At, Fresh: a.Canaries.Fresh}}
-	for _, l := range a.Limits {
-		v.Limits = append(v.Limits, AppliedLimit(l))
-	}
-	return v
-}
-
 // CountProcesses is a number of processes in words.
 func CountProcesses(n int) string {
 	if n == 1 {
 		return "1 process"
 	}
 	return fmt.Sprintf("%d processes", n)
-}
-
-// emptyNotNil is a list that is no null in JSON.
-func emptyNotNil(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
 }

@@ -1,10 +1,9 @@
-package engine
+package spawn
 
 import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,61 +11,61 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/memory"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// An instant is all that a living cell was at one moment: its files, and what ran
+// A snapshot is all that a living cell was at one moment: its files, and what ran
 // in it. Cells can begin there.
-type instant struct {
-	e                *Engine
+type snapshot struct {
+	m                *Manager
 	provider         workspace.Provider
 	state, home, tmp workspace.State
 	above            map[string]workspace.State // what it wrote over its image and caches, by where that is seen
-	made             []string                   // layers that are nobody's yet
+	made             []string                   // layers that no record names yet
 	dir              string                     // with the image of its memory
 	pause            time.Duration              // for which the cell stood still
 	taken            string                     // how its memory was, by the backend
 }
 
-// captures reports whether all that runs in a cell can be captured.
-func (e *Engine) captures(ctx context.Context, c *state.Cell) (bool, error) {
-	b, err := e.backend(c.Backend)
+// Captures reports whether all that runs in a cell can be captured.
+func (m *Manager) Captures(ctx context.Context, c *state.Cell) (bool, error) {
+	b, err := m.cfg.Backend(c.Backend)
 	if err != nil {
 		return false, err
 	}
-	return e.capturesOn(ctx, b)
+	return m.capturesOn(ctx, b)
 }
 
-func (e *Engine) capturesOn(ctx context.Context, b backend.Backend) (bool, error) {
-	caps, err := e.caps(ctx, b)
+func (m *Manager) capturesOn(ctx context.Context, b backend.Backend) (bool, error) {
+	caps, err := m.cfg.Caps(ctx, b)
 	return err == nil && caps.Memory == "", err
 }
 
-// instantOf captures a living cell. Its home and /tmp become layers of their own,
+// snapshotOf captures a living cell. Its home and /tmp become layers of their own,
 // if they aren't; c is committed then. One that is brief is for copies that begin at once,
-// and is kept nowhere. The caller holds the cell's lock, and drops the instant.
-func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, brief bool) (_ *instant, err error) {
+// and is kept nowhere. The caller holds the cell's lock, and drops the snapshot.
+func (m *Manager) snapshotOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, brief bool) (_ *snapshot, err error) {
 	src, ok := inst.(backend.Capturer)
 	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "engine.instant", cell.ForkSandbox, "cannot capture the memory of %s: its backend can't", c.Title())
+		return nil, cell.Errorf(cell.Unsupported, "spawn.snapshot", cell.ForkSandbox, "cannot capture the memory of %s: its backend can't", c.Title())
 	}
 	if c.Volume > 0 {
-		return nil, cell.Errorf(cell.Unsupported, "engine.instant", e.forkFiles(c)+"; or work in a cell without --disk", "cannot capture the memory of %s: it has a disk of its own, which can't be in two states", c.Title())
+		return nil, cell.Errorf(cell.Unsupported, "spawn.snapshot", m.forkFiles(c)+"; or work in a cell without --disk", "cannot capture the memory of %s: it has a disk of its own, which can't be in two states", c.Title())
 	}
-	if err := e.layOwn(ctx, c, p); err != nil {
+	if err := m.layOwn(ctx, c, p); err != nil {
 		return nil, err
 	}
-	if err := affordable(ctx, p, c); err != nil {
+	if err := m.cfg.Affordable(ctx, p, c); err != nil {
 		return nil, err
 	}
-	t := &instant{e: e, provider: p, above: map[string]workspace.State{}}
+	t := &snapshot{m: m, provider: p, above: map[string]workspace.State{}}
 	failpoint.Step("make the folder of a memory image")
-	if t.dir, err = os.MkdirTemp(e.cfg.Home.Memory(), "m-"); err != nil {
-		return nil, full(err)
+	if t.dir, err = os.MkdirTemp(m.cfg.Home.Memory(), "m-"); err != nil {
+		return nil, durable.Full(err)
 	}
 	defer func() {
 		if err != nil {
@@ -78,25 +77,25 @@ func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backe
 	}
 	failpoint.Step("prepare to capture a cell")
 	if err := src.Prepare(ctx, t.dir, brief); err != nil {
-		return nil, full(err)
+		return nil, durable.Full(err)
 	}
 	err = src.Freeze(ctx)
 	began := time.Now() // that it stands still is the last that Freeze does
 	if err == nil {
 		err = t.take(ctx, src, c)
 	}
-	terr := e.alive.Unfreeze(ctx, src) // also what was frozen when nobody waited for it any more
+	terr := m.live.Unfreeze(ctx, src) // also what was frozen when the caller was gone already
 	t.pause = time.Since(began)
 	return t, errors.Join(err, terr)
 }
 
 // take captures what stands still.
-func (t *instant) take(ctx context.Context, src backend.Capturer, c *state.Cell) error {
+func (t *snapshot) take(ctx context.Context, src backend.Capturer, c *state.Cell) error {
 	var g errgroup.Group
 	failpoint.Step("capture a cell")
 	g.Go(func() (err error) {
 		t.taken, err = src.Capture(ctx, t.dir)
-		return full(err)
+		return durable.Full(err)
 	})
 	g.Go(func() error {
 		for _, x := range []struct {
@@ -105,19 +104,19 @@ func (t *instant) take(ctx context.Context, src backend.Capturer, c *state.Cell)
 		}{{c.Gen, &t.state}, {c.Home, &t.home}, {c.Tmp, &t.tmp}} {
 			s, err := t.provider.Snapshot(ctx, *x.of)
 			if err != nil {
-				return full(err)
+				return durable.Full(err)
 			}
 			if *x.to = s; !s.Same(x.of.Base) {
 				t.made = append(t.made, s.Layers[len(s.Layers)-1])
 			}
 		}
-		return t.takeAbove(ctx, t.e.uppers(c))
+		return t.takeAbove(ctx, t.m.cfg.Overlays(c))
 	})
 	return g.Wait()
 }
 
 // takeAbove copies layers over an image and over caches.
-func (t *instant) takeAbove(ctx context.Context, uppers map[string]string) error {
+func (t *snapshot) takeAbove(ctx context.Context, uppers map[string]string) error {
 	for target, upper := range uppers {
 		list, err := os.ReadDir(upper)
 		if err != nil && !os.IsNotExist(err) {
@@ -132,32 +131,16 @@ func (t *instant) takeAbove(ctx context.Context, uppers map[string]string) error
 		}
 		g, err := t.provider.Begin(ctx, workspace.State{}, like, "")
 		if err != nil {
-			return full(err)
+			return durable.Full(err)
 		}
 		t.made = append(t.made, g.Layer)
-		m := t.provider.Mount(g, "/")
-		if err := copyUpper(ctx, upper, writable(&m)); err != nil {
-			return full(err)
+		to := t.provider.Mount(g, "/")
+		if err := copyUpper(ctx, upper, writable(&to)); err != nil {
+			return durable.Full(err)
 		}
 		t.above[target] = frozen(t.provider, &g)
 	}
 	return nil
-}
-
-// uppers are the writable layers over a cell's image and caches, by where they are
-// seen.
-func (e *Engine) uppers(c *state.Cell) map[string]string {
-	list, caches := map[string]string{}, 0
-	for i := range c.Setup.Mounts {
-		switch m := &c.Setup.Mounts[i]; {
-		case m.Kind == cell.Cache:
-			list[m.Target] = filepath.Join(cachePath(e.private(c.ID), c.Roots, caches), "fs")
-			caches++
-		case m.Role == cell.RoleImage && m.Kind == cell.Overlay:
-			list[m.Target], _ = e.rootLayer(c, m.Target)
-		}
-	}
-	return list
 }
 
 // copyUpper copies a layer of the kernel's overlay file system, with its marks.
@@ -169,51 +152,67 @@ func copyUpper(ctx context.Context, from, to string) error {
 
 // forget takes away the image of the memory, which is in the store or was needed
 // for a moment.
-func (t *instant) forget() {
+func (t *snapshot) forget() {
 	if err := os.RemoveAll(t.dir); err != nil {
-		t.e.log.Warn("cannot remove an image of memory", "path", t.dir, "error", err)
+		t.m.log.Warn("cannot remove an image of memory", "path", t.dir, "error", err)
 	}
 }
 
 // drop takes everything away: nothing names it.
-func (t *instant) drop() {
+func (t *snapshot) drop() {
 	t.forget()
 	for _, l := range t.made {
-		t.e.gc.DropLayer(t.provider.Name(), l)
+		t.m.space.DropLayer(t.provider.Name(), l)
 	}
 }
 
-// dropAbove takes away what nobody begins on once the copies are made: each has its
+// dropAbove takes away what no cell begins on once the copies are made: each has its
 // own of it.
-func (t *instant) dropAbove() {
+func (t *snapshot) dropAbove() {
 	for _, s := range t.above {
 		for _, l := range s.Layers {
-			t.e.gc.DropLayer(t.provider.Name(), l)
+			t.m.space.DropLayer(t.provider.Name(), l)
 		}
 	}
 }
 
 // keep puts the image of the memory into the store. What of it is in an earlier
 // checkpoint of the cell costs nothing.
-func (t *instant) keep(ctx context.Context, k *state.Checkpoint) error {
+func (t *snapshot) keep(ctx context.Context, k *state.Checkpoint) error {
 	var bases []cell.Digest
-	if at := t.e.lastMemory(k.Cell); !at.IsZero() {
+	if at := t.m.lastMemory(k.Cell); !at.IsZero() {
 		bases = append(bases, at)
 	}
 	failpoint.Step("keep a memory image")
-	root, _, err := memory.SaveDir(ctx, t.e.cfg.Objects, t.dir, bases...)
+	root, _, err := memory.SaveDir(ctx, t.m.cfg.Objects, t.dir, bases...)
 	if err != nil {
-		return full(err)
+		return durable.Full(err)
 	}
 	k.State, k.PauseMS, k.MemoryTaken = t.state, ms(t.pause), t.taken
 	k.Memory = &state.MemorySnapshot{Root: root, Home: t.home, Tmp: t.tmp, Above: t.above}
 	return nil
 }
 
+// Capture fills a checkpoint of a living cell with all that runs in it. It is Unsupported, or a
+// Conflict, when that can't be captured now. c is committed if its home and /tmp became layers.
+func (m *Manager) Capture(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint) error {
+	t, err := m.snapshotOf(ctx, p, inst, c, false)
+	if err != nil {
+		return err
+	}
+	defer t.forget()
+	if err := t.keep(ctx, k); err != nil {
+		t.drop()
+		return err
+	}
+	k.Under = state.UnderMemory
+	return nil
+}
+
 // lastMemory is the newest image of a cell's memory.
-func (e *Engine) lastMemory(id cell.ID) (root cell.Digest) {
+func (m *Manager) lastMemory(id cell.ID) (root cell.Digest) {
 	number := 0
-	for _, k := range e.reg.Checkpoints(id) {
+	for _, k := range m.reg.Checkpoints(id) {
 		if !k.Gone && k.Memory != nil && k.Number > number {
 			number, root = k.Number, k.Memory.Root
 		}
@@ -221,24 +220,24 @@ func (e *Engine) lastMemory(id cell.ID) (root cell.Digest) {
 	return root
 }
 
-// instantAt is what a checkpoint was, with its memory loaded.
-func (e *Engine) instantAt(ctx context.Context, p workspace.Provider, k *state.Checkpoint) (*instant, error) {
-	dir, err := os.MkdirTemp(e.cfg.Home.Memory(), "m-")
+// snapshotAt is what a checkpoint was, with its memory loaded.
+func (m *Manager) snapshotAt(ctx context.Context, p workspace.Provider, k *state.Checkpoint) (*snapshot, error) {
+	dir, err := os.MkdirTemp(m.cfg.Home.Memory(), "m-")
 	if err != nil {
-		return nil, full(err)
+		return nil, durable.Full(err)
 	}
-	t := &instant{e: e, provider: p, state: k.State, home: k.Memory.Home, tmp: k.Memory.Tmp, above: k.Memory.Above, dir: dir}
+	t := &snapshot{m: m, provider: p, state: k.State, home: k.Memory.Home, tmp: k.Memory.Tmp, above: k.Memory.Above, dir: dir}
 	if err := os.Remove(dir); err != nil { // it comes to be when it is complete
 		return nil, err
 	}
-	if err := memory.LoadDir(ctx, e.cfg.Objects, k.Memory.Root, dir); err != nil {
+	if err := memory.LoadDir(ctx, m.cfg.Objects, k.Memory.Root, dir); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
 // begin makes layers of its own for a cell that begins there.
-func (t *instant) begin(ctx context.Context, c *state.Cell, root workspace.Entry) error {
+func (t *snapshot) begin(ctx context.Context, c *state.Cell, root workspace.Entry) error {
 	now := time.Now().UnixNano()
 	for _, x := range []struct {
 		to   **workspace.Generation
@@ -247,7 +246,7 @@ func (t *instant) begin(ctx context.Context, c *state.Cell, root workspace.Entry
 	}{{&c.Gen, t.state, root}, {&c.Home, t.home, workspace.Entry{Type: workspace.Folder, Mode: 0o700, MTime: now}}, {&c.Tmp, t.tmp, workspace.Entry{Type: workspace.Folder, Mode: 0o1777, MTime: now}}} {
 		g, err := t.provider.Begin(ctx, x.at, x.like, "")
 		if err != nil {
-			return full(err)
+			return durable.Full(err)
 		}
 		*x.to = &g
 	}
@@ -256,37 +255,36 @@ func (t *instant) begin(ctx context.Context, c *state.Cell, root workspace.Entry
 
 // copy makes a cell that goes on there, over its own layers, and waits to be
 // adopted.
-func (t *instant) copy(ctx context.Context, c *state.Cell, mounts []cell.Mount, n *cell.Governance, ahead bool) (backend.Warmer, error) {
-	e := t.e
-	if err := errors.Join(e.govern.MayStart(c), c.KeepsMachine()); err != nil {
+func (t *snapshot) copy(ctx context.Context, c *state.Cell, spec cell.Spec) (backend.Warmer, error) {
+	m := t.m
+	if err := errors.Join(m.cfg.MayStart(c), c.KeepsMachine()); err != nil {
 		return nil, err
 	}
-	b, err := e.backend(c.Backend)
+	b, err := m.cfg.Backend(c.Backend)
 	if err != nil {
 		return nil, err
 	}
-	uppers := e.uppers(c)
+	overlays := m.cfg.Overlays(c)
 	for target, s := range t.above {
-		upper := uppers[target]
+		upper := overlays[target]
 		if err := workspace.RemoveTree(upper); err != nil {
 			return nil, err
 		}
 		if err := os.MkdirAll(upper, 0o755); err != nil {
-			return nil, full(err)
+			return nil, durable.Full(err)
 		}
-		m := t.provider.Mount(workspace.Generation{Layer: s.Layers[len(s.Layers)-1]}, "/")
-		if err := copyUpper(ctx, writable(&m), upper); err != nil {
-			return nil, full(err)
+		from := t.provider.Mount(workspace.Generation{Layer: s.Layers[len(s.Layers)-1]}, "/")
+		if err := copyUpper(ctx, writable(&from), upper); err != nil {
+			return nil, durable.Full(err)
 		}
 	}
-	spec := e.spec(c, mounts)
-	spec.Memory, spec.Network, spec.Ahead = t.dir, n, ahead
+	spec.Memory = t.dir
 	failpoint.Step("copy a cell")
 	inst, err := b.Create(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	w, err := live.Warmer(inst)
+	w, err := backend.WarmerOf(inst)
 	if err != nil {
 		return nil, errors.Join(err, inst.Remove(ctx, "it is no copy"))
 	}

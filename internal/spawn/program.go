@@ -1,12 +1,10 @@
-package engine
+package spawn
 
 import (
-	"path/filepath"
+	"os"
 	"syscall"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/govern"
-	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -15,9 +13,9 @@ func looksOf(st *syscall.Stat_t) state.FileStamp {
 }
 
 // programAt finds the first of the paths in a cell that is there.
-func programAt(mounts []cell.Mount, paths []string) (state.Program, error) {
+func (m *Manager) programAt(mounts []cell.Mount, paths []string) (state.Program, error) {
 	for _, at := range paths {
-		host, ok := fileOf(mounts, at)
+		host, ok := m.cfg.FileOf(mounts, at)
 		if !ok {
 			continue
 		}
@@ -53,12 +51,11 @@ func changedSince(p *state.Program) (now cell.Digest, changed bool) {
 	return now, err != nil || now != p.Sum
 }
 
-// fileOf is where the file that a path of the cell leads to lies on the host.
-func fileOf(mounts []cell.Mount, at string) (string, bool) {
-	_, disk, ok := govern.OnHost(mounts, at)
-	if root := image.RootOf(mounts); !ok || root != "/" {
-		return disk, ok
+func sumFile(path string) (cell.Digest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return cell.Digest{}, err
 	}
-	real, err := filepath.EvalSymlinks(disk)
-	return real, err == nil
+	defer f.Close()
+	return cell.SumReader(f)
 }

@@ -1,6 +1,7 @@
-package engine
+package spawn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,15 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -29,36 +28,34 @@ const tookLive = "memory, files, home and /tmp of one instant"
 // Branch forks a cell's interpreter in the middle of its life. Until then its
 // files are a checkpoint of it; the source and the branches go on over them, each
 // in layers of its own. When it fails, the source goes on where it was.
-func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (res api.BranchResult, err error) {
-	const opName = "engine.Branch"
-	ctx, a := e.act(ctx, "branch", id)
-	defer a.over(&err)
+func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (res api.BranchResult, err error) {
+	const opName = "spawn.Branch"
 	began := time.Now()
 	res = api.BranchResult{Source: string(id), Cells: []api.Cell{}, Dropped: []string{}, Took: tookLive}
 	count := max(req.Count, 1)
-	if req.Count < 0 || count > maxFork {
-		return res, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
+	if req.Count < 0 || count > MaxFork {
+		return res, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", MaxFork), "cannot make %d cells", req.Count)
 	}
 	want, err := termsOf(req.Certify, req.AtFork)
 	if err != nil {
 		return res, err
 	}
-	defer func() { err = e.orFiles(id, err) }()
-	if err := e.still(ctx, id); err != nil { // before it is waited for
+	defer func() { err = m.orFiles(id, err) }()
+	if err := m.still(ctx, id); err != nil { // before it is waited for
 		return res, err
 	}
-	release, err := e.alive.Lock(ctx, id, "branch")
+	release, err := m.live.Lock(ctx, id, "branch")
 	if err != nil {
 		return res, err
 	}
 	defer release()
-	defer e.pins.Begin().End()
-	if err := e.still(ctx, id); err != nil {
+	defer m.cfg.Pin()()
+	if err := m.still(ctx, id); err != nil {
 		return res, err
 	}
-	inst, let := e.alive.Ref(id)
+	inst, let := m.live.Ref(id)
 	defer let()
-	b := &branching{e: e, began: began, count: count, terms: want}
+	b := &branching{m: m, began: began, count: count, terms: want}
 	if err := b.check(ctx, id, inst); err != nil {
 		return res, err
 	}
@@ -67,29 +64,26 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if b.whole {
 		carryOut = b.copyOut
 	}
-	names, done, err := e.claimBranches(&b.src, req.Name, count)
+	names, done, err := m.claimBranches(&b.src, req.Name, count)
 	if err != nil {
 		return res, err
 	}
 	defer done()
-	promised, err := e.promise(count, b.whole)
+	promised, err := m.promise(count, b.whole)
 	if err != nil {
 		return res, err
 	}
 	defer promised()
 	err = carryOut(ctx, names)
-	if b.pause.Gap > 0 {
-		e.figures.note(e.figures.pauses, timingKey{backend: b.src.Backend}, b.pause.Gap)
-		a.say(attribute.Float64("pando.pause_ms", ms(b.pause.Gap)), attribute.Int("pando.branches", len(b.all)))
-	}
+	res.PauseMS = ms(b.pause.Gap) // the source stood still, whatever came of it
 	if err != nil {
 		return res, err
 	}
 	for _, ch := range b.all {
-		res.Cells = append(res.Cells, e.briefView(ch.c))
+		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
 		res.Depth = ch.depth
 	}
-	res.Checkpoint, res.PauseMS, res.MemoryTaken, res.Receipt = b.at.Number, ms(b.pause.Gap), b.at.MemoryTaken, b.receipt.String()
+	res.Checkpoint, res.MemoryTaken, res.Receipt = b.at.Number, b.at.MemoryTaken, b.receipt.String()
 	res.Inherited, res.Renewed = generators(b.all)
 	res.Notes = notes
 	res.Dropped = append(res.Dropped, b.pause.Dropped...)
@@ -107,37 +101,37 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 // still refuses what needs a cell in which nothing but its interpreter works. Where
 // all that runs is captured, commands may, too, but for a run: its end decides what
 // becomes of the cell.
-func (e *Engine) still(ctx context.Context, id cell.ID) error {
-	c, err := e.alive.Usable(id)
+func (m *Manager) still(ctx context.Context, id cell.ID) error {
+	c, err := m.live.Usable(id)
 	if err != nil {
 		return err
 	}
-	whole, err := e.captures(ctx, &c)
+	whole, err := m.Captures(ctx, &c)
 	if err != nil {
 		return err
 	}
-	if l := e.runs.In(id); l != nil {
-		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or end it: pando stop "+c.Title(),
-			"cannot branch %s: run %s is under way in it", c.Title(), l.ID())
+	if run := m.cfg.RunIn(id); run != "" {
+		return cell.Errorf(cell.Conflict, "spawn.Branch", "wait until it has ended, or end it: pando stop "+c.Title(),
+			"cannot branch %s: run %s is under way in it", c.Title(), run)
 	}
-	if command, runs := e.alive.RunsCommand(id); runs && !whole {
-		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or "+e.forkFiles(&c),
-			"cannot branch %s: the command %s is under way in it", c.Title(), clip(strings.Join(command, " ")))
+	if command, runs := m.live.RunsCommand(id); runs && !whole {
+		return cell.Errorf(cell.Conflict, "spawn.Branch", "wait until it has ended, or "+m.forkFiles(&c),
+			"cannot branch %s: the command %s is under way in it", c.Title(), cell.Clip(strings.Join(command, " ")))
 	}
 	return nil
 }
 
 // claimBranches is claimNames for branches: CELL-b1, CELL-b2.
-func (e *Engine) claimBranches(src *state.Cell, asked string, count int) ([]string, func(), error) {
+func (m *Manager) claimBranches(src *state.Cell, asked string, count int) ([]string, func(), error) {
 	if asked != "" {
-		return e.claimNames(src.Title(), asked, count)
+		return m.claimNames(src.Title(), asked, count)
 	}
-	return e.claimNumbered(src.Title(), src.Title()+"-b", "", count)
+	return m.claimNumbered(src.Title(), src.Title()+"-b", "", count)
 }
 
 // branching is one request for branches on its way.
 type branching struct {
-	e       *Engine
+	m       *Manager
 	began   time.Time
 	count   int
 	src     state.Cell // as it goes on
@@ -157,30 +151,30 @@ type branching struct {
 }
 
 func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance) (err error) {
-	const opName = "engine.Branch"
-	e := b.e
-	if b.src, err = e.alive.Usable(id); err != nil {
+	const opName = "spawn.Branch"
+	m := b.m
+	if b.src, err = m.live.Usable(id); err != nil {
 		return err
 	}
 	c := &b.src
-	if b.whole, err = e.captures(ctx, c); err != nil {
+	if b.whole, err = m.Captures(ctx, c); err != nil {
 		return err
 	}
-	i := e.reg.Interp(id)
+	i := m.reg.Interp(id)
 	if i != nil && (i.Ended == "" || !b.whole) {
 		b.interp = *i
 	}
 	switch {
 	case b.whole && inst == nil:
-		return cell.Errorf(cell.Conflict, opName, e.forkFiles(c), "cannot branch %s: nothing runs in it", c.Title())
+		return cell.Errorf(cell.Conflict, opName, m.forkFiles(c), "cannot branch %s: nothing runs in it", c.Title())
 	case !b.whole && (i == nil || inst == nil || i.Ended != ""):
 		why := "it has no interpreter, and of a cell of backend " + c.Backend + " only that can be branched"
 		if i != nil {
-			why = "its interpreter is gone (" + orElse(i.Ended, orElse(c.Cause, live.PutToRest)) + ")"
+			why = "its interpreter is gone (" + cmp.Or(i.Ended, c.Cause, state.PutToRest) + ")"
 		}
-		hint := e.forkFiles(c)
+		hint := m.forkFiles(c)
 		switch {
-		case inst != nil && !live.NothingRuns(ctx, inst):
+		case inst != nil && !backend.NothingRuns(ctx, inst):
 			hint += "; or begin anew in a cell that is branched with all that runs: --backend gvisor, or --backend microvm"
 		case i == nil:
 			hint = "evaluate something in it first (pando eval " + c.Title() + " CODE), or " + hint
@@ -189,30 +183,30 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	case c.State == cell.Paused:
 		return cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cannot branch %s: it is paused", c.Title())
 	case c.Volume > 0:
-		return cell.Errorf(cell.Unsupported, opName, e.forkFiles(c)+"; or work in a cell without --disk", "cannot branch %s: it has a disk of its own, which can't be in two states", c.Title())
+		return cell.Errorf(cell.Unsupported, opName, m.forkFiles(c)+"; or work in a cell without --disk", "cannot branch %s: it has a disk of its own, which can't be in two states", c.Title())
 	}
-	back, err := e.backend(c.Backend)
+	back, err := m.cfg.Backend(c.Backend)
 	if err != nil {
 		return err
 	}
-	caps, err := e.caps(ctx, back)
+	caps, err := m.cfg.Caps(ctx, back)
 	if err != nil {
 		return err
 	}
 	if caps.LiveBranch != "" && !b.whole {
 		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot branch %s: %s", c.Title(), caps.LiveBranch)
 	}
-	if b.w, err = live.Warmer(inst); err != nil {
+	if b.w, err = backend.WarmerOf(inst); err != nil {
 		return err
 	}
-	if b.p, err = e.providerOf(c.Provider); err != nil {
+	if b.p, err = m.cfg.Provider(c.Provider); err != nil {
 		return err
 	}
 	if n := len(c.Gen.Base.Layers); b.p.Mounts() && n >= maxBranchLayers {
 		return cell.Errorf(cell.Unsupported, opName, "go on in a fork of its files: pando stop "+c.Title()+", then pando fork "+c.Title(),
 			"cannot branch %s: its files are %d layers, and no more can be put on each other", c.Title(), n)
 	}
-	return e.govern.MayFork(c, b.count)
+	return m.cfg.MayFork(c, b.count)
 }
 
 // links notes the hard links that come apart, as of the newest checkpoint of which the
@@ -223,13 +217,13 @@ func (b *branching) links() []string {
 		where = "a branch"
 	}
 	for id := b.src.Head; id != ""; {
-		k, err := b.e.reg.Checkpoint(id)
+		k, err := b.m.reg.Checkpoint(id)
 		if err != nil {
 			return nil
 		}
 		if !k.Tree.IsZero() {
-			if t, err := b.e.trees.get(k.Tree); err == nil {
-				return b.e.unjoined(b.p, t, where)
+			if t, err := b.m.cfg.GetTree(k.Tree); err == nil {
+				return Unjoined(b.p, t, where)
 			}
 		}
 		id = k.Parent
@@ -243,24 +237,24 @@ const maxBranchLayers = 150
 
 // carryOut branches, and records what came of it.
 func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
-	e := b.e
-	if err := e.layOwn(ctx, &b.src, b.p); err != nil {
+	m := b.m
+	if err := m.layOwn(ctx, &b.src, b.p); err != nil {
 		return err
 	}
-	in, prepared := stage(ctx, "prepare")
+	in, prepared := m.cfg.Stage(ctx, "prepare")
 	spec, err := b.prepare(in, names)
 	if prepared(err); err != nil {
 		b.dropFiles()
 		return err
 	}
 	args := b.args()
-	finish, err := e.beginBranch(args)
+	finish, err := m.beginBranch(args)
 	if err != nil {
 		b.dropFiles()
 		return err
 	}
 	failpoint.Step("branch an interpreter")
-	in, paused := stage(ctx, "pause and copy")
+	in, paused := m.cfg.Stage(ctx, "pause and copy")
 	ws, pause, err := b.w.Branch(in, spec)
 	b.pause = pause
 	paused(err)
@@ -268,12 +262,12 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 		b.dropFiles()
 		return errors.Join(err, finish())
 	}
-	if err != nil { // the source has gone on, and nobody beside it
+	if err != nil { // the source has gone on, and no branch beside it
 		for _, ch := range b.all {
-			e.dropFiles(ch.c)
+			m.dropFiles(ch.c)
 		}
 		b.all = nil
-		err = cell.Errorf(cell.KindOf(err), "engine.Branch", cell.HintOf(err), "%w; %s itself goes on, and where it was branched is its checkpoint %d", err, b.src.Title(), b.at.Number)
+		err = cell.Errorf(cell.KindOf(err), "spawn.Branch", cell.HintOf(err), "%w; %s itself goes on, and where it was branched is its checkpoint %d", err, b.src.Title(), b.at.Number)
 		return errors.Join(err, b.record(ctx, args.over()))
 	}
 	if st, err := b.w.Warmth(ctx); err == nil {
@@ -284,20 +278,20 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	for i, ch := range b.all {
 		ch.w = ws[i]
 	}
-	in, adopted := stage(ctx, "adopt")
+	in, adopted := m.cfg.Stage(ctx, "adopt")
 	aerr := b.adopt(in, names)
 	adopted(aerr)
 	if aerr != nil {
 		for _, ch := range b.all {
-			e.dropChild(ctx, ch, "its batch could not be adopted")
+			m.dropChild(ctx, ch, "its batch could not be adopted")
 		}
 		b.all = nil
 	}
-	in, recorded := stage(ctx, "record")
+	in, recorded := m.cfg.Stage(ctx, "record")
 	err = b.record(in, args.over())
 	if recorded(err); err != nil {
 		for _, ch := range b.all {
-			e.dropChild(ctx, ch, "it could not be recorded")
+			m.dropChild(ctx, ch, "it could not be recorded")
 		}
 		return errors.Join(err, aerr)
 	}
@@ -306,7 +300,7 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 
 // layOwn makes home and /tmp of an ordinary cell layers, on which others can begin.
 // They move while they are in use: what has them open keeps them. c is committed.
-func (e *Engine) layOwn(ctx context.Context, c *state.Cell, p workspace.Provider) error {
+func (m *Manager) layOwn(ctx context.Context, c *state.Cell, p workspace.Provider) error {
 	for _, to := range []func(*state.Cell) **workspace.Generation{func(c *state.Cell) **workspace.Generation { return &c.Home }, func(c *state.Cell) **workspace.Generation { return &c.Tmp }} {
 		next := *c
 		if *to(&next) != nil {
@@ -314,14 +308,14 @@ func (e *Engine) layOwn(ctx context.Context, c *state.Cell, p workspace.Provider
 		}
 		g, err := p.Begin(ctx, workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o700}, "")
 		if err != nil {
-			return full(err)
+			return durable.Full(err)
 		}
 		*to(&next) = &g
-		if err := e.reg.Commit(&next); err != nil { // a daemon that finds this moves it
+		if err := m.reg.Commit(&next); err != nil { // a daemon that finds this moves it
 			return err
 		}
-		if err := e.moveOwn(&next, p); err != nil {
-			return errors.Join(err, e.reg.Commit(c))
+		if err := m.cfg.MoveOwn(&next, p); err != nil {
+			return errors.Join(err, m.reg.Commit(c))
 		}
 		*c = next
 	}
@@ -335,22 +329,22 @@ func (b *branching) next(ctx context.Context, of *state.Cell, to *state.Cell) er
 		to   **workspace.Generation
 	}{{of.Gen, &to.Gen}, {of.Home, &to.Home}, {of.Tmp, &to.Tmp}} {
 		base := frozen(b.p, g.from)
-		m := b.p.Mount(*g.from, "/")
-		like, err := topOf(writable(&m))
+		was := b.p.Mount(*g.from, "/")
+		like, err := topOf(writable(&was))
 		if err != nil {
 			return err
 		}
 		if b.modes == nil {
 			b.modes = map[string]uint32{}
 		}
-		b.modes[writable(&m)] = like.Mode
+		b.modes[writable(&was)] = like.Mode
 		begin := base
 		if !b.p.Mounts() {
 			begin = workspace.State{} // it is copied in the pause
 		}
 		n, err := b.p.Begin(ctx, begin, like, "")
 		if err != nil {
-			return full(err)
+			return durable.Full(err)
 		}
 		n.Base = base
 		*g.to = &n
@@ -369,14 +363,14 @@ func topOf(dir string) (workspace.Entry, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return workspace.Entry{}, err
 	}
-	e := workspace.Entry{Type: workspace.Folder, Mode: st.Mode & 0o7777, MTime: st.Mtim.Nano()}
-	e.XAttrs, err = workspace.ReadXAttrs(int(f.Fd()), workspace.KeptXAttr)
-	return e, err
+	top := workspace.Entry{Type: workspace.Folder, Mode: st.Mode & 0o7777, MTime: st.Mtim.Nano()}
+	top.XAttrs, err = workspace.ReadXAttrs(int(f.Fd()), workspace.KeptXAttr)
+	return top, err
 }
 
 // prepare makes all that can be made before the pause.
 func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branching, err error) {
-	e, was := b.e, b.src
+	m, was := b.m, b.src
 	b.at = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: was.ID, Number: was.Next, Parent: was.Head, Kind: state.KindBranch, Created: time.Now().UTC(),
 		State: frozen(b.p, was.Gen), Under: "its interpreter, which went on"}
 	self := was
@@ -385,18 +379,16 @@ func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branc
 	self.Head = b.at.ID
 	if layered(was.Setup.Mounts) {
 		self.Roots++
-		self.Shared, self.Setup.Mounts = cell.Digest{}, e.stackedOf(&was)
+		self.Shared, self.Setup.Mounts = cell.Digest{}, m.cfg.Stacked(&was)
 	}
 	b.src = self
 	if err := b.next(ctx, &was, &b.src); err != nil {
 		return out, err
 	}
-	mounts, err := e.forkMounts(&b.src, b.p)
-	if err != nil {
+	if out.Self, err = m.cfg.ForkSpec(&b.src, b.p); err != nil {
 		return out, err
 	}
-	out.Self = e.spec(&b.src, mounts)
-	if b.shared, _, err = e.sharedOf(&b.src); err != nil {
+	if b.shared, _, err = m.sharedOf(&b.src); err != nil {
 		return out, err
 	}
 	for range names {
@@ -413,8 +405,8 @@ func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branc
 	return out, nil
 }
 
-// layered reports whether a cell has layers over its image or caches, whose
-// place its own folder is.
+// layered reports whether a cell has layers over its image or caches: they are in its own
+// folder.
 func layered(mounts []cell.Mount) bool {
 	return slices.ContainsFunc(mounts, func(m cell.Mount) bool {
 		return m.Kind == cell.Cache || m.Role == cell.RoleImage && m.Kind == cell.Overlay
@@ -423,26 +415,22 @@ func layered(mounts []cell.Mount) bool {
 
 // child prepares one branch.
 func (b *branching) child(ctx context.Context, was *state.Cell) (*child, cell.Spec, error) {
-	e, src := b.e, &b.src
+	m, src := b.m, &b.src
 	c := &state.Cell{
 		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
 		Family: src.Keeper(), Next: 2, Parent: &state.Origin{Cell: src.ID, Checkpoint: b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, Maker: makerOf(ctx),
+		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, Maker: m.cfg.Maker(ctx),
 	}
 	ch := &child{c: c, terms: b.terms}
 	failpoint.Step("make the folder of a branch")
-	if err := os.Mkdir(e.private(c.ID), 0o700); err != nil {
-		return ch, cell.Spec{}, full(err)
+	if err := os.Mkdir(m.private(c.ID), 0o700); err != nil {
+		return ch, cell.Spec{}, durable.Full(err)
 	}
 	if err := b.next(ctx, was, c); err != nil {
 		return ch, cell.Spec{}, err
 	}
-	mounts, err := e.forkMounts(c, b.p)
+	spec, err := m.forkSpec(c, b.p)
 	if err != nil {
-		return ch, cell.Spec{}, err
-	}
-	spec := e.spec(c, mounts)
-	if spec.Network, err = e.govern.ForkGovernance(c); err != nil {
 		return ch, spec, err
 	}
 	ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: state.KindFork, State: b.at.State}
@@ -466,18 +454,18 @@ func (b *branching) paused(ctx context.Context, was *state.Cell) error {
 				return err
 			}
 			if top.Mode != b.modes[writable(&old)] { // what is mounted over it goes by that
-				return cell.Errorf(cell.Conflict, "engine.Branch", "try again", "cannot branch %s: the mode of a folder of it has just been changed", b.src.Title())
+				return cell.Errorf(cell.Conflict, "spawn.Branch", "try again", "cannot branch %s: the mode of a folder of it has just been changed", b.src.Title())
 			}
 		}
 		for _, c := range cells {
-			m := b.p.Mount(*[]*workspace.Generation{c.Gen, c.Home, c.Tmp}[i], "/")
+			now := b.p.Mount(*[]*workspace.Generation{c.Gen, c.Home, c.Tmp}[i], "/")
 			if !b.p.Mounts() {
-				if err := workspace.CopyTree(ctx, writable(&old), writable(&m), workspace.CopyOptions{}); err != nil {
-					return full(err)
+				if err := workspace.CopyTree(ctx, writable(&old), writable(&now), workspace.CopyOptions{}); err != nil {
+					return durable.Full(err)
 				}
 				continue
 			}
-			if err := redress(writable(&m), top); err != nil {
+			if err := redress(writable(&now), top); err != nil {
 				return err
 			}
 		}
@@ -500,11 +488,11 @@ func redress(dir string, top workspace.Entry) error {
 // dropFiles takes away what was prepared for a branch that did not come to be.
 func (b *branching) dropFiles() {
 	for _, ch := range b.all {
-		b.e.dropFiles(ch.c)
+		b.m.dropFiles(ch.c)
 	}
 	for _, g := range b.src.Gens() {
-		if was, err := b.e.reg.Cell(b.src.ID); err == nil && !slices.ContainsFunc(was.Gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
-			b.e.gc.DropLayer(b.src.Provider, g.Layer)
+		if was, err := b.m.reg.Cell(b.src.ID); err == nil && !slices.ContainsFunc(was.Gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
+			b.m.space.DropLayer(b.src.Provider, g.Layer)
 		}
 	}
 }
@@ -514,7 +502,7 @@ func (b *branching) adopt(ctx context.Context, names []string) error {
 	errs := make([]error, len(b.all))
 	var all sync.WaitGroup
 	for i, ch := range b.all {
-		all.Go(func() { errs[i] = b.e.adopt(ctx, ch, names[i], b.began) })
+		all.Go(func() { errs[i] = b.m.adopt(ctx, ch, names[i], b.began) })
 	}
 	all.Wait()
 	for _, err := range errs {
@@ -527,11 +515,10 @@ func (b *branching) adopt(ctx context.Context, names []string) error {
 
 // record makes the source's new state and its branches durable.
 func (b *branching) record(ctx context.Context, more ...any) error {
-	e, src := b.e, &b.src
-	key := fmt.Sprintf("%s/%s/%d", src.ID, orElse(b.act, "branch"), b.began.UnixNano())
-	pred := evidence.BatchOf(src, orElse(b.act, evidence.Branch), point(&b.at))
-	pred.CellName, pred.Template, pred.Interpreter, pred.Took, pred.PauseMS, pred.MemoryTaken = src.Name, b.interp.Template, b.interp.Version, orElse(b.took, tookLive), ms(b.pause.Gap), b.at.MemoryTaken
-	pred.From.TreeDigest, pred.From.ContentDigest = "", "" // nobody waits for it
+	m, src := b.m, &b.src
+	batch := state.Batch{Act: cmp.Or(b.act, state.BatchBranch), Template: b.interp.Template, CellName: src.Name, Interpreter: b.interp.Version, Took: cmp.Or(b.took, tookLive),
+		From: &state.Point{Checkpoint: string(b.at.ID), Number: b.at.Number}, PauseMS: ms(b.pause.Gap), MemoryTaken: b.at.MemoryTaken} // nothing waits for its digests
+	key := fmt.Sprintf("%s/%s/%d", src.ID, batch.Act, b.began.UnixNano())
 	objects := append(more, src, &b.at, b.shared)
 	for _, ch := range b.all {
 		for _, l := range ch.lendings {
@@ -548,16 +535,16 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 			objects = append(objects, i)
 		}
 		ch.interp = i
-		pred.Cells = append(pred.Cells, evidence.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
+		batch.Cells = append(batch.Cells, state.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
 	}
 	failpoint.Step("record branches")
-	seal, err := e.evidence.CommitBatch(ctx, key, pred, objects...)
+	seal, err := m.cfg.Evidence.CommitBatch(ctx, key, src, batch, objects...)
 	if err != nil {
 		return err
 	}
 	for _, ch := range b.all {
-		e.alive.Add(ch.c, ch.w, ch.interp)
-		e.settleIn(ctx, ch)
+		m.live.Add(ch.c, ch.w, ch.interp)
+		m.equip(ctx, ch.c, ch.w)
 	}
 	if b.receipt, err = seal(); err != nil {
 		return err
@@ -566,53 +553,53 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 	for i, ch := range b.all {
 		firsts[i] = ch.first.ID
 	}
-	e.background(func(ctx context.Context) { e.digestBranch(ctx, at, firsts) })
+	m.cfg.Work(func(ctx context.Context) { m.digestBranch(ctx, at, firsts) })
 	return nil
 }
 
 // digestBranch computes the digests of the state that branches began on.
-func (e *Engine) digestBranch(ctx context.Context, at cell.CheckpointID, firsts []cell.CheckpointID) {
-	defer e.pins.Begin().End()
-	k, err := e.reg.Checkpoint(at)
+func (m *Manager) digestBranch(ctx context.Context, at cell.CheckpointID, firsts []cell.CheckpointID) {
+	defer m.cfg.Pin()()
+	k, err := m.reg.Checkpoint(at)
 	if err == nil {
-		_, err = e.headTree(ctx, &k)
+		_, err = m.headTree(ctx, &k)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			e.log.Warn("cannot compute the digest of a branch", "checkpoint", at, "error", err)
+			m.log.Warn("cannot compute the digest of a branch", "checkpoint", at, "error", err)
 		}
 		return
 	}
 	var objects []any
 	for _, id := range firsts {
-		if f, err := e.reg.Checkpoint(id); err == nil && f.Tree.IsZero() && !f.Gone {
+		if f, err := m.reg.Checkpoint(id); err == nil && f.Tree.IsZero() && !f.Gone {
 			f.Tree, f.Content = k.Tree, k.Content
 			objects = append(objects, &f)
 		}
 	}
 	if len(objects) > 0 {
-		if err := e.reg.Commit(objects...); err != nil {
-			e.log.Warn("cannot record digests", "error", err)
+		if err := m.reg.Commit(objects...); err != nil {
+			m.log.Warn("cannot record digests", "error", err)
 		}
 	}
 }
 
 // headTree is tree, at the cost of what the topmost layer changed where that
 // can be had.
-func (e *Engine) headTree(ctx context.Context, k *state.Checkpoint) (*workspace.Tree, error) {
+func (m *Manager) headTree(ctx context.Context, k *state.Checkpoint) (*workspace.Tree, error) {
 	if k.Tree.IsZero() {
-		if p, err := e.providerOf(k.State.Provider); err == nil && p.Mounts() && len(k.State.Layers) > 1 {
+		if p, err := m.cfg.Provider(k.State.Provider); err == nil && p.Mounts() && len(k.State.Layers) > 1 {
 			base := workspace.State{Provider: k.State.Provider, Layers: k.State.Layers[:len(k.State.Layers)-1]}
-			t, err := e.treeAbove(ctx, p, k, base)
+			t, err := m.cfg.TreeAbove(ctx, p, k, base)
 			if err != nil {
 				return nil, err
 			}
-			if k.Tree, err = e.trees.put(t); err != nil {
+			if k.Tree, err = m.cfg.PutTree(t); err != nil {
 				return nil, err
 			}
 			k.Content = t.ContentDigest()
-			return t, e.reg.Commit(k)
+			return t, m.reg.Commit(k)
 		}
 	}
-	return e.tree(ctx, k)
+	return m.cfg.Tree(ctx, k)
 }

@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// What forks of a warm template stand on can be changed beside pando: by
-// somebody who writes to its layers. Reading all of it for each fork would cost
+// What forks of a warm template stand on can be changed beside pando, by
+// a program that writes to its layers. Reading all of it for each fork would cost
 // more than the forks. So their files are looked at, not read, beside the work,
 // and not again within a moment; what looks different is read, and judged by
 // its digest.
@@ -28,37 +28,37 @@ type sight struct {
 	at    time.Time
 }
 
-// whole looks whether the files that a template's forks begin on are what they
+// unchanged looks whether the files that a template's forks begin on are what they
 // were. A change is an error that names what was expected and what was found.
-func (e *Engine) whole(ctx context.Context, par *warmParent) error {
-	e.mu.Lock()
-	was := e.sights[par.c.ID]
-	e.mu.Unlock()
+func (m *Manager) unchanged(ctx context.Context, par *warmParent) error {
+	m.mu.Lock()
+	was := m.sights[par.c.ID]
+	m.mu.Unlock()
 	if time.Since(was.at) < lookAgainAfter {
 		return nil
 	}
-	looks, err := e.looksOfState(ctx, par.at.State)
+	looks, err := m.looksOfState(ctx, par.at.State)
 	if err == nil && looks != was.looks {
-		err = e.sameParent(ctx, &par.t, &par.at)
+		err = m.sameParent(ctx, &par.t, &par.at)
 	} else if err != nil && ctx.Err() == nil {
-		err = cell.Errorf(cell.Corrupt, "engine.template", "build it anew: pando template build "+par.t.Name,
+		err = cell.Errorf(cell.Corrupt, "spawn.template", "build it anew: pando template build "+par.t.Name,
 			"cannot fork template %s: its workspace can't be looked at: expected %s, found: %w", par.t.Name, par.at.Tree, err)
 	}
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	e.sights[par.c.ID] = sight{looks, time.Now()}
-	e.mu.Unlock()
+	m.mu.Lock()
+	m.sights[par.c.ID] = sight{looks, time.Now()}
+	m.mu.Unlock()
 	return nil
 }
 
 // looksOfState is the digest of names, types, sizes and times in the layers of a
 // state.
-func (e *Engine) looksOfState(ctx context.Context, s workspace.State) (sum cell.Digest, err error) {
+func (m *Manager) looksOfState(ctx context.Context, s workspace.State) (sum cell.Digest, err error) {
 	h := sha256.New()
 	for _, l := range s.Layers {
-		root, err := workspace.OpenRoot(filepath.Join(e.cfg.Home.Layers(), l, "fs"))
+		root, err := workspace.OpenRoot(filepath.Join(m.cfg.Home.Layers(), l, "fs"))
 		if err != nil {
 			return sum, err
 		}

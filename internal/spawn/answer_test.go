@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"sync"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Those who are quick never run beside more than may; those who wait for something keep
-// the others waiting for no longer than their turn.
+// Quick acts never run beside more than may; acts that wait for something keep the others
+// waiting for no longer than their turn.
 func TestInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards what follows

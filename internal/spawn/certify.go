@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"maps"
@@ -28,7 +28,7 @@ const (
 
 // termsOf reads the fields of a request.
 func termsOf(certify, atFork string) (t terms, err error) {
-	const opName = "engine.certify"
+	const opName = "spawn.certify"
 	switch {
 	case certify != "" && certify != certifyStrict:
 		return t, cell.Errorf(cell.Invalid, opName, "give --certify strict, or leave it out", "cannot certify copies as %q", certify)
@@ -44,7 +44,7 @@ func (t terms) filesAlone(of string) error {
 	if t.atFork == "" {
 		return nil
 	}
-	return cell.Errorf(cell.Invalid, "engine.certify", "leave out --at-fork, and run the command with pando exec",
+	return cell.Errorf(cell.Invalid, "spawn.certify", "leave out --at-fork, and run the command with pando exec",
 		"cannot run a command at the fork of %s: only its files are copied, and no process goes on in a copy", of)
 }
 
@@ -70,7 +70,7 @@ func (t terms) first(base []string, own map[string]string, c *state.Cell) *cell.
 // adoption is that of a cell which goes on at a checkpoint of its own, or of a copy in
 // which that is tried. base are the variables of its commands.
 func (t terms) adoption(base []string, c *state.Cell, trial bool) cell.Adoption {
-	return cell.Adoption{Hostname: hostname(c), Strict: t.strict, Trial: trial,
+	return cell.Adoption{Hostname: c.Hostname(), Strict: t.strict, Trial: trial,
 		First: t.first(base, map[string]string{"PANDO_CELL": c.Title()}, c)}
 }
 
@@ -86,12 +86,12 @@ func (t terms) final(err error) bool {
 }
 
 // adoptError is the error of an adoption. Output of the command is in it.
-func (t terms) adoptError(err error) error {
+func (m *Manager) adoptError(t terms, err error) error {
 	if err == nil || t.atFork == "" {
 		return err
 	}
-	if s := redactor.String(err.Error()); s != err.Error() {
-		return cell.Errorf(cell.KindOf(err), "engine.adopt", cell.HintOf(err), "%s", s)
+	if s := m.cfg.Redactor.String(err.Error()); s != err.Error() {
+		return cell.Errorf(cell.KindOf(err), "spawn.adopt", cell.HintOf(err), "%s", s)
 	}
 	return err
 }

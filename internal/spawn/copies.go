@@ -1,9 +1,8 @@
-package engine
+package spawn
 
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -11,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -19,13 +19,13 @@ import (
 // copiesAtOnce is how many copies of a cell are made at a time.
 const copiesAtOnce = 4
 
-// copyOut branches a cell whose backend captures all that runs in it: the branches
-// are copies of one instant, each with a keeper of its own. The source stands still
+// copyOut branches a cell of a backend that captures all that runs in it: the branches
+// are copies of one moment, each with a keeper of its own. The source stands still
 // for that, and goes on as it was.
 func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
-	e, src := b.e, &b.src
-	in, captured := stage(ctx, "capture")
-	t, err := e.instantOf(in, b.p, b.w, src, true)
+	m, src := b.m, &b.src
+	in, captured := m.cfg.Stage(ctx, "capture")
+	t, err := m.snapshotOf(in, b.p, b.w, src, true)
 	if captured(err); err != nil {
 		return err
 	}
@@ -36,14 +36,14 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	b.pause.Gap = t.pause
 	before := *src
 	b.at = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: src.ID, Number: src.Next, Parent: src.Head, Kind: state.KindBranch, Created: time.Now().UTC(),
-		State: t.state, Under: underFiles, PauseMS: ms(t.pause), MemoryTaken: t.taken}
+		State: t.state, Under: state.UnderFiles, PauseMS: ms(t.pause), MemoryTaken: t.taken}
 	src.Next++
 	src.Head = b.at.ID
-	like, err := e.rootOf(ctx, &before)
+	like, err := m.rootOf(ctx, &before)
 	if err != nil {
 		return err
 	}
-	in, copied := stage(ctx, "copy")
+	in, copied := m.cfg.Stage(ctx, "copy")
 	err = b.copies(in, t, names, like)
 	if copied(err); err != nil {
 		return err
@@ -52,10 +52,10 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	return nil
 }
 
-// copies makes the branches out of an instant, and records them; all or none. like
+// copies makes the branches out of a snapshot, and records them; all or none. like
 // is the top of their workspace.
-func (b *branching) copies(ctx context.Context, t *instant, names []string, like workspace.Entry) (err error) {
-	e, src := b.e, &b.src
+func (b *branching) copies(ctx context.Context, t *snapshot, names []string, like workspace.Entry) (err error) {
+	m, src := b.m, &b.src
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	if b.shared, err = sharedAs(src, src.Setup.Mounts); err != nil {
@@ -72,9 +72,9 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 	undo.Add("remove the copies", func(ctx context.Context) error {
 		for _, ch := range b.all {
 			if ch.w != nil {
-				e.dropChild(ctx, ch, "the branch was given up")
+				m.dropChild(ctx, ch, "the branch was given up")
 			} else {
-				e.dropFiles(ch.c)
+				m.dropFiles(ch.c)
 			}
 		}
 		return nil
@@ -103,73 +103,65 @@ func copyOf(src *state.Cell, at cell.CheckpointID) *state.Cell {
 // with memory, which is loaded. It asks a copy that no record names and that is thrown
 // away: the cell itself is not touched. The command of want runs in the copy; what else
 // was captured does not go on there, unless it has an interpreter.
-func (e *Engine) tryAt(ctx context.Context, t *instant, c *state.Cell, k *state.Checkpoint, want terms) error {
-	done, err := e.promise(1, true)
+func (m *Manager) tryAt(ctx context.Context, t *snapshot, c *state.Cell, k *state.Checkpoint, want terms) error {
+	done, err := m.promise(1, true)
 	if err != nil {
 		return err
 	}
 	defer done()
-	tree, err := e.tree(ctx, k)
+	tree, err := m.cfg.Tree(ctx, k)
 	if err != nil {
 		return err
 	}
 	trial := copyOf(c, k.ID)
 	trial.Name = c.Name
 	failpoint.Step("make the folder of a trial")
-	if err := os.Mkdir(e.private(trial.ID), 0o700); err != nil {
-		return full(err)
+	if err := os.Mkdir(m.private(trial.ID), 0o700); err != nil {
+		return durable.Full(err)
 	}
 	var w backend.Warmer
 	defer func() {
 		if w != nil {
-			e.dropChild(ctx, &child{c: trial, w: w}, "the trial is over")
+			m.dropChild(ctx, &child{c: trial, w: w}, "the trial is over")
 		} else {
-			e.dropFiles(trial)
+			m.dropFiles(trial)
 		}
 	}()
 	if err := t.begin(ctx, trial, tree.Root); err != nil {
 		return err
 	}
-	mounts, err := e.forkMounts(trial, t.provider)
+	spec, err := m.forkSpec(trial, t.provider)
 	if err != nil {
 		return err
 	}
-	n, err := e.govern.ForkGovernance(trial)
-	if err != nil {
+	if w, err = t.copy(ctx, trial, spec); err != nil {
 		return err
 	}
-	if w, err = t.copy(ctx, trial, mounts, n, false); err != nil {
-		return err
-	}
-	cert, err := w.Adopt(ctx, want.adoption(e.govern.Env(c), c, true))
+	cert, err := w.Adopt(ctx, want.adoption(m.cfg.Env(c), c, true))
 	if err == nil {
 		err = cell.Uncertified(cert.Inherited())
 	}
-	return want.adoptError(err)
+	return m.adoptError(want, err)
 }
 
 // copy makes one of the branches.
-func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string, like workspace.Entry) error {
-	e := b.e
+func (b *branching) copy(ctx context.Context, t *snapshot, ch *child, name string, like workspace.Entry) error {
+	m := b.m
 	failpoint.Step("make the folder of a branch")
-	if err := os.Mkdir(e.private(ch.c.ID), 0o700); err != nil {
-		return full(err)
+	if err := os.Mkdir(m.private(ch.c.ID), 0o700); err != nil {
+		return durable.Full(err)
 	}
 	if err := t.begin(ctx, ch.c, like); err != nil {
 		return err
 	}
-	mounts, err := e.forkMounts(ch.c, b.p)
+	spec, err := m.forkSpec(ch.c, b.p)
 	if err != nil {
 		return err
 	}
-	n, err := e.govern.ForkGovernance(ch.c)
-	if err != nil {
+	if ch.w, err = t.copy(ctx, ch.c, spec); err != nil {
 		return err
 	}
-	if ch.w, err = t.copy(ctx, ch.c, mounts, n, false); err != nil {
-		return err
-	}
-	if err := e.adopt(ctx, ch, name, b.began); err != nil {
+	if err := m.adopt(ctx, ch, name, b.began); err != nil {
 		return err
 	}
 	if st, err := ch.w.Warmth(ctx); err == nil {
@@ -180,12 +172,12 @@ func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string
 }
 
 // rootOf is what the top of a cell's workspace looked like at its head.
-func (e *Engine) rootOf(ctx context.Context, c *state.Cell) (workspace.Entry, error) {
-	head, err := e.reg.Checkpoint(c.Head)
+func (m *Manager) rootOf(ctx context.Context, c *state.Cell) (workspace.Entry, error) {
+	head, err := m.reg.Checkpoint(c.Head)
 	if err != nil {
 		return workspace.Entry{}, err
 	}
-	t, err := e.headTree(ctx, &head)
+	t, err := m.headTree(ctx, &head)
 	if err != nil {
 		return workspace.Entry{}, err
 	}
@@ -193,14 +185,14 @@ func (e *Engine) rootOf(ctx context.Context, c *state.Cell) (workspace.Entry, er
 }
 
 // goOnAt lets a cell at rest go on at a checkpoint with memory, which is loaded: its
-// processes, its interpreter, and files of its own over those of that instant. It
+// processes, its interpreter, and files of its own over those of that moment. It
 // returns how many processes those are, and the certificate of what they have in common
 // with the other cells that go on there. c is committed.
-func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state.Checkpoint, want terms) (resumed int, cert cell.Certificate, err error) {
-	if err := e.alive.AwaitGone(ctx, c.ID); err != nil {
+func (m *Manager) goOnAt(ctx context.Context, t *snapshot, c *state.Cell, k *state.Checkpoint, want terms) (resumed int, cert cell.Certificate, err error) {
+	if err := m.live.AwaitGone(ctx, c.ID); err != nil {
 		return 0, cert, err
 	}
-	tree, err := e.tree(ctx, k)
+	tree, err := m.cfg.Tree(ctx, k)
 	if err != nil {
 		return 0, cert, err
 	}
@@ -210,7 +202,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	undo.Add("drop the cell's layers", func(context.Context) error {
 		for _, g := range next.Gens() {
 			if !named(c, g) {
-				e.gc.DropLayer(c.Provider, g.Layer)
+				m.space.DropLayer(c.Provider, g.Layer)
 			}
 		}
 		return nil
@@ -219,33 +211,28 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	if err := t.begin(ctx, &next, tree.Root); err != nil {
 		return 0, cert, err
 	}
-	next.Family = e.alive.FreeKeeper(c.ID)
-	for _, own := range []string{"cache", numbered(rootFolder, c.Roots)} { // what it wrote there since
-		if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), own)); err != nil {
-			return 0, cert, err
-		}
-	}
-	if err := e.refit(&next, t.provider, nil); err != nil {
+	next.Family = m.live.FreeKeeper(c.ID)
+	if err := m.cfg.ClearOverlays(c); err != nil { // what it wrote there since
 		return 0, cert, err
 	}
-	n, err := e.govern.Governance(&next, "")
+	if err := m.cfg.Refit(&next, t.provider, nil); err != nil {
+		return 0, cert, err
+	}
+	spec, err := m.cfg.Specify(&next)
 	if err != nil {
 		return 0, cert, err
 	}
-	if err := e.makeWay(&next); err != nil {
-		return 0, cert, err
-	}
-	w, err := t.copy(ctx, &next, next.Setup.Mounts, n, false)
+	w, err := t.copy(ctx, &next, spec)
 	if err != nil {
 		return 0, cert, err
 	}
-	undo.Add("remove the copy", func(ctx context.Context) error { return e.alive.Remove(ctx, w, "it could not go on") })
-	cert, err = w.Adopt(ctx, want.adoption(e.govern.Env(&next), &next, false))
+	undo.Add("remove the copy", func(ctx context.Context) error { return m.live.Remove(ctx, w, "it could not go on") })
+	cert, err = w.Adopt(ctx, want.adoption(m.cfg.Env(&next), &next, false))
 	if err == nil && want.strict {
 		err = cell.Uncertified(cert.Inherited())
 	}
 	if err != nil {
-		return 0, cert, want.adoptError(err)
+		return 0, cert, m.adoptError(want, err)
 	}
 	if err := next.To(cell.Running); err != nil {
 		return 0, cert, err
@@ -259,18 +246,16 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 		objects = append(objects, interp)
 	}
 	failpoint.Step("record a cell that goes on")
-	if err := e.reg.Commit(objects...); err != nil {
+	if err := m.reg.Commit(objects...); err != nil {
 		return 0, cert, err
 	}
 	old := c.Gens()
 	*c = next
-	e.alive.Add(c, w, interp)
-	if c.Talks() {
-		e.woken(ctx, c, w)
-	}
+	m.live.Add(c, w, interp)
+	m.equip(ctx, c, w)
 	for _, g := range old {
 		if !named(c, g) {
-			e.gc.DropLayer(c.Provider, g.Layer)
+			m.space.DropLayer(c.Provider, g.Layer)
 		}
 	}
 	if list, err := w.List(ctx); err == nil {

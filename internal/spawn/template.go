@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"cmp"
@@ -12,8 +12,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/govern"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	interpreters "github.com/pando-dev/pando/internal/repl"
 	"github.com/pando-dev/pando/internal/state"
@@ -27,13 +25,9 @@ const (
 	templateFailed   = "failed"
 )
 
-// emptyWorkspace is where the cells of a template without a source work.
-const emptyWorkspace = "/workspace"
-
 // templatePlan is a checked request for a template.
 type templatePlan struct {
 	req  api.TemplateRequest
-	run  *runPlan
 	warm cell.Warm // without its process
 	// whole: the template is an image of all that runs in a cell.
 	whole bool
@@ -41,51 +35,53 @@ type templatePlan struct {
 
 // planTemplate checks everything about a request that can be checked without
 // work.
-func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
-	const opName = "engine.BuildTemplate"
+func (m *Manager) planTemplate(ctx context.Context, req api.TemplateRequest) (*templatePlan, Draft, error) {
+	const opName = "spawn.BuildTemplate"
 	if err := cell.CheckName(req.Name); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, s := range []string{req.Warm, req.Setup, req.Ready} {
 		if strings.ContainsRune(s, 0) {
-			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot build template %s: its code contains a NUL", req.Name)
+			return nil, nil, cell.Errorf(cell.Invalid, opName, "", "cannot build template %s: its code contains a NUL", req.Name)
 		}
 	}
-	p := &templatePlan{req: req, warm: cell.Warm{Kind: warmKind(req.Warm), Setup: req.Setup, Ready: req.Ready, Timeout: live.WarmTimeout, ToFork: true}}
-	if req.Timeout != "" {
-		var err error
-		if p.warm.Timeout, err = policy.ParseTimeout(req.Timeout); err != nil {
-			return nil, err
-		}
+	p, err := m.planWarm(req)
+	if err != nil {
+		return nil, nil, err
 	}
 	run := api.RunRequest{
-		From: req.From, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env, WithSecret: req.WithSecret,
-		Allow: req.Allow, Credentials: req.Credential, Limits: req.Limits, CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
+		Command: p.command(), From: req.From, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env,
+		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credential, Limits: req.Limits, CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}
 	if req.Policy != "" {
 		run.PolicyName = "the policy of template " + req.Name
 	}
 	if req.Limits.Timeout != "" {
-		return nil, cell.Errorf(cell.Invalid, opName, "give --timeout to each evaluation", "cannot build template %s: a template has no limit on time", req.Name)
+		return nil, nil, cell.Errorf(cell.Invalid, opName, "give --timeout to each evaluation", "cannot build template %s: a template has no limit on time", req.Name)
 	}
-	run.Command = p.command()
-	empty := ""
-	if req.From == "" {
-		empty = emptyWorkspace
+	d, err := m.cfg.Plan(ctx, run)
+	if err != nil {
+		return nil, nil, err
 	}
-	var err error
-	if p.run, err = e.All().planFrom(run, empty); err != nil {
-		return nil, err
+	b := d.Facts().Backend
+	if p.whole, err = m.capturesOn(ctx, b); err != nil || p.whole {
+		return p, d, err
 	}
-	if p.whole, err = e.capturesOn(e.life, p.run.backend); err != nil || p.whole {
-		return p, err
+	return p, d, m.canFork(ctx, b)
+}
+
+// planWarm is the part of a plan that is about the interpreter alone.
+func (m *Manager) planWarm(req api.TemplateRequest) (_ *templatePlan, err error) {
+	p := &templatePlan{req: req, warm: cell.Warm{Kind: warmKind(req.Warm), Setup: req.Setup, Ready: req.Ready, Timeout: m.cfg.WarmTimeout, ToFork: true}}
+	if req.Timeout != "" {
+		p.warm.Timeout, err = policy.ParseTimeout(req.Timeout)
 	}
-	return p, e.canFork(p.run.backend)
+	return p, err
 }
 
 // warmKind is the kind of interpreter that a template asks for.
 func warmKind(warm string) string {
-	kind := strings.TrimSpace(orElse(warm, cell.WarmPython))
+	kind := strings.TrimSpace(cmp.Or(warm, cell.WarmPython))
 	if _, builtIn := interpreters.KindOf(kind); builtIn {
 		return kind
 	}
@@ -122,69 +118,52 @@ func (p *templatePlan) programs(look func(name string) ([]string, error)) (files
 }
 
 // canFork says why a backend can't keep templates.
-func (e *Engine) canFork(b backend.Backend) error {
-	caps, err := e.caps(e.life, b)
+func (m *Manager) canFork(ctx context.Context, b backend.Backend) error {
+	caps, err := m.cfg.Caps(ctx, b)
 	if err != nil {
 		return err
 	}
 	for _, why := range []string{caps.Eval, caps.Fork} {
 		if why != "" {
-			return cell.Errorf(cell.Unsupported, "engine.BuildTemplate", cell.Isolated, "cannot keep a template on backend %s: %s", b.Name(), why)
+			return cell.Errorf(cell.Unsupported, "spawn.BuildTemplate", cell.Isolated, "cannot keep a template on backend %s: %s", b.Name(), why)
 		}
 	}
 	return nil
 }
 
-// What may have a name already: see taken.
-const (
-	takenByCell     = "cell"
-	takenByTemplate = "template"
-)
-
-// taken says what has a name; "" for nothing. The caller holds e.mu.
-func (e *Engine) taken(name string) string {
-	if _, ok := e.reg.Named(name); ok || e.names[name] {
-		return takenByCell
-	}
-	if _, err := e.reg.Template(name); err == nil || e.building[name] {
-		return takenByTemplate
-	}
-	return ""
-}
-
 // claimTemplate makes sure that one piece of work at a time changes a template.
-func (e *Engine) claimTemplate(name, act string) (release func(), err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.building[name] {
-		return nil, cell.Errorf(cell.Conflict, "engine.claimTemplate", "wait until that has ended", "cannot %s template %s: it is being built, warmed or removed", act, name)
+func (m *Manager) claimTemplate(name, act string) (release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.building[name] {
+		return nil, cell.Errorf(cell.Conflict, "spawn.claimTemplate", "wait until that has ended", "cannot %s template %s: it is being built, warmed or removed", act, name)
 	}
-	if e.taken(name) == takenByCell {
-		return nil, cell.Errorf(cell.Exists, "engine.claimTemplate", "choose another name", "cannot %s template %s: cell %s exists", act, name, name)
+	if m.taken(name) == TakenByCell {
+		return nil, cell.Errorf(cell.Exists, "spawn.claimTemplate", "choose another name", "cannot %s template %s: cell %s exists", act, name, name)
 	}
-	e.building[name] = true
+	m.building[name] = true
 	return sync.OnceFunc(func() {
-		e.mu.Lock()
-		delete(e.building, name)
-		e.mu.Unlock()
-		e.fillPools()
+		m.mu.Lock()
+		delete(m.building, name)
+		m.mu.Unlock()
+		m.FillPools()
 	}), nil
 }
 
 // Templates lists the templates there are.
-func (e *Engine) Templates() []api.Template {
+func (m *Manager) Templates() []api.Template {
 	out := []api.Template{}
-	for _, t := range e.reg.Templates() {
-		out = append(out, e.templateView(&t))
+	for _, t := range m.reg.Templates() {
+		out = append(out, m.view(&t))
 	}
-	e.mu.Lock()
+	m.mu.Lock()
 	var building []string
-	for name := range e.building {
-		if _, err := e.reg.Template(name); err != nil {
+	for name := range m.building {
+		if _, err := m.reg.Template(name); err != nil {
 			building = append(building, name)
 		}
 	}
-	e.mu.Unlock()
+	m.mu.Unlock()
 	for _, name := range building {
 		out = append(out, api.Template{Name: name, State: templateBuilding, Spec: api.TemplateRequest{Name: name}, Cells: []string{}})
 	}
@@ -193,41 +172,41 @@ func (e *Engine) Templates() []api.Template {
 }
 
 // Template shows a template.
-func (e *Engine) Template(name string) (api.Template, error) {
-	t, err := e.reg.Template(name)
+func (m *Manager) Template(name string) (api.Template, error) {
+	t, err := m.reg.Template(name)
 	if err != nil {
 		return api.Template{}, err
 	}
-	v := e.templateView(&t)
-	if inst := e.alive.Instance(t.Cell); inst != nil {
-		if st, err := inst.Stats(e.life); err == nil {
+	v := m.view(&t)
+	if inst := m.live.Instance(t.Cell); inst != nil {
+		if st, err := inst.Stats(m.cfg.Life); err == nil {
 			v.Memory = st.Memory
 		}
 	}
 	return v, nil
 }
 
-func (e *Engine) templateView(t *state.Template) api.Template {
-	v := e.templateStanding(t)
-	for _, c := range e.dependents(t.Name) {
+func (m *Manager) view(t *state.Template) api.Template {
+	v := m.standing(t)
+	for _, c := range m.Dependents(t.Name) {
 		v.Cells = append(v.Cells, c.Title())
 	}
 	return v
 }
 
-// templateStanding is templateView without the cells that were forked from it.
-func (e *Engine) templateStanding(t *state.Template) api.Template {
+// standing is view without the cells that were forked from it.
+func (m *Manager) standing(t *state.Template) api.Template {
 	v := api.Template{Name: t.Name, Cell: string(t.Cell), Spec: t.Spec, Digest: t.Digest.String(), Built: t.Built, TookMS: t.TookMS, Version: t.Version,
 		Forks: t.Forks, Receipt: t.Receipt, Notes: slices.Clone(t.Notes), Inherited: t.Inherited, Cells: []string{}}
-	warm := e.alive.HasInterp(t.Cell)
-	e.mu.Lock()
-	busy := e.building[t.Name]
-	v.Ready = e.pools[t.Name].size()
-	e.mu.Unlock()
+	warm := m.live.HasInterp(t.Cell)
+	m.mu.Lock()
+	busy := m.building[t.Name]
+	v.Ready = m.pools[t.Name].size()
+	m.mu.Unlock()
 	switch {
 	case warm:
 		v.State = templateWarm
-		if why := e.damagedImage(t); why != "" { // its forks are refused
+		if why := m.damagedImage(t); why != "" { // its forks are refused
 			v.State, v.Cause = templateFailed, why
 		}
 		if busy {
@@ -240,7 +219,7 @@ func (e *Engine) templateStanding(t *state.Template) api.Template {
 	default:
 		v.State = templateCold
 	}
-	if c, err := e.reg.Cell(t.Cell); err == nil {
+	if c, err := m.reg.Cell(t.Cell); err == nil {
 		if v.State == templateCold {
 			v.Cause = c.Cause
 		}
@@ -250,24 +229,19 @@ func (e *Engine) templateStanding(t *state.Template) api.Template {
 		v.Notes = append(v.Notes, "forks take a few milliseconds longer, because this Python makes each of them itself: "+t.Slow)
 	}
 	if len(t.Unkept) > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("the values of %s look like secrets and are in no record: it can't be warmed again without them", join(t.Unkept)))
+		v.Notes = append(v.Notes, fmt.Sprintf("the values of %s look like secrets and are in no record: it can't be warmed again without them", several(t.Unkept)))
 	}
 	return v
 }
 
-// dependents are the cells that were forked from a template, oldest first,
+// Dependents are the cells that were forked from a template, oldest first,
 // whatever became of their interpreters.
-func (e *Engine) dependents(name string) []state.Cell {
-	out := e.reg.ForksOf(name)
+func (m *Manager) Dependents(name string) []state.Cell {
+	out := m.reg.ForksOf(name)
 	slices.SortFunc(out, func(a, b state.Cell) int {
 		return cmp.Or(a.Created.Compare(b.Created), cell.CompareNames(a.Name, b.Name))
 	})
 	return out
-}
-
-// forksOf counts dependents.
-func (e *Engine) forksOf(name string) int {
-	return e.reg.CountForks(name)
 }
 
 // templateDigest is of all that a template was built from.
@@ -285,8 +259,8 @@ func templateDigest(spec api.TemplateRequest, tree cell.Digest, image string, su
 
 // keepable takes what must not be written down out of a request: the values of
 // variables that look like secrets, which are named, also of those in its policy.
-func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []string) {
-	spec = req
+func (m *Manager) keepable(req api.TemplateRequest) (_ api.TemplateRequest, unkept []string) {
+	spec, redactor := req, m.cfg.Redactor
 	spec.CallerEnv, spec.CallerDir, spec.DryRun = nil, "", false
 	spec.Env = nil
 	for _, kv := range req.Env {
@@ -303,7 +277,7 @@ func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []strin
 	if redactor.String(req.Policy) != req.Policy {
 		var variables bool
 		var err error
-		if spec.Policy, variables, err = govern.Keepable(&redactor, req.Policy); variables || err != nil {
+		if spec.Policy, variables, err = m.cfg.KeepablePolicy(req.Policy); variables || err != nil {
 			unkept = append(unkept, "its policy's variables")
 		}
 	}
@@ -312,37 +286,47 @@ func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []strin
 
 // RemoveTemplate takes a template away. Its living forks are named, and go with
 // it, or stay, only when that is asked for.
-func (e *Engine) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
-	const opName = "engine.RemoveTemplate"
-	t, err := e.reg.Template(name)
+func (m *Manager) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
+	const opName = "spawn.RemoveTemplate"
+	t, err := m.reg.Template(name)
 	if err != nil {
 		return api.Template{}, err
 	}
-	v := e.templateView(&t)
+	v := m.view(&t)
 	if req.DryRun {
 		return v, nil
 	}
 	if req.Cascade && req.Force {
 		return v, cell.Errorf(cell.Invalid, opName, "choose --cascade or --force", "cannot remove template %s: its cells can't both go and stay", name)
 	}
-	release, err := e.claimTemplate(name, "remove")
+	release, err := m.claimTemplate(name, "remove")
 	if err != nil {
 		return v, err
 	}
 	defer release()
-	cells := e.dependents(name)
+	cells := m.Dependents(name)
 	if len(cells) > 0 && !req.Cascade && !req.Force {
 		return v, cell.Errorf(cell.Conflict, opName, "remove them, too, with --cascade, or leave them with --force: the template's memory stays until the last is gone",
-			"cannot remove template %s: cells live that were forked from it: %s", name, join(v.Cells))
+			"cannot remove template %s: cells live that were forked from it: %s", name, several(v.Cells))
 	}
-	e.drain(ctx, name, "its template was removed")
+	m.Drain(ctx, name, "its template was removed")
 	if req.Cascade {
-		if err := e.removeCells(ctx, cells); err != nil {
+		if err := m.cfg.RemoveCells(ctx, cells); err != nil {
 			return v, err
 		}
 	}
-	if err := e.gc.Freeing(func() error { return e.reg.Commit(state.Forget(state.ForgetTemplate + name)) }); err != nil {
+	if err := m.space.Freeing(func() error { return m.reg.Commit(state.Forget(state.ForgetTemplate + name)) }); err != nil {
 		return v, err
 	}
-	return v, e.removeCell(ctx, t.Cell)
+	return v, m.removeCell(ctx, t.Cell)
+}
+
+// removeCell removes a cell, whatever it is the warm parent of.
+func (m *Manager) removeCell(ctx context.Context, id cell.ID) error {
+	release, err := m.cfg.Locks.Acquire(ctx, id, "remove", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return m.cfg.Remove(ctx, id)
 }

@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"context"
@@ -8,12 +8,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
+
+// OpBranch is the kind of the operation of a branch.
+const OpBranch = "branch"
 
 // branchArgs is a branch that was begun: where the source goes on if it comes
 // to be. A daemon that finds it asks the source's keeper on which layer the
@@ -33,52 +36,57 @@ func (b *branching) args() branchArgs {
 
 // beginBranch writes down that a branch is about to be made. What it returns
 // writes down that it was not.
-func (e *Engine) beginBranch(a branchArgs) (given func() error, err error) {
+func (m *Manager) beginBranch(a branchArgs) (given func() error, err error) {
 	args := a
 	args.Source.Shared = cell.Digest{}
 	raw, err := json.Marshal(args)
 	if err != nil {
 		return nil, err
 	}
-	rec := operation.Redo{ID: a.id, Kind: opBranch, Args: raw, Phase: operation.Doing}
-	return func() error { return e.reg.Commit(a.over()) }, e.reg.Commit(&rec)
+	rec := operation.Redo{ID: a.id, Kind: OpBranch, Args: raw, Phase: operation.Doing}
+	return func() error { return m.reg.Commit(a.over()) }, m.reg.Commit(&rec)
 }
 
 // over is the record that a branch needs nothing more.
 func (a branchArgs) over() *operation.Redo {
-	return &operation.Redo{ID: a.id, Kind: opBranch, Phase: operation.Done}
+	return &operation.Redo{ID: a.id, Kind: OpBranch, Phase: operation.Done}
 }
 
-// begunLayers are the layers that an operation which is not over may have made.
-func begunLayers(o *operation.Redo) []*workspace.Generation {
+// BegunLayers are the layers that an operation which is not over may have made.
+func BegunLayers(o *operation.Redo) []*workspace.Generation {
 	var a branchArgs
-	if o.Kind != opBranch || json.Unmarshal(o.Args, &a) != nil {
+	if o.Kind != OpBranch || json.Unmarshal(o.Args, &a) != nil {
 		return nil
 	}
 	return a.Source.Gens()
 }
 
+// Resume finishes an operation that an earlier daemon began: see resumeBranch.
+func (m *Manager) Resume(ctx context.Context, rec operation.Redo) error {
+	return operation.DoAgain(ctx, m.reg, rec, m.resumeBranch)
+}
+
 // resumeBranch finds out what became of a branch under which a daemon died. The
-// branches themselves have been ended: nobody was told of them.
-func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
-	c, err := e.reg.Cell(a.Source.ID)
+// branches themselves have been ended: no answer told of them.
+func (m *Manager) resumeBranch(ctx context.Context, a branchArgs) error {
+	c, err := m.reg.Cell(a.Source.ID)
 	if err != nil || c.State == cell.Removed || c.Next != a.At.Number {
 		return nil // it was recorded, or is gone
 	}
-	p, err := e.providerOf(c.Provider)
+	p, err := m.cfg.Provider(c.Provider)
 	if err != nil {
 		return err
 	}
-	// Without its keeper nobody knows. What lies in layers is there either way:
+	// Without its keeper that can't be told. What lies in layers is there either way:
 	// the upper one is empty when the source never came to write to it.
 	on := p.Mounts()
-	if layer, ok := e.layerOf(ctx, &c); ok {
+	if layer, ok := m.layerOf(ctx, &c); ok {
 		on = layer == a.Source.Gen.Layer
 	}
 	if !on {
 		for _, g := range a.Source.Gens() {
 			if !slices.ContainsFunc(c.Gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
-				e.gc.DropLayer(c.Provider, g.Layer)
+				m.space.DropLayer(c.Provider, g.Layer)
 			}
 		}
 		return nil
@@ -89,12 +97,12 @@ func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
 		return err
 	}
 	a.At.Created = time.Now().UTC()
-	return e.reg.Commit(&now, &a.At)
+	return m.reg.Commit(&now, &a.At)
 }
 
 // layerOf asks a living cell on which layer its interpreter works.
-func (e *Engine) layerOf(ctx context.Context, c *state.Cell) (string, bool) {
-	b, err := e.backend(c.Backend)
+func (m *Manager) layerOf(ctx context.Context, c *state.Cell) (string, bool) {
+	b, err := m.cfg.Backend(c.Backend)
 	if err != nil {
 		return "", false
 	}
@@ -103,7 +111,7 @@ func (e *Engine) layerOf(ctx context.Context, c *state.Cell) (string, bool) {
 		return "", false
 	}
 	defer inst.Close()
-	w, err := live.Warmer(inst)
+	w, err := backend.WarmerOf(inst)
 	if err != nil {
 		return "", false
 	}

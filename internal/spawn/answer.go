@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // turnLimit is how long a fork that is a sandbox of its own is left alone with the
 // processors before the next one is asked. One that works for longer, or waits for
-// something, keeps nobody waiting.
+// something, keeps no other waiting.
 const turnLimit = 50 * time.Millisecond
 
 // answerAll lets all forks answer: at once, but for whole sandboxes, of which one begins
@@ -61,12 +61,12 @@ func (f *forking) answer(ctx context.Context, ch *child) {
 }
 
 func (f *forking) evalIn(ctx context.Context, ch *child) error {
-	if err := f.e.govern.Spend(ch.c); err != nil {
+	if err := f.m.cfg.Spend(ch.c); err != nil {
 		return err
 	}
 	var mu sync.Mutex
 	var streams [2]strings.Builder
-	done, err := f.e.alive.Evaluate(ctx, ch.c.ID, ch.w, f.ev, func(l api.StreamLine) {
+	done, err := f.m.live.Evaluate(ctx, ch.c.ID, ch.w, f.ev, func(l api.StreamLine) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i, b := range [][]byte{l.Stdout, l.Stderr} {
@@ -85,13 +85,13 @@ func (f *forking) evalIn(ctx context.Context, ch *child) error {
 
 // runIn runs the command in a fork to its end.
 func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
-	e, c := f.e, ch.c
-	if err := e.govern.Spend(c); err != nil {
+	m, c := f.m, ch.c
+	if err := m.cfg.Spend(c); err != nil {
 		return err
 	}
-	inst, release := e.alive.Ref(c.ID)
+	inst, release := m.live.Ref(c.ID)
 	if inst == nil {
-		return cell.Errorf(cell.Conflict, "engine.ForkTemplate", "", "cannot run in %s: its interpreter ended", c.Title())
+		return cell.Errorf(cell.Conflict, "spawn.ForkTemplate", "", "cannot run in %s: its interpreter ended", c.Title())
 	}
 	defer release()
 	var logs [3]*os.File
@@ -103,7 +103,7 @@ func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
 		logs[i] = os.NewFile(uintptr(fd), name)
 		defer logs[i].Close()
 	}
-	env := cell.CommandEnv(append(e.govern.Env(c), "PANDO_CELL="+c.Title()), f.par.env(), c.Setup.User, false, "")
+	env := cell.CommandEnv(append(m.cfg.Env(c), "PANDO_CELL="+c.Title()), f.par.env(), c.Setup.User, false, "")
 	proc, err := inst.Start(ctx, "fork-"+string(c.ID), cell.Start{
 		Process: cell.Process{Args: f.req.Command, Env: env, Path: cell.Candidates(f.req.Command[0], env, c.Source), Workdir: c.Source},
 		Timeout: f.limit, LogLimit: forkOutput,
@@ -111,7 +111,7 @@ func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
 	if err != nil {
 		return err
 	}
-	st, err := e.alive.WaitFor(ctx, inst, proc)
+	st, err := m.live.WaitFor(ctx, inst, proc)
 	if err != nil {
 		return err
 	}

@@ -1,38 +1,42 @@
-package engine
+package spawn
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// A whole template is one on a backend that captures memory: not an interpreter
-// that is forked, but an image of all that ran in a cell, in the cell's folder. The
+// A template on a backend that captures memory is an image of all that ran in a cell,
+// in the cell's folder, and not an interpreter that is forked. The
 // cell itself is at rest, and each fork is a copy. So any program can be kept warm,
 // and the template is warm again after a restart of the host.
 
-// imageFolder is where the image of a whole template is, in its cell's folder.
+// imageFolder is where the image of a template that is an image is, in its cell's folder.
 const imageFolder = "memory"
 
-// wholeFile has what is known of it beside the image; it is written last.
-const wholeFile = "template.json"
+// imageFile has what is known of it beside the image; it is written last.
+const imageFile = "template.json"
 
-// wholeFacts is what it says.
-type wholeFacts struct {
+// imageFacts is what it says.
+type imageFacts struct {
 	Home  workspace.State            `json:"home"`
 	Tmp   workspace.State            `json:"tmp"`
 	Above map[string]workspace.State `json:"above,omitempty"`
@@ -45,8 +49,8 @@ func (p *templatePlan) program() bool {
 	return p.whole && p.warm.Kind == cell.WarmCommand && p.warm.Ready != ""
 }
 
-// warmWhole warms what is to be captured, and captures it.
-func (b *build) warmWhole(ctx context.Context, inst backend.Instance, proc cell.Process) (err error) {
+// warmImage warms what is to be captured, and captures it.
+func (b *build) warmImage(ctx context.Context, inst backend.Instance, proc cell.Process) (err error) {
 	b.report("warming", b.p.req.Warm)
 	spec := b.p.warm
 	spec.ToFork = false
@@ -55,30 +59,30 @@ func (b *build) warmWhole(ctx context.Context, inst backend.Instance, proc cell.
 		err = b.startProgram(ctx, inst, spec)
 	} else {
 		var w backend.Warmer
-		if w, err = live.Warmer(inst); err != nil {
+		if w, err = backend.WarmerOf(inst); err != nil {
 			return err
 		}
 		if spec.Kind == cell.WarmCommand {
 			spec.Name = b.p.req.Warm
 		}
-		b.warmth, err = w.Warm(ctx, spec, live.OutputTo(b.out))
+		b.warmth, err = w.Warm(ctx, spec, b.m.cfg.OutputTo(b.out))
 	}
 	if err != nil {
 		return err
 	}
-	if b.prog, err = programAt(b.x.c.Setup.Mounts, proc.Path); err != nil {
+	if b.prog, err = b.m.programAt(b.c.Setup.Mounts, proc.Path); err != nil {
 		return err
 	}
 	a := state.AssuranceOf(inst.Assurance())
 	b.assurance = &a
-	b.report("capturing", orElse(b.warmth.Version, b.p.req.Warm))
-	return b.captureWhole(ctx, inst)
+	b.report("capturing", cmp.Or(b.warmth.Version, b.p.req.Warm))
+	return b.captureImage(ctx, inst)
 }
 
 // startProgram runs the set-up as a command, starts the program, and asks the probe
 // until it says yes.
 func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.Warm) error {
-	const opName = "engine.BuildTemplate"
+	const opName = "spawn.BuildTemplate"
 	name := b.p.req.Name
 	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
@@ -105,10 +109,10 @@ func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.
 			b.out(api.StreamLine{Stderr: d.Stderr})
 		}
 		if exit := d.Status.Exit; exit == nil || exit.Code != 0 {
-			return cell.Errorf(cell.Invalid, opName, "mend the set-up", "cannot build template %s: its set-up failed: %s", name, endOf(d))
+			return cell.Errorf(cell.Invalid, opName, "mend the set-up", "cannot build template %s: its set-up failed: %s", name, b.endOf(d))
 		}
 	}
-	log, err := os.OpenFile(filepath.Join(b.e.private(b.x.c.ID), "program.log"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(filepath.Join(b.m.private(b.c.ID), "program.log"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -118,12 +122,12 @@ func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.
 		return late(err)
 	}
 	alive := func() error {
-		program = "says: " + orElse(tail(log), "nothing")
+		program = "says: " + cmp.Or(b.tail(log), "nothing")
 		st, err := proc.Status(ctx)
 		if err != nil || st.Exit == nil {
 			return err
 		}
-		return cell.Errorf(cell.Invalid, opName, "see what it says", "cannot build template %s: %s ended (%d) before it was ready: %s", name, b.p.req.Warm, st.Exit.Code, tail(log))
+		return cell.Errorf(cell.Invalid, opName, "see what it says", "cannot build template %s: %s ended (%d) before it was ready: %s", name, b.p.req.Warm, st.Exit.Code, b.tail(log))
 	}
 	for wait, n := 50*time.Millisecond, 0; ; wait, n = min(2*wait, time.Second), n+1 {
 		if err := alive(); err != nil {
@@ -137,7 +141,7 @@ func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.
 			b.warmth = cell.Warmth{Kind: cell.WarmCommand, Version: b.p.req.Warm, Started: time.Now().UTC()}
 			return alive()
 		}
-		said = "ended with " + endOf(d)
+		said = "ended with " + b.endOf(d)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -146,7 +150,7 @@ func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.
 }
 
 // endOf is how a command ended that was to succeed, in words.
-func endOf(d backend.Done) string {
+func (b *build) endOf(d backend.Done) string {
 	code, cause := -1, ""
 	if d.Status.Exit != nil {
 		code = d.Status.Exit.Code
@@ -154,53 +158,67 @@ func endOf(d backend.Done) string {
 			cause = " (" + cause + ")"
 		}
 	}
-	text := redactor.String(string(d.Stderr))
+	text := b.m.cfg.Redactor.String(string(d.Stderr))
 	if text == "" {
-		text = redactor.String(string(d.Stdout))
+		text = b.m.cfg.Redactor.String(string(d.Stdout))
 	}
-	return fmt.Sprintf("exit %d%s %s", code, cause, clip(text))
+	return fmt.Sprintf("exit %d%s %s", code, cause, cell.Clip(text))
 }
 
-// captureWhole captures the template's cell, and ends it where it stands: what it
+// tail is the end of what a program has written.
+func (b *build) tail(f *os.File) string {
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	off := max(0, st.Size()-programTail)
+	text, _ := io.ReadAll(io.NewSectionReader(f, off, programTail))
+	return b.m.cfg.Redactor.String(strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\ufffd"))
+}
+
+// programTail is how much of a program's output is in the error when it ends early, in bytes.
+const programTail = 4 << 10
+
+// captureImage captures the template's cell, and ends it where it stands: what it
 // wrote until then is what its forks begin on.
-func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
-	e, c := b.e, &b.x.c
+func (b *build) captureImage(ctx context.Context, inst backend.Instance) error {
+	m, c := b.m, &b.c
 	src, ok := inst.(backend.Capturer)
 	if !ok {
-		return cell.Errorf(cell.Internal, "engine.BuildTemplate", "", "cannot capture template %s: its backend says that it can, and doesn't", c.Template)
+		return cell.Errorf(cell.Internal, "spawn.BuildTemplate", "", "cannot capture template %s: its backend says that it can, and doesn't", c.Template)
 	}
-	p, err := e.providerOf(c.Provider)
+	p, err := m.cfg.Provider(c.Provider)
 	if err != nil {
 		return err
 	}
-	t := &instant{e: e, provider: p, above: map[string]workspace.State{}, dir: filepath.Join(e.private(c.ID), imageFolder)}
+	t := &snapshot{m: m, provider: p, above: map[string]workspace.State{}, dir: filepath.Join(m.private(c.ID), imageFolder)}
 	if err := os.Mkdir(t.dir, 0o700); err != nil {
-		return full(err)
+		return durable.Full(err)
 	}
 	if err := src.Freeze(ctx); err != nil {
 		return err
 	}
 	failpoint.Step("capture a template")
 	if _, err := src.Capture(ctx, t.dir); err != nil {
-		return full(err)
+		return durable.Full(err)
 	}
-	e.alive.Take(c.ID)
-	if err := e.alive.RemoveFrozen(ctx, inst, "it was captured"); err != nil {
+	m.live.Take(c.ID)
+	if err := m.live.RemoveFrozen(ctx, inst, "it was captured"); err != nil {
 		return err
 	}
 	if err := b.seal(ctx); err != nil {
 		return err
 	}
-	caches := map[string]string{}
+	caches := m.cfg.Overlays(c)
 	for i := range c.Setup.Mounts {
-		if m := &c.Setup.Mounts[i]; m.Kind == cell.Cache {
-			caches[m.Target] = e.uppers(c)[m.Target]
+		if at := &c.Setup.Mounts[i]; at.Kind != cell.Cache {
+			delete(caches, at.Target)
 		}
 	}
 	if err := t.takeAbove(ctx, caches); err != nil {
 		return err
 	}
-	x := wholeFacts{Home: frozen(p, c.Home), Tmp: frozen(p, c.Tmp), Above: t.above}
+	x := imageFacts{Home: frozen(p, c.Home), Tmp: frozen(p, c.Tmp), Above: t.above}
 	names, err := os.ReadDir(t.dir)
 	if err != nil {
 		return err
@@ -216,37 +234,37 @@ func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
 	if err != nil {
 		return err
 	}
-	return full(os.WriteFile(filepath.Join(t.dir, wholeFile), facts, 0o600))
+	return durable.Full(os.WriteFile(filepath.Join(t.dir, imageFile), facts, 0o600))
 }
 
-// wholeOf is the instant that a whole template's forks begin at. An image that is not
+// imageOf is the snapshot that a template's forks begin at. An image that is not
 // what was captured is refused.
-func (e *Engine) wholeOf(t *state.Template, c *state.Cell, at *state.Checkpoint) (*instant, error) {
-	f, err := e.readWhole(c.ID)
+func (m *Manager) imageOf(t *state.Template, c *state.Cell, at *state.Checkpoint) (*snapshot, error) {
+	f, err := m.readImage(c.ID)
 	if err != nil {
-		return nil, cell.Errorf(cell.Corrupt, "engine.template", "build it anew: pando template build "+c.Template, "cannot read the image of template %s: %w", c.Template, err)
+		return nil, cell.Errorf(cell.Corrupt, "spawn.template", "build it anew: pando template build "+c.Template, "cannot read the image of template %s: %w", c.Template, err)
 	}
 	for _, x := range f.Files {
 		if now, changed := changedSince(&x); changed {
 			return nil, changedParent(t, "the image of its memory ("+filepath.Base(x.Path)+")", x.Sum, now)
 		}
 	}
-	p, err := e.providerOf(c.Provider)
+	p, err := m.cfg.Provider(c.Provider)
 	if err != nil {
 		return nil, err
 	}
-	return &instant{e: e, provider: p, state: at.State, home: f.Home, tmp: f.Tmp, above: f.Above, dir: filepath.Join(e.private(c.ID), imageFolder)}, nil
+	return &snapshot{m: m, provider: p, state: at.State, home: f.Home, tmp: f.Tmp, above: f.Above, dir: filepath.Join(m.private(c.ID), imageFolder)}, nil
 }
 
-// damagedImage says what of a whole template's image is not what was captured; "" for
+// damagedImage says what of a template's image is not what was captured; "" for
 // nothing, and for other templates.
-func (e *Engine) damagedImage(t *state.Template) string {
-	c, err := e.reg.Cell(t.Cell)
-	if err != nil || !e.hasImage(&c) {
+func (m *Manager) damagedImage(t *state.Template) string {
+	c, err := m.reg.Cell(t.Cell)
+	if err != nil || !m.hasImage(&c) {
 		return ""
 	}
 	then := "; build it anew: pando template build " + t.Name
-	f, err := e.readWhole(c.ID)
+	f, err := m.readImage(c.ID)
 	if err != nil {
 		return "the image of its memory cannot be read: " + err.Error() + then
 	}
@@ -258,80 +276,76 @@ func (e *Engine) damagedImage(t *state.Template) string {
 	return ""
 }
 
-// imageSize is how many bytes the image of a whole template takes; 0 for other templates.
-func (e *Engine) imageSize(t *state.Template) int64 {
-	c, err := e.reg.Cell(t.Cell)
-	if err != nil || !e.hasImage(&c) {
+// imageSize is how many bytes the image of a template that is an image takes; 0 for other templates.
+func (m *Manager) imageSize(t *state.Template) int64 {
+	c, err := m.reg.Cell(t.Cell)
+	if err != nil || !m.hasImage(&c) {
 		return 0
 	}
-	n, _ := workspace.DiskUse(filepath.Join(e.private(c.ID), imageFolder))
+	n, _ := workspace.DiskUse(filepath.Join(m.private(c.ID), imageFolder))
 	return n
 }
 
-// readWhole reads what is known of a whole template beside its image.
-func (e *Engine) readWhole(id cell.ID) (f wholeFacts, err error) {
-	b, err := readState(filepath.Join(e.private(id), imageFolder, wholeFile))
+// readImage reads what is known of a template that is an image beside its image.
+func (m *Manager) readImage(id cell.ID) (f imageFacts, err error) {
+	b, err := durable.ReadFile(durable.Disk(filepath.Join(m.private(id), imageFolder)), imageFile)
 	if err == nil {
 		err = json.Unmarshal(b, &f)
 	}
 	return f, err
 }
 
-// above is what the image of a template's cell needs beside the cell's record.
-func (e *Engine) above(id cell.ID) []workspace.State {
-	f, err := e.readWhole(id)
+// Above is what the image of a template's cell needs beside the cell's record.
+func (m *Manager) Above(id cell.ID) []workspace.State {
+	f, err := m.readImage(id)
 	if err != nil {
 		return nil
 	}
 	return slices.Collect(maps.Values(f.Above))
 }
 
-// recoverWhole makes the templates known that are images.
-func (e *Engine) recoverWhole() {
-	for _, t := range e.reg.Templates() {
-		c, err := e.reg.Cell(t.Cell)
-		if err != nil || !e.hasImage(&c) {
+// recoverImages makes the templates known that are images.
+func (m *Manager) recoverImages() {
+	for _, t := range m.reg.Templates() {
+		c, err := m.reg.Cell(t.Cell)
+		if err != nil || !m.hasImage(&c) {
 			continue
 		}
-		e.alive.PutInterp(c.ID, live.Interp{Template: t.Name, Keeper: c.Keeper(), Sealed: true, Image: true, Used: time.Now()})
-		e.mu.Lock()
-		e.poolOf(t.Name, c.ID)
-		e.mu.Unlock()
+		m.live.PutSealed(&c, true)
+		m.mu.Lock()
+		m.poolOf(t.Name, c.ID)
+		m.mu.Unlock()
 	}
 }
 
-// isWhole reports whether a template is a whole one.
-func (e *Engine) isWhole(name string) bool {
-	t, err := e.reg.Template(name)
+// isImage reports whether a template is a whole one.
+func (m *Manager) isImage(name string) bool {
+	t, err := m.reg.Template(name)
 	if err != nil {
 		return false
 	}
-	c, err := e.reg.Cell(t.Cell)
-	return err == nil && e.hasImage(&c)
+	c, err := m.reg.Cell(t.Cell)
+	return err == nil && m.hasImage(&c)
 }
 
-// hasImage reports whether a cell is a whole template's, complete.
-func (e *Engine) hasImage(c *state.Cell) bool {
+// hasImage reports whether a cell is a template's, complete.
+func (m *Manager) hasImage(c *state.Cell) bool {
 	if c.Template == "" {
 		return false
 	}
-	_, err := os.Lstat(filepath.Join(e.private(c.ID), imageFolder, wholeFile))
+	_, err := os.Lstat(filepath.Join(m.private(c.ID), imageFolder, imageFile))
 	return err == nil
 }
 
-// makeCopy makes a fork of a whole template that is complete but for its identity.
+// makeCopy makes a fork of a template that is an image; it is complete but for its identity.
 func (par *warmParent) makeCopy(ctx context.Context, c *state.Cell, ahead bool) (backend.Warmer, error) {
-	e := par.whole.e
 	if err := par.whole.begin(ctx, c, par.root); err != nil {
 		return nil, err
 	}
-	mounts, err := e.forkMounts(c, par.p)
+	spec, err := par.m.forkSpec(c, par.p)
 	if err != nil {
 		return nil, err
 	}
-	n, err := e.govern.ForkGovernance(c)
-	if err != nil {
-		return nil, err
-	}
-	return par.whole.copy(ctx, c, mounts, n, ahead)
+	spec.Ahead = ahead
+	return par.whole.copy(ctx, c, spec)
 }

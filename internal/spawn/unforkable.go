@@ -1,11 +1,13 @@
-package engine
+package spawn
 
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
 )
 
 // unforkable makes the hint of a refusal that names the backend which could do it
@@ -15,14 +17,14 @@ func (b *build) unforkable(err error) error {
 	if !ok {
 		return err
 	}
-	return cell.Errorf(cell.KindOf(err), "engine.BuildTemplate", before+"fork its whole sandbox, with --backend gvisor or microvm: "+buildCommand(b.p.req, "gvisor"), "%w", err)
+	return cell.Errorf(cell.KindOf(err), "spawn.BuildTemplate", before+"fork its whole sandbox, with --backend gvisor or microvm: "+buildCommand(b.p.req, "gvisor", b.m.cfg.Redactor), "%w", err)
 }
 
 // longArgument is how long an argument may be that is repeated to a person.
 const longArgument = 200
 
 // buildCommand is the command line of a request, on another backend.
-func buildCommand(req api.TemplateRequest, backend string) string {
+func buildCommand(req api.TemplateRequest, backend string, redactor *receipt.Redactor) string {
 	args := []string{"pando template build", shellWord(req.Name), "--backend", backend}
 	add := func(flag string, values ...string) {
 		for _, v := range values {
@@ -60,11 +62,11 @@ func buildCommand(req api.TemplateRequest, backend string) string {
 	return strings.Join(args, " ")
 }
 
-var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+var plainWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w@%+=:,./-]+$`) })
 
 // shellWord is an argument as a shell takes it.
 func shellWord(s string) string {
-	if plainWord.MatchString(s) {
+	if plainWord().MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"strings"
@@ -6,11 +6,12 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
 )
 
 func TestUnforkable(t *testing.T) {
 	t.Parallel()
-	b := &build{p: &templatePlan{req: api.TemplateRequest{Name: "js", Warm: "node", From: "/src/my project", Setup: "let a = 'b'", Ready: "a\n", Allow: []string{"@npm", "example.org"},
+	b := &build{m: New(Config{Redactor: &receipt.Redactor{}}), p: &templatePlan{req: api.TemplateRequest{Name: "js", Warm: "node", From: "/src/my project", Setup: "let a = 'b'", Ready: "a\n", Allow: []string{"@npm", "example.org"},
 		Env: []string{"MODE=a b", "TOKEN=ghp_" + strings.Repeat("a1B2", 9)}, Limits: api.Limits{Memory: "1G"}, Policy: "version: 1"}}}
 	refused := cell.Errorf(cell.Unsupported, "x", "end them before, or "+cell.ForkSandbox, "cannot fork it")
 	want := `end them before, or fork its whole sandbox, with --backend gvisor or microvm: pando template build js --backend gvisor --warm node --from '/src/my project' ` +

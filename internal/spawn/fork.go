@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"context"
@@ -7,24 +7,22 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
-
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
+
+// MaxFork bounds how many cells one request makes.
+const MaxFork = 1000
 
 // What forks of a template have, and have not.
 const (
@@ -34,7 +32,7 @@ const (
 
 // warmParent is a warm template, with what its forks have in common.
 type warmParent struct {
-	e      *Engine
+	m      *Manager
 	t      state.Template
 	c      state.Cell
 	at     state.Checkpoint
@@ -44,43 +42,43 @@ type warmParent struct {
 	shared *state.Shared
 	known  bool                  // shared is in the registry
 	depth  int                   // of its interpreter
-	whole  *instant              // of a template that is an image; then w is nil
+	whole  *snapshot             // of a template that is an image; then w is nil
 	join   []workspace.LinkGroup // joined in each fork
 	apart  []string              // notes of those that are not
 }
 
 // warmParent returns what a template's forks need, of one that is warm.
-func (e *Engine) warmParent(ctx context.Context, t state.Template) (*warmParent, error) {
-	par := &warmParent{e: e, t: t}
-	inst := e.alive.Instance(t.Cell)
+func (m *Manager) warmParent(ctx context.Context, t state.Template) (*warmParent, error) {
+	par := &warmParent{m: m, t: t}
+	inst := m.live.Instance(t.Cell)
 	var err error
-	if par.c, err = e.reg.Cell(t.Cell); err != nil {
+	if par.c, err = m.reg.Cell(t.Cell); err != nil {
 		return nil, err
 	}
-	whole := e.hasImage(&par.c)
+	whole := m.hasImage(&par.c)
 	if inst == nil && !whole {
-		return nil, cell.Errorf(cell.Conflict, "engine.ForkTemplate", "try again", "cannot fork template %s: it went cold in this moment", t.Name)
+		return nil, cell.Errorf(cell.Conflict, "spawn.ForkTemplate", "try again", "cannot fork template %s: it went cold in this moment", t.Name)
 	}
 	if !whole {
-		if par.w, err = live.Warmer(inst); err != nil {
+		if par.w, err = backend.WarmerOf(inst); err != nil {
 			return nil, err
 		}
 	}
-	if par.p, err = e.providerOf(par.c.Provider); err != nil {
+	if par.p, err = m.cfg.Provider(par.c.Provider); err != nil {
 		return nil, err
 	}
-	if par.at, err = e.reg.Checkpoint(par.c.Head); err != nil {
+	if par.at, err = m.reg.Checkpoint(par.c.Head); err != nil {
 		return nil, err
 	}
 	if whole {
-		if par.whole, err = e.wholeOf(&t, &par.c, &par.at); err != nil {
+		if par.whole, err = m.imageOf(&t, &par.c, &par.at); err != nil {
 			return nil, err
 		}
 	}
-	if i := e.reg.Interp(par.c.ID); i != nil {
+	if i := m.reg.Interp(par.c.ID); i != nil {
 		par.depth = i.Depth
 	}
-	tree, err := e.tree(ctx, &par.at)
+	tree, err := m.cfg.Tree(ctx, &par.at)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +86,7 @@ func (e *Engine) warmParent(ctx context.Context, t state.Template) (*warmParent,
 	if err := par.links(tree); err != nil {
 		return nil, err
 	}
-	par.shared, par.known, err = e.sharedOf(&par.c)
+	par.shared, par.known, err = m.sharedOf(&par.c)
 	return par, err
 }
 
@@ -98,7 +96,7 @@ func (par *warmParent) links(tree *workspace.Tree) (err error) {
 	if !par.p.Mounts() || len(tree.Links) == 0 {
 		return nil
 	}
-	names, bytes := workspace.MaxForkedNames, joinedBytes(&par.c, workspace.MaxForkedBytes)
+	names, bytes := workspace.MaxForkedNames, par.c.JoinedBytes(workspace.MaxForkedBytes)
 	if par.whole != nil {
 		names, bytes = 0, 0
 	}
@@ -111,10 +109,10 @@ func (par *warmParent) links(tree *workspace.Tree) (err error) {
 func (par *warmParent) layer(ctx context.Context, c *state.Cell) error {
 	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
 	if err != nil {
-		return full(err)
+		return durable.Full(err)
 	}
 	c.Gen = &g
-	return full(par.p.Join(ctx, g, par.join))
+	return durable.Full(par.p.Join(ctx, g, par.join))
 }
 
 // mute reports whether nothing can be evaluated in forks: what was kept warm is a
@@ -125,12 +123,12 @@ func (par *warmParent) mute() bool {
 
 // sharedOf is the record that forks of a cell have in common, and whether it is
 // in the registry.
-func (e *Engine) sharedOf(c *state.Cell) (*state.Shared, bool, error) {
-	s, err := sharedAs(c, e.stackedOf(c))
+func (m *Manager) sharedOf(c *state.Cell) (*state.Shared, bool, error) {
+	s, err := sharedAs(c, m.cfg.Stacked(c))
 	if err != nil {
 		return nil, false, err
 	}
-	return s, e.reg.HasShared(s.Digest), nil
+	return s, m.reg.HasShared(s.Digest), nil
 }
 
 // sharedAs is that record for cells with these mounts.
@@ -156,12 +154,12 @@ type child struct {
 	err      error
 	res      api.WarmFork
 	terms    terms
-	ahead    bool // made for nobody yet: its limits are the template's
+	ahead    bool // no request has it yet: its limits are the template's
 }
 
 // makeChild makes a fork that is complete but for its identity, which it waits for if
 // it is made ahead.
-func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ *child, err error) {
+func (m *Manager) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ *child, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	c := &state.Cell{
@@ -170,20 +168,20 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, KnownHead: par.c.KnownHead, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
 	}
 	if !ahead {
-		c.Maker = makerOf(ctx) // its limits are its maker's
+		c.Maker = m.cfg.Maker(ctx) // its limits are its maker's
 	}
-	private := e.private(c.ID)
+	private := m.private(c.ID)
 	failpoint.Step("make the folder of a fork")
 	if err := os.Mkdir(private, 0o700); err != nil {
-		return nil, full(err)
+		return nil, durable.Full(err)
 	}
 	if par.whole != nil {
 		c.Family = "" // a keeper of its own
 	}
-	undo.Add("remove the fork's folder", func(context.Context) error { return e.gc.RemoveFolder(c.ID) })
+	undo.Add("remove the fork's folder", func(context.Context) error { return m.space.RemoveFolder(c.ID) })
 	undo.Add("drop the fork's layers", func(context.Context) error {
 		for _, g := range c.Gens() {
-			e.gc.DropLayer(c.Provider, g.Layer)
+			m.space.DropLayer(c.Provider, g.Layer)
 		}
 		return nil
 	})
@@ -204,87 +202,61 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 
 // makeFork forks the template's interpreter.
 func (par *warmParent) makeFork(ctx context.Context, c *state.Cell) (backend.Warmer, error) {
-	e := par.e
+	m := par.m
 	if err := par.layer(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := e.ownLayers(ctx, c, par.p, &par.c); err != nil {
+	if err := m.ownLayers(ctx, c, par.p, &par.c); err != nil {
 		return nil, err
 	}
-	mounts, err := e.forkMounts(c, par.p)
+	spec, err := m.forkSpec(c, par.p)
 	if err != nil {
-		return nil, err
-	}
-	spec := e.spec(c, mounts)
-	if spec.Network, err = e.govern.ForkGovernance(c); err != nil {
 		return nil, err
 	}
 	failpoint.Step("fork an interpreter")
 	return par.w.Fork(ctx, spec)
 }
 
-// forkMounts are a fork's mounts: those of its parent, with layers of its own in
-// the places that can be written.
-func (e *Engine) forkMounts(c *state.Cell, p workspace.Provider) ([]cell.Mount, error) {
-	mounts := slices.Clone(c.Setup.Mounts)
-	caches := 0
-	for i := range mounts {
-		m := &mounts[i]
-		switch {
-		case m.Role == cell.RoleWorkspace:
-			*m = p.Mount(*c.Gen, m.Target)
-		case m.Role == cell.RoleHome:
-			*m = ownMount(m, p, c.Home, "")
-		case m.Role == cell.RoleTmp:
-			*m = ownMount(m, p, c.Tmp, "")
-		case m.Kind == cell.Cache:
-			m.Upper = cachePath(e.private(c.ID), c.Roots, caches)
-			caches++
-			if c.Roots > 0 { // a branch that was given up has left one that was mounted
-				if err := workspace.RemoveTree(m.Upper); err != nil {
-					return nil, err
-				}
-			}
-		}
+// forkSpec is what a new cell is made of that has no identity yet.
+func (m *Manager) forkSpec(c *state.Cell, p workspace.Provider) (spec cell.Spec, err error) {
+	if spec, err = m.cfg.ForkSpec(c, p); err == nil {
+		spec.Network, err = m.cfg.Rules(c)
 	}
-	if err := e.layImage(c, mounts); err != nil {
-		return nil, err
-	}
-	return mounts, full(e.govern.CopyTalk(c, mounts))
+	return spec, err
 }
 
 // dropChild takes a fork away that no record names.
-func (e *Engine) dropChild(ctx context.Context, ch *child, cause string) {
+func (m *Manager) dropChild(ctx context.Context, ch *child, cause string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup.Grace)
 	defer cancel()
 	if err := ch.w.Remove(ctx, cause); err != nil {
-		e.log.Warn("cannot remove a fork", "cell", ch.c.ID, "error", err)
+		m.log.Warn("cannot remove a fork", "cell", ch.c.ID, "error", err)
 	}
-	e.dropFiles(ch.c)
+	m.dropFiles(ch.c)
 }
 
-func (e *Engine) dropFiles(c *state.Cell) {
-	if err := e.gc.RemoveFolder(c.ID); err != nil {
-		e.log.Warn("cannot remove the files of a fork", "cell", c.ID, "error", err)
+func (m *Manager) dropFiles(c *state.Cell) {
+	if err := m.space.RemoveFolder(c.ID); err != nil {
+		m.log.Warn("cannot remove the files of a fork", "cell", c.ID, "error", err)
 	}
 	for _, g := range c.Gens() {
-		e.gc.DropLayer(c.Provider, g.Layer)
+		m.space.DropLayer(c.Provider, g.Layer)
 	}
 }
 
 // adopt gives a fork its identity.
-func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.Time) error {
+func (m *Manager) adopt(ctx context.Context, ch *child, name string, began time.Time) error {
 	c := ch.c
-	c.Name, c.Created, c.Maker = name, began.UTC(), makerOf(ctx)
+	c.Name, c.Created, c.Maker = name, began.UTC(), m.cfg.Maker(ctx)
 	ch.first.Created = c.Created
 	if now := c.Limits(); ch.ahead && now != c.Setup.Limits {
 		if err := ch.w.Limit(ctx, now); err != nil {
 			return err
 		}
 	}
-	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.terms.strict}
+	a := cell.Adoption{Hostname: c.Hostname(), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.terms.strict}
 	var err error
-	if ch.lendings, err = e.govern.LendFork(c, &a); err != nil {
+	if ch.lendings, err = m.cfg.LendFork(c, &a); err != nil {
 		return err
 	}
 	a.First = ch.terms.first(c.Setup.Env, a.Env, c)
@@ -292,33 +264,22 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 	if ch.cert, err = ch.w.Adopt(ctx, a); err == nil && ch.terms.strict {
 		err = cell.Uncertified(ch.cert.Inherited())
 	}
-	return ch.terms.adoptError(err)
+	return m.adoptError(ch.terms, err)
 }
 
 // ForkTemplate makes cells out of a template, and evaluates or runs something
 // in each. One that fails does not fail the others: its error is in its place.
-func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (_ api.WarmForkResult, err error) {
-	f := &forking{e: e, req: req, out: out, began: time.Now()}
-	if !req.DryRun {
-		var a *act
-		ctx, a = e.act(ctx, "fork", "")
-		defer func() {
-			if f.par != nil {
-				a.backend = f.par.c.Backend
-			}
-			a.say(attribute.String("pando.template", name), attribute.Int("pando.forks", len(f.res.Forks)), attribute.Int("pando.pool.hits", f.res.Hits))
-			a.over(&err)
-		}()
-	}
+func (m *Manager) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (api.WarmForkResult, error) {
+	f := &forking{m: m, req: req, out: out, began: time.Now()}
 	f.res = api.WarmForkResult{Template: name, Forks: []api.WarmFork{}, Took: tookMemory, Dropped: droppedByFork}
 	if err := f.check(name); err != nil {
 		return f.res, err
 	}
-	ctx, cancel := e.bound(ctx)
+	ctx, cancel := m.cfg.Bound(ctx)
 	defer cancel()
-	defer e.pins.Begin().End()
-	defer e.forkBegins()()
-	release, err := f.reserve(name, e.isWhole(name))
+	defer m.cfg.Pin()()
+	defer m.forkBegins()()
+	release, err := f.reserve(name, m.isImage(name))
 	if err != nil {
 		return f.res, err
 	}
@@ -338,20 +299,20 @@ func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmFork
 
 // once makes the forks, of a template that is warm or is warmed for it.
 func (f *forking) once(ctx context.Context, name string) error {
-	e := f.e
-	in, warm := stage(ctx, "warm")
-	t, err := e.ensureWarm(in, name, f.out)
+	m := f.m
+	in, warm := m.cfg.Stage(ctx, "warm")
+	t, err := m.ensureWarm(in, name, f.out)
 	if warm(err); err != nil {
 		return err
 	}
-	if f.par, err = e.warmParent(ctx, t); err != nil {
+	if f.par, err = m.warmParent(ctx, t); err != nil {
 		return err
 	}
 	if f.par.whole != nil {
 		f.res.Dropped = droppedByCopy
 	}
 	f.res.Notes = f.par.apart
-	if err := e.govern.MayFork(&f.par.c, f.count); err != nil {
+	if err := m.cfg.MayFork(&f.par.c, f.count); err != nil {
 		return err
 	}
 	fitted, err := f.fit(ctx, name)
@@ -359,7 +320,7 @@ func (f *forking) once(ctx context.Context, name string) error {
 		return err
 	}
 	defer fitted()
-	names, done, err := e.claimNames(name, f.req.Name, f.count)
+	names, done, err := m.claimNames(name, f.req.Name, f.count)
 	if err != nil {
 		return err
 	}
@@ -368,18 +329,18 @@ func (f *forking) once(ctx context.Context, name string) error {
 }
 
 // keeperLost reports whether no fork could be made because the template's keeper
-// was gone, which nobody had noted before. The template is cold then.
+// was gone, which was not noted before. The template is cold then.
 func (f *forking) keeperLost(ctx context.Context) bool {
-	if f.par == nil || f.par.whole != nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !live.Dead(ctx, f.par.w) {
+	if f.par == nil || f.par.whole != nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !backend.Dead(ctx, f.par.w) {
 		return false
 	}
-	f.e.alive.InterpEnded(f.par.c.ID, live.KeeperLost)
+	f.m.live.InterpEnded(f.par.c.ID, state.KeeperLost)
 	return true
 }
 
 // forking is one request for forks on its way.
 type forking struct {
-	e     *Engine
+	m     *Manager
 	req   api.WarmForkRequest
 	out   func(api.StreamLine)
 	began time.Time
@@ -394,10 +355,10 @@ type forking struct {
 }
 
 func (f *forking) check(name string) (err error) {
-	const opName = "engine.ForkTemplate"
+	const opName = "spawn.ForkTemplate"
 	f.count = max(f.req.Count, 1)
-	if f.req.Count < 0 || f.count > maxFork {
-		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", f.req.Count)
+	if f.req.Count < 0 || f.count > MaxFork {
+		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", MaxFork), "cannot make %d cells", f.req.Count)
 	}
 	if f.req.Eval != "" && len(f.req.Command) > 0 {
 		return cell.Errorf(cell.Invalid, opName, "give --eval or a command", "cannot fork %s: it was said to evaluate code and to run a command", name)
@@ -417,12 +378,12 @@ func (f *forking) check(name string) (err error) {
 		}
 	}
 	if f.req.Eval != "" {
-		if f.ev, err = live.EvalOf(f.req.Eval, f.req.Timeout); err != nil {
+		if f.ev, err = f.m.cfg.EvalOf(f.req.Eval, f.req.Timeout); err != nil {
 			return err
 		}
 		f.ev.Limit, f.ev.Output = forkOutput, forkOutput
 	}
-	_, err = f.e.reg.Template(name)
+	_, err = f.m.reg.Template(name)
 	return err
 }
 
@@ -430,66 +391,12 @@ func (f *forking) check(name string) (err error) {
 // stream. In bytes.
 const forkOutput = 64 << 10
 
-// claimNames chooses the names of forks and keeps others from taking them until
-// done is called.
-func (e *Engine) claimNames(of, asked string, count int) (names []string, done func(), err error) {
-	return e.claimNumbered(of, of+"-", asked, count)
-}
-
-// claimNumbered is claimNames, with numbers behind stem when no name is asked
-// for.
-func (e *Engine) claimNumbered(of, stem, asked string, count int) (names []string, done func(), err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if asked != "" {
-		stem = asked + "-"
-	}
-	if asked != "" && count == 1 {
-		names = append(names, asked)
-	}
-	for i := 1; asked != "" && len(names) < count; i++ {
-		names = append(names, stem+strconv.Itoa(i))
-	}
-	if len(names) < count {
-		for i := range e.reg.NumbersOf(stem) {
-			if n := stem + strconv.Itoa(i); e.taken(n) == "" {
-				names = append(names, n)
-			}
-			if len(names) == count {
-				break
-			}
-		}
-	}
-	for _, n := range names {
-		if err := cell.CheckName(n); err != nil {
-			return nil, nil, err
-		}
-		if what := e.taken(n); what != "" {
-			kind := cell.Exists
-			if e.names[n] {
-				kind = cell.Conflict
-			}
-			return nil, nil, cell.Errorf(kind, "engine.claimNames", "choose another --name", "cannot fork %s: %s %s exists", of, what, n)
-		}
-	}
-	for _, n := range names {
-		e.names[n] = true
-	}
-	return names, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for _, n := range names {
-			delete(e.names, n)
-		}
-	}, nil
-}
-
 // carryOut makes the cells, records them at once, and lets them answer.
 func (f *forking) carryOut(ctx context.Context, names []string) error {
-	e := f.e
+	m := f.m
 	whole := make(chan error, 1)
-	go func() { whole <- e.whole(ctx, f.par) }()
-	in, madeAll := stage(ctx, "make")
+	go func() { whole <- m.unchanged(ctx, f.par) }()
+	in, madeAll := m.cfg.Stage(ctx, "make")
 	f.makeAll(in, names)
 	madeAll(nil)
 	var made []*child
@@ -507,7 +414,7 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	}
 	var seal func() (cell.Digest, error)
 	if err == nil {
-		in, recorded := stage(ctx, "record")
+		in, recorded := m.cfg.Stage(ctx, "record")
 		seal, err = f.record(in, made)
 		recorded(err)
 	}
@@ -517,7 +424,6 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	}
 	f.res.ReadyMS = ms(time.Since(f.began))
 	f.res.Inherited, f.res.Renewed = generators(made)
-	f.countReady(made)
 	for _, ch := range f.all {
 		if ch.err != nil {
 			f.say(ch)
@@ -529,43 +435,32 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 		f.res.Receipt = d.String()
 		sealed <- err
 	}()
-	in, answered := stage(ctx, "answer")
+	in, answered := m.cfg.Stage(ctx, "answer")
 	f.answerAll(in, made)
 	answered(nil)
 	f.res.TookMS = ms(time.Since(f.began))
 	err = <-sealed
 	f.finish()
-	if cause := context.Cause(ctx); cause != nil { // whoever asked is gone
+	if cause := context.Cause(ctx); cause != nil { // the caller is gone
 		return errors.Join(cause, f.removeAll(context.WithoutCancel(ctx), made))
 	}
-	e.used(f.par, f.count, f.res.Hits)
+	m.used(f.par, f.count, f.res.Hits)
 	if f.req.Remove { // afterwards there is nothing to measure
-		e.measure(ctx, f.par.t.Name, made)
+		m.measure(ctx, f.par.t.Name, made)
 		return errors.Join(err, f.removeAll(ctx, made))
 	}
-	e.background(func(ctx context.Context) { e.measure(ctx, f.par.t.Name, made) })
+	m.cfg.Work(func(ctx context.Context) { m.measure(ctx, f.par.t.Name, made) })
 	return err
-}
-
-// countReady counts the cells that came of it, which are ready now.
-func (f *forking) countReady(made []*child) {
-	for _, ch := range made {
-		from := fromTemplate
-		if ch.hit {
-			from = fromPool
-		}
-		f.e.figures.note(f.e.figures.forks, timingKey{backend: ch.c.Backend, from: from}, time.Since(f.began))
-	}
 }
 
 // makeAll takes forks from the pool and makes the rest, and gives each its
 // identity.
 func (f *forking) makeAll(ctx context.Context, names []string) {
-	e := f.e
+	m := f.m
 	f.all = make([]*child, len(names))
 	var ready []*child
 	if f.maySlot(ctx) {
-		ready = e.takeSlots(f.par, len(names))
+		ready = m.takeSlots(f.par, len(names))
 	}
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -588,7 +483,7 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 		if ctx.Err() != nil {
 			f.all[i] = &child{c: &state.Cell{Name: names[i]}, err: context.Cause(ctx)}
 			if i < len(ready) {
-				e.dropChild(ctx, ready[i], "the fork was given up")
+				m.dropChild(ctx, ready[i], "the fork was given up")
 			}
 			continue
 		}
@@ -598,10 +493,10 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 	workers.Wait()
 }
 
-// maySlot reports whether what was made ahead can be brought within the ceilings of who asks.
+// maySlot reports whether what was made ahead can be brought within the ceilings of the caller.
 func (f *forking) maySlot(ctx context.Context) bool {
 	c := f.par.c
-	c.Ceiling, c.Maker = nil, makerOf(ctx)
+	c.Ceiling, c.Maker = nil, f.m.cfg.Maker(ctx)
 	now := c.Limits()
 	return now == c.Setup.Limits || f.par.whole == nil && now.Disk == c.Setup.Limits.Disk
 }
@@ -609,38 +504,37 @@ func (f *forking) maySlot(ctx context.Context) bool {
 // makeOne gives a fork its identity: one that was made ahead, or a new one. The
 // first may have died unseen.
 func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child {
-	e := f.e
+	m := f.m
 	if ready != nil {
 		ready.terms = f.terms
-		err := e.adopt(ctx, ready, name, f.began)
+		err := m.adopt(ctx, ready, name, f.began)
 		if err == nil {
 			ready.hit = true
 			return ready
 		}
-		e.dropChild(ctx, ready, "it could not be adopted")
+		m.dropChild(ctx, ready, "it could not be adopted")
 		if f.terms.final(err) { // another would be no other
 			return &child{c: &state.Cell{Name: name}, err: err}
 		}
 	}
-	ch, err := e.makeChild(ctx, f.par, false)
+	ch, err := m.makeChild(ctx, f.par, false)
 	if err == nil {
 		ch.terms = f.terms
-		if err = e.adopt(ctx, ch, name, f.began); err == nil {
+		if err = m.adopt(ctx, ch, name, f.began); err == nil {
 			return ch
 		}
-		e.dropChild(ctx, ch, "it could not be adopted")
+		m.dropChild(ctx, ch, "it could not be adopted")
 	}
 	return &child{c: &state.Cell{Name: name}, err: err}
 }
 
 // record makes all cells of the batch durable at once.
 func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Digest, error), error) {
-	e, par := f.e, f.par
+	m, par := f.m, f.par
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
-	pred := evidence.BatchOf(&par.c, evidence.Fork, point(&par.at))
-	pred.Template, pred.Digest, pred.Interpreter, pred.Program, pred.Took, pred.Dropped = par.t.Name, par.t.Digest.String(), par.t.Version, par.t.Program.Sum.String(), tookMemory, f.res.Dropped
 	a := state.AssuranceOf(made[0].w.Assurance())
-	pred.Assurance = &a
+	batch := state.Batch{Act: state.BatchFork, Template: par.t.Name, Digest: par.t.Digest.String(), Interpreter: par.t.Version, Program: par.t.Program.Sum.String(),
+		From: point(&par.at), Assurance: &a, Took: tookMemory, Dropped: f.res.Dropped}
 	var objects []any
 	if !par.known {
 		objects = append(objects, par.shared)
@@ -655,37 +549,37 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 			ch.interp = &state.Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key}
 			objects = append(objects, ch.interp)
 		}
-		pred.Cells = append(pred.Cells, evidence.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Ahead: ch.hit, Certificate: &ch.cert})
+		batch.Cells = append(batch.Cells, state.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Ahead: ch.hit, Certificate: &ch.cert})
 	}
 	for _, ch := range f.all {
 		if ch.err != nil {
-			pred.Failed = append(pred.Failed, ch.c.Name+": "+ch.err.Error())
+			batch.Failed = append(batch.Failed, ch.c.Name+": "+ch.err.Error())
 		}
 	}
-	t, err := e.reg.Template(par.t.Name) // others may have forked meanwhile
+	t, err := m.reg.Template(par.t.Name) // others may have forked meanwhile
 	if err != nil {
 		return nil, err
 	}
 	t.Forks += int64(len(made))
 	failpoint.Step("record forks")
-	seal, err := e.evidence.CommitBatch(ctx, key, pred, append(objects, &t)...)
+	seal, err := m.cfg.Evidence.CommitBatch(ctx, key, &par.c, batch, append(objects, &t)...)
 	if err != nil {
 		return nil, err
 	}
 	for _, ch := range made {
-		e.alive.Add(ch.c, ch.w, ch.interp)
-		e.settleIn(ctx, ch)
+		m.live.Add(ch.c, ch.w, ch.interp)
+		m.equip(ctx, ch.c, ch.w)
 	}
 	return seal, nil
 }
 
-// settleIn does what a fork that talks needs beside its gateway.
-func (e *Engine) settleIn(ctx context.Context, ch *child) {
-	if !ch.c.Talks() {
+// equip gives a cell that lives anew what it has beside its gateway, if it talks.
+func (m *Manager) equip(ctx context.Context, c *state.Cell, inst backend.Instance) {
+	if !c.Talks() {
 		return
 	}
-	if err := e.govern.Equip(ctx, ch.c, ch.w, ch.c.Agent); err != nil {
-		e.log.Warn("cannot lend keys of SSH to a fork", "cell", ch.c.ID, "error", err)
+	if err := m.cfg.Equip(ctx, c, inst, c.Agent); err != nil {
+		m.log.Warn("cannot lend a cell keys of SSH", "cell", c.ID, "error", err)
 	}
 }
 
@@ -693,35 +587,35 @@ func (e *Engine) settleIn(ctx context.Context, ch *child) {
 func (f *forking) drop(ctx context.Context, made []*child) {
 	var all sync.WaitGroup
 	for _, ch := range made {
-		all.Go(func() { f.e.dropChild(ctx, ch, "the fork was given up") })
+		all.Go(func() { f.m.dropChild(ctx, ch, "the fork was given up") })
 	}
 	all.Wait()
 }
 
 // removeAll removes the cells of a batch that was recorded.
 func (f *forking) removeAll(ctx context.Context, made []*child) error {
-	args := removeArgs{}
+	var ids []cell.ID
 	for _, ch := range made {
-		release, err := f.e.locks.Acquire(ctx, ch.c.ID, "remove", nil)
+		release, err := f.m.cfg.Locks.Acquire(ctx, ch.c.ID, "remove", nil)
 		if err != nil {
 			return err
 		}
 		defer release()
-		args.Cells = append(args.Cells, ch.c.ID)
+		ids = append(ids, ch.c.ID)
 	}
-	return f.e.operate(ctx, opRemove, args, func(ctx context.Context) error { return f.e.doRemoveAll(ctx, args.Cells) })
+	return f.m.cfg.RemoveNew(ctx, ids)
 }
 
 // say tells of one cell that has answered, or could not be made.
 func (f *forking) say(ch *child) {
 	ch.res.Hit, ch.res.MS = ch.hit, ms(time.Since(f.began))
 	if ch.err != nil {
-		ch.res.Error = f.e.failure(ch.err).API()
+		ch.res.Error = f.m.cfg.Failure(ch.err).API()
 	}
 	if ch.c.ID == "" {
 		ch.res.Cell = api.Cell{Name: ch.c.Name, State: string(cell.Failed), Downgrades: []string{}, LeftOut: []api.LeftOut{}}
 	} else {
-		ch.res.Cell = f.e.briefView(ch.c)
+		ch.res.Cell = f.m.cfg.Brief(ch.c)
 	}
 	if f.out == nil {
 		return
@@ -738,14 +632,4 @@ func (f *forking) finish() {
 			f.res.Hits++
 		}
 	}
-}
-
-// removeCell removes a cell, whatever it is the warm parent of.
-func (e *Engine) removeCell(ctx context.Context, id cell.ID) error {
-	release, err := e.locks.Acquire(ctx, id, "remove", nil)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return e.remove(ctx, id)
 }

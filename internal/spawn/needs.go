@@ -1,4 +1,4 @@
-package engine
+package spawn
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
@@ -24,9 +23,9 @@ const (
 	assumedWhole  = 64 << 20 // memory of a copy, with a kernel of its own
 )
 
-// needs are resources of the host.
-type needs struct {
-	memory, disk, processes int64
+// Needs are resources of the host: bytes of memory and of disk, and processes.
+type Needs struct {
+	Memory, Disk, Processes int64
 }
 
 // footprint is what a fork of a template took, as measured, in bytes. 0: not
@@ -36,107 +35,107 @@ type footprint struct {
 }
 
 // reserve finds out what the forks need and what the host has, refuses what is
-// beyond it, and promises the rest to nobody else until release is called.
+// beyond it, and promises what they need to no other request until release is called.
 func (f *forking) reserve(template string, whole bool) (release func(), err error) {
-	e := f.e
-	host, err := e.hostHas()
+	m := f.m
+	host, err := m.cfg.Host()
 	if err != nil {
 		return nil, err
 	}
 	n := int64(f.count)
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	one := footprint{memory: assumedMemory, disk: assumedDisk}
 	if whole {
 		one.memory = assumedWhole
 	}
 	f.res.Needs.Measured = []string{}
-	if m := e.measured[template]; m != nil && m.memory > 0 {
-		one.memory = m.memory
+	if was := m.measured[template]; was != nil && was.memory > 0 {
+		one.memory = was.memory
 		f.res.Needs.Measured = append(f.res.Needs.Measured, "memory")
 	}
-	if m := e.measured[template]; m != nil && m.disk > 0 {
-		one.disk = m.disk
+	if was := m.measured[template]; was != nil && was.disk > 0 {
+		one.disk = was.disk
 		f.res.Needs.Measured = append(f.res.Needs.Measured, "disk")
 	}
-	want := needs{memory: n * one.memory, disk: n * one.disk, processes: n}
+	want := Needs{Memory: n * one.memory, Disk: n * one.disk, Processes: n}
 	if len(f.req.Command) > 0 {
-		want.processes *= 2
+		want.Processes *= 2
 	}
-	left := needs{host.memory - e.promised.memory, host.disk - e.promised.disk, host.processes - e.promised.processes}
+	left := Needs{host.Memory - m.promised.Memory, host.Disk - m.promised.Disk, host.Processes - m.promised.Processes}
 	r := &f.res.Needs
-	r.Cells, r.Memory, r.MemoryAvailable, r.Disk, r.DiskAvailable, r.Processes, r.ProcessesLeft = f.count, want.memory, left.memory, want.disk, left.disk, want.processes, left.processes
+	r.Cells, r.Memory, r.MemoryAvailable, r.Disk, r.DiskAvailable, r.Processes, r.ProcessesLeft = f.count, want.Memory, left.Memory, want.Disk, left.Disk, want.Processes, left.Processes
 	what := ""
 	switch {
-	case want.memory > left.memory:
-		what = fmt.Sprintf("they would take %s of memory, and %s may be used", policy.FormatSize(want.memory), policy.FormatSize(max(left.memory, 0)))
-	case want.disk > left.disk:
-		what = fmt.Sprintf("they would take %s of disk, and %s may be used", policy.FormatSize(want.disk), policy.FormatSize(max(left.disk, 0)))
-	case want.processes > left.processes:
-		what = fmt.Sprintf("they would be %d processes, and %d more may be", want.processes, max(left.processes, 0))
+	case want.Memory > left.Memory:
+		what = fmt.Sprintf("they would take %s of memory, and %s may be used", policy.FormatSize(want.Memory), policy.FormatSize(max(left.Memory, 0)))
+	case want.Disk > left.Disk:
+		what = fmt.Sprintf("they would take %s of disk, and %s may be used", policy.FormatSize(want.Disk), policy.FormatSize(max(left.Disk, 0)))
+	case want.Processes > left.Processes:
+		what = fmt.Sprintf("they would be %d processes, and %d more may be", want.Processes, max(left.Processes, 0))
 	}
 	if what != "" {
 		r.Refused = what
 		if f.req.DryRun {
 			return func() {}, nil
 		}
-		return nil, cell.Errorf(cell.Unavailable, "engine.ForkTemplate", "ask for fewer, or remove cells that nobody needs: pando ls",
+		return nil, cell.Errorf(cell.Unavailable, "spawn.ForkTemplate", "ask for fewer, or remove cells that are not needed: pando ls",
 			"cannot make %s%s: %s", countForks(f.count), ofTemplate(template), what)
 	}
 	if f.req.DryRun {
 		return func() {}, nil
 	}
-	e.promised.memory += want.memory
-	e.promised.disk += want.disk
-	e.promised.processes += want.processes
+	m.promised.Memory += want.Memory
+	m.promised.Disk += want.Disk
+	m.promised.Processes += want.Processes
 	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.promised.memory -= want.memory
-		e.promised.disk -= want.disk
-		e.promised.processes -= want.processes
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.promised.Memory -= want.Memory
+		m.promised.Disk -= want.Disk
+		m.promised.Processes -= want.Processes
 	}, nil
 }
 
 // fit refuses forks that the process that holds their template has no room for, before
-// any of them is made, and promises the room to nobody else until release is called.
+// any of them is made, and promises the room to no other request until release is called.
 // What was made ahead has its room already.
 func (f *forking) fit(ctx context.Context, template string) (release func(), err error) {
-	e, id := f.e, f.par.c.ID
+	m, id := f.m, f.par.c.ID
 	if f.par.whole != nil {
 		return func() {}, nil
 	}
 	n := int64(f.count)
-	e.mu.Lock()
-	if p := e.pools[template]; p != nil && p.cell == id {
+	m.mu.Lock()
+	if p := m.pools[template]; p != nil && p.cell == id {
 		n = max(n-int64(len(p.slots)), 0)
 	}
-	e.mu.Unlock()
-	if n == 0 { // they are made already: nobody has to be asked
+	m.mu.Unlock()
+	if n == 0 { // they are made already: no keeper has to be asked
 		return func() {}, nil
 	}
 	left, err := f.par.w.ForksLeft(ctx, f.par.c.Talks())
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if left -= e.fitting[id]; n > left {
-		return nil, cell.Errorf(cell.Unavailable, "engine.ForkTemplate", cell.RoomHint, "cannot make %s%s: its keeper has file descriptors for %d more", countForks(f.count), ofTemplate(template), max(left, 0))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if left -= m.fitting[id]; n > left {
+		return nil, cell.Errorf(cell.Unavailable, "spawn.ForkTemplate", cell.RoomHint, "cannot make %s%s: its keeper has file descriptors for %d more", countForks(f.count), ofTemplate(template), max(left, 0))
 	}
-	e.fitting[id] += n
+	m.fitting[id] += n
 	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.fitting[id] -= n; e.fitting[id] == 0 {
-			delete(e.fitting, id)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.fitting[id] -= n; m.fitting[id] == 0 {
+			delete(m.fitting, id)
 		}
 	}, nil
 }
 
 // promise is reserve for branches: what they take is what forks are assumed to.
-func (e *Engine) promise(count int, whole bool) (release func(), err error) {
-	f := &forking{e: e, count: count}
+func (m *Manager) promise(count int, whole bool) (release func(), err error) {
+	f := &forking{m: m, count: count}
 	return f.reserve("", whole)
 }
 
@@ -144,27 +143,27 @@ func (e *Engine) promise(count int, whole bool) (release func(), err error) {
 // and everything else need some, too.
 const keepBack = 256 << 20
 
-// hostHasNow measures what forks may use of the host.
-func (e *Engine) hostHasNow() (needs, error) {
-	var h needs
+// Available measures what forks may use of the host, with so much of the disk kept in reserve.
+func Available(space Space, reserve int64) (Needs, error) {
+	var h Needs
 	available, _, err := linux.Memory()
 	if err != nil {
 		return h, err
 	}
-	h.memory = available - keepBack
-	free, keep, err := e.gc.Free()
+	h.Memory = available - keepBack
+	free, keep, err := space.Free()
 	if err != nil {
 		return h, err
 	}
-	h.disk = free - max(keep, gc.ReserveSize)
-	used, most := processes()
-	h.processes = most - used
+	h.Disk = free - max(keep, reserve)
+	used, most := Processes()
+	h.Processes = most - used
 	return h, nil
 }
 
-// processes is how many threads there are on the host, and how many there may
-// be: by the kernel's limits, and by the user's own, who has most of them.
-func processes() (used, most int64) {
+// Processes is how many threads there are on the host, and how many there may
+// be: by the kernel's limits, and by those of the user that has most of them.
+func Processes() (used, most int64) {
 	b, _ := os.ReadFile("/proc/loadavg")
 	if fields := strings.Fields(string(b)); len(fields) > 3 {
 		_, all, _ := strings.Cut(fields[3], "/")
@@ -191,24 +190,24 @@ func processes() (used, most int64) {
 const sampled = 3
 
 // measure notes what forks of a template take, by a sample of them.
-func (e *Engine) measure(ctx context.Context, template string, made []*child) {
+func (m *Manager) measure(ctx context.Context, template string, made []*child) {
 	var memory, disk []int64
 	for _, ch := range made[:min(len(made), sampled)] {
 		if st, err := ch.w.Warmth(ctx); err == nil && st.Memory > 0 {
 			memory = append(memory, st.Memory)
 		}
-		if n := e.diskOf(ch.c); n > 0 {
+		if n := m.diskOf(ch.c); n > 0 {
 			disk = append(disk, n)
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	m := e.measured[template]
-	if m == nil {
-		m = &footprint{}
-		e.measured[template] = m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.measured[template]
+	if was == nil {
+		was = &footprint{}
+		m.measured[template] = was
 	}
-	m.memory, m.disk = usual(memory, m.memory), usual(disk, m.disk)
+	was.memory, was.disk = usual(memory, was.memory), usual(disk, was.disk)
 }
 
 // usual is what a sample took on average, or three quarters of what was usual
@@ -225,12 +224,12 @@ func usual(sample []int64, before int64) int64 {
 }
 
 // diskOf is what a fork has written, in bytes; 0 if that can't be seen.
-func (e *Engine) diskOf(c *state.Cell) int64 {
-	sum, err := workspace.DiskUse(e.private(c.ID))
+func (m *Manager) diskOf(c *state.Cell) int64 {
+	sum, err := workspace.DiskUse(m.private(c.ID))
 	if err != nil {
 		return 0
 	}
-	p, err := e.providerOf(c.Provider)
+	p, err := m.cfg.Provider(c.Provider)
 	if err != nil {
 		return 0
 	}

@@ -1,0 +1,209 @@
+package spawn
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// Fork makes new cells from a checkpoint: their files are its files, their
+// processes none. Nothing is copied; each writes into a layer of its own.
+func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res api.ForkResult, err error) {
+	const opName = "spawn.Fork"
+	began := time.Now()
+	count := max(req.Count, 1)
+	if req.Count < 0 || count > MaxFork {
+		return api.ForkResult{}, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", MaxFork), "cannot make %d cells", req.Count)
+	}
+	want, err := termsOf(req.Certify, req.AtFork)
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	release, err := m.live.Lock(ctx, id, "fork")
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	defer release()
+	defer m.cfg.Pin()()
+	src, err := m.live.Usable(id)
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	var k state.Checkpoint
+	if req.Number > 0 {
+		k, err = m.reg.Numbered(src.ID, req.Number)
+	} else {
+		if inst := m.live.Instance(src.ID); inst != nil {
+			if !backend.NothingRuns(ctx, inst) {
+				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName, m.branchOrFiles(ctx, &src),
+					"cannot fork %s: it has processes, and a fork of files would leave their memory behind", src.Title())
+			}
+		}
+		k, err = m.cfg.Settle(ctx, &src, state.KindFork)
+	}
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	if k.Gone {
+		return api.ForkResult{}, cell.Errorf(cell.NotFound, opName, "pando history "+src.Title()+" shows those that are there", "checkpoint %s@%d was removed: it expired, was given up, or made room", src.Title(), k.Number)
+	}
+	if _, err := m.cfg.Tree(ctx, &k); err != nil {
+		return api.ForkResult{}, err
+	}
+	if err := m.cfg.MayFork(&src, count); err != nil {
+		return api.ForkResult{}, err
+	}
+	if k.Memory != nil && !req.Files {
+		return m.forkWhole(ctx, &src, &k, req.Name, count, want, began)
+	}
+	if err := want.filesAlone(fmt.Sprintf("%s@%d", src.Title(), k.Number)); err != nil {
+		return api.ForkResult{}, err
+	}
+	names, named, err := m.claimNumbered(src.Title(), src.Title()+"-fork-", req.Name, count)
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	defer named()
+	setup, lost := src.Setup, dropped(&src)
+	if m.reg.Built(src.ID) { // a template that was built has what its steps wrote to the image
+		setup.Mounts, lost = m.cfg.Stacked(&src), droppedOfBuilt
+	}
+	var objects []any
+	var cells []*state.Cell
+	var ids []string
+	now := time.Now().UTC()
+	for _, name := range names {
+		c := &state.Cell{
+			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest || m.cfg.Confined(ctx), Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
+			Parent: &state.Origin{Cell: src.ID, Checkpoint: k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
+			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: setup, Maker: m.cfg.Maker(ctx),
+		}
+		first := &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: state.KindFork, Created: now,
+			State: k.State, Tree: k.Tree, Content: k.Content}
+		c.Head = first.ID
+		objects = append(objects, c, first)
+		cells = append(cells, c)
+		ids = append(ids, string(c.ID))
+	}
+	if run, ok := m.pendingOf(&k); ok {
+		if err := run.Decide(cell.Forked, "forked as "+several(names), "user"); err != nil {
+			return api.ForkResult{}, err
+		}
+		objects = append(objects, run)
+	}
+	in, sealed := m.cfg.Stage(ctx, "record")
+	d, err := m.cfg.SealFork(in, &src, &k, ids, objects...)
+	if sealed(err); err != nil {
+		return api.ForkResult{}, err
+	}
+	res = api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: lost,
+		TookMS: ms(time.Since(began)), Receipt: d.String()}
+	for _, c := range cells {
+		res.Cells = append(res.Cells, m.cfg.View(c))
+	}
+	return res, nil
+}
+
+// forkWhole makes cells that go on at a checkpoint with memory.
+func (m *Manager) forkWhole(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
+	took := fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
+	b := &branching{m: m, began: began, count: count, src: *src, terms: want, whole: true, act: state.BatchFork, took: took, at: *k}
+	res := api.ForkResult{Took: took}
+	names, done, err := m.claimNumbered(src.Title(), src.Title()+"-fork-", name, count)
+	if err != nil {
+		return res, err
+	}
+	defer done()
+	promised, err := m.promise(count, true)
+	if err != nil {
+		return res, err
+	}
+	defer promised()
+	if b.p, err = m.cfg.Provider(src.Provider); err != nil {
+		return res, err
+	}
+	tree, err := m.cfg.Tree(ctx, k)
+	if err != nil {
+		return res, err
+	}
+	res.Notes = Unjoined(b.p, tree, "a copy")
+	t, err := m.snapshotAt(ctx, b.p, k)
+	if err != nil {
+		return res, err
+	}
+	defer t.forget()
+	if err := b.copies(ctx, t, names, tree.Root); err != nil {
+		return res, err
+	}
+	for _, ch := range b.all {
+		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
+	}
+	res.Inherited, res.Renewed = generators(b.all)
+	res.Dropped, res.TookMS, res.Receipt = droppedByCopy, ms(time.Since(began)), b.receipt.String()
+	return res, nil
+}
+
+// droppedByCopy is what a copy of a whole cell has not.
+const droppedByCopy = "connections to others, terminals"
+
+// pendingOf returns the run of which k is the pending result.
+func (m *Manager) pendingOf(k *state.Checkpoint) (*state.Run, bool) {
+	if k.Run == "" || k.Kind != state.KindAfter {
+		return nil, false
+	}
+	r, err := m.reg.Run(k.Run)
+	if err != nil || (r.Verdict != cell.Pending && r.Verdict != cell.Forked) {
+		return nil, false
+	}
+	return &r, true
+}
+
+// dropped says what a fork of files does not take along.
+func dropped(c *state.Cell) string {
+	if image.RootOf(c.Setup.Mounts) != "/" {
+		return "memory, processes, home, /tmp and what was written to the image"
+	}
+	return droppedOfBuilt
+}
+
+// droppedOfBuilt is the same of a template that was built by steps.
+const droppedOfBuilt = "memory, processes, home and /tmp"
+
+// forkFiles says how the files of a cell can be forked now. While something runs in it,
+// they are forked as of a checkpoint.
+func (m *Manager) forkFiles(c *state.Cell) string {
+	if m.live.AtRest(c.ID) {
+		return "fork its files: pando fork " + c.Title()
+	}
+	return fmt.Sprintf("fork its files as of a checkpoint: pando fork %s@%d --files, or make one now: pando checkpoint %s", c.Title(), m.reg.HeadNumber(c), c.Title())
+}
+
+// branchOrFiles is forkFiles of a cell that runs, with the branch where that can be had.
+func (m *Manager) branchOrFiles(ctx context.Context, c *state.Cell) string {
+	i := m.reg.Interp(c.ID)
+	whole, err := m.Captures(ctx, c)
+	if c.Volume > 0 || err != nil || !whole && (i == nil || i.Ended != "") {
+		return m.forkFiles(c)
+	}
+	return "branch it: pando branch " + c.Title() + "; or " + m.forkFiles(c)
+}
+
+// orFiles adds to the refusal of a branch what always can be had, unless its hint names it.
+func (m *Manager) orFiles(id cell.ID, err error) error {
+	k, hint := cell.KindOf(err), cell.HintOf(err)
+	c, cerr := m.reg.Cell(id)
+	if cerr != nil || strings.Contains(hint, "pando fork") || k != cell.Unsupported && !strings.HasSuffix(hint, cell.ForkSandbox) {
+		return err
+	}
+	if hint != "" {
+		hint += "; or "
+	}
+	return cell.Errorf(k, "spawn.Branch", hint+m.forkFiles(&c), "%w", err)
+}
