@@ -26,7 +26,7 @@ const turnLimit = 50 * time.Millisecond
 // hundred that all run would spend most of their time so.
 func (f *forking) answerAll(ctx context.Context, made []*child) {
 	atOnce := len(made)
-	if f.par.whole != nil {
+	if f.par.image != nil {
 		atOnce = runtime.GOMAXPROCS(0)
 	}
 	inTurns(len(made), atOnce, turnLimit, func(i int) { f.answer(ctx, made[i]) })

@@ -61,7 +61,7 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 	}
 	notes := b.links()
 	carryOut := b.carryOut
-	if b.whole {
+	if b.copied {
 		carryOut = b.copyOut
 	}
 	names, done, err := m.claimBranches(&b.src, req.Name, count)
@@ -69,7 +69,7 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 		return res, err
 	}
 	defer done()
-	promised, err := m.promise(count, b.whole)
+	promised, err := m.promise(count, b.copied)
 	if err != nil {
 		return res, err
 	}
@@ -106,7 +106,7 @@ func (m *Manager) still(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	whole, err := m.Captures(ctx, &c)
+	captured, err := m.Captures(ctx, &c)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (m *Manager) still(ctx context.Context, id cell.ID) error {
 		return cell.Errorf(cell.Conflict, "spawn.Branch", "wait until it has ended, or end it: pando stop "+c.Title(),
 			"cannot branch %s: run %s is under way in it", c.Title(), run)
 	}
-	if command, runs := m.live.RunsCommand(id); runs && !whole {
+	if command, runs := m.live.RunsCommand(id); runs && !captured {
 		return cell.Errorf(cell.Conflict, "spawn.Branch", "wait until it has ended, or "+m.forkFiles(&c),
 			"cannot branch %s: the command %s is under way in it", c.Title(), cell.Clip(strings.Join(command, " ")))
 	}
@@ -138,7 +138,7 @@ type branching struct {
 	p       workspace.Provider
 	w       backend.Warmer
 	terms   terms
-	whole   bool   // the cell is copied with all that runs in it, and not its interpreter forked
+	copied  bool   // the cell is copied with all that runs in it, and not its interpreter forked
 	act     string // "": a branch
 	took    string
 	interp  state.Interp // zero: there is none
@@ -157,17 +157,17 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 		return err
 	}
 	c := &b.src
-	if b.whole, err = m.Captures(ctx, c); err != nil {
+	if b.copied, err = m.Captures(ctx, c); err != nil {
 		return err
 	}
 	i := m.reg.Interp(id)
-	if i != nil && (i.Ended == "" || !b.whole) {
+	if i != nil && (i.Ended == "" || !b.copied) {
 		b.interp = *i
 	}
 	switch {
-	case b.whole && inst == nil:
+	case b.copied && inst == nil:
 		return cell.Errorf(cell.Conflict, opName, m.forkFiles(c), "cannot branch %s: nothing runs in it", c.Title())
-	case !b.whole && (i == nil || inst == nil || i.Ended != ""):
+	case !b.copied && (i == nil || inst == nil || i.Ended != ""):
 		why := "it has no interpreter, and of a cell of backend " + c.Backend + " only that can be branched"
 		if i != nil {
 			why = "its interpreter is gone (" + cmp.Or(i.Ended, c.Cause, state.PutToRest) + ")"
@@ -193,7 +193,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	if err != nil {
 		return err
 	}
-	if caps.LiveBranch != "" && !b.whole {
+	if caps.LiveBranch != "" && !b.copied {
 		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot branch %s: %s", c.Title(), caps.LiveBranch)
 	}
 	if b.w, err = backend.WarmerOf(inst); err != nil {
@@ -213,7 +213,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 // tree is known: what the workspace is now is not read for it.
 func (b *branching) links() []string {
 	where := "the source or a branch"
-	if b.whole {
+	if b.copied {
 		where = "a branch"
 	}
 	for id := b.src.Head; id != ""; {
@@ -238,7 +238,7 @@ const maxBranchLayers = 150
 // carryOut branches, and records what came of it.
 func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	m := b.m
-	if err := m.layOwn(ctx, &b.src, b.p); err != nil {
+	if err := m.layHome(ctx, &b.src, b.p); err != nil {
 		return err
 	}
 	in, prepared := m.cfg.Stage(ctx, "prepare")
@@ -298,9 +298,9 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	return aerr
 }
 
-// layOwn makes home and /tmp of an ordinary cell layers, on which others can begin.
+// layHome makes home and /tmp of an ordinary cell layers, on which others can begin.
 // They move while they are in use: what has them open keeps them. c is committed.
-func (m *Manager) layOwn(ctx context.Context, c *state.Cell, p workspace.Provider) error {
+func (m *Manager) layHome(ctx context.Context, c *state.Cell, p workspace.Provider) error {
 	for _, to := range []func(*state.Cell) **workspace.Generation{func(c *state.Cell) **workspace.Generation { return &c.Home }, func(c *state.Cell) **workspace.Generation { return &c.Tmp }} {
 		next := *c
 		if *to(&next) != nil {
@@ -391,16 +391,16 @@ func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branc
 	if b.shared, _, err = m.sharedOf(&b.src); err != nil {
 		return out, err
 	}
+	how := &pausing{b: b, was: &was}
 	for range names {
-		ch, spec, err := b.child(ctx, &was)
-		if ch != nil {
-			b.all = append(b.all, ch)
-		}
-		if err != nil {
+		ch := newChild(&b.src, &b.at, b.shared)
+		ch.terms, ch.c.Family, ch.c.Maker = b.terms, b.src.Keeper(), m.cfg.Maker(ctx)
+		if err := m.begin(ctx, ch, b.p, how); err != nil {
 			return out, err
 		}
-		out.Cells = append(out.Cells, spec)
+		b.all = append(b.all, ch)
 	}
+	out.Cells = how.specs
 	out.Paused = func() error { return b.paused(ctx, &was) }
 	return out, nil
 }
@@ -413,29 +413,20 @@ func layered(mounts []cell.Mount) bool {
 	})
 }
 
-// child prepares one branch.
-func (b *branching) child(ctx context.Context, was *state.Cell) (*child, cell.Spec, error) {
-	m, src := b.m, &b.src
-	c := &state.Cell{
-		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
-		Family: src.Keeper(), Next: 2, Parent: &state.Origin{Cell: src.ID, Checkpoint: b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, Maker: m.cfg.Maker(ctx),
-	}
-	ch := &child{c: c, terms: b.terms}
-	failpoint.Step("make the folder of a branch")
-	if err := os.Mkdir(m.private(c.ID), 0o700); err != nil {
-		return ch, cell.Spec{}, durable.Full(err)
-	}
-	if err := b.next(ctx, was, c); err != nil {
-		return ch, cell.Spec{}, err
-	}
-	spec, err := m.forkSpec(c, b.p)
-	if err != nil {
-		return ch, spec, err
-	}
-	ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: state.KindFork, State: b.at.State}
-	c.Head = ch.first.ID
-	return ch, spec, nil
+// pausing prepares cells that are all made in one pause of their source.
+type pausing struct {
+	b     *branching
+	was   *state.Cell // the source
+	specs []cell.Spec
+}
+
+// layers implements strategy.
+func (s *pausing) layers(ctx context.Context, c *state.Cell) error { return s.b.next(ctx, s.was, c) }
+
+// start implements strategy.
+func (s *pausing) start(_ context.Context, _ *child, spec cell.Spec) (backend.Warmer, error) {
+	s.specs = append(s.specs, spec)
+	return nil, nil
 }
 
 // paused is what is done while the source stands still: with layers, seeing that
@@ -519,32 +510,16 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 	batch := state.Batch{Act: cmp.Or(b.act, state.BatchBranch), Template: b.interp.Template, CellName: src.Name, Interpreter: b.interp.Version, Took: cmp.Or(b.took, tookLive),
 		From: &state.Point{Checkpoint: string(b.at.ID), Number: b.at.Number}, PauseMS: ms(b.pause.Gap), MemoryTaken: b.at.MemoryTaken} // nothing waits for its digests
 	key := fmt.Sprintf("%s/%s/%d", src.ID, batch.Act, b.began.UnixNano())
-	objects := append(more, src, &b.at, b.shared)
 	for _, ch := range b.all {
-		for _, l := range ch.lendings {
-			objects = append(objects, l)
-		}
-		i := ch.interp
-		if b.whole {
+		if b.copied {
 			ch.c.Batch = key
 		} else {
-			i = &state.Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth, Template: b.interp.Template, Batch: key}
+			ch.interp = &state.Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth, Template: b.interp.Template, Batch: key}
 		}
-		objects = append(objects, ch.c, ch.first)
-		if i != nil {
-			objects = append(objects, i)
-		}
-		ch.interp = i
-		batch.Cells = append(batch.Cells, state.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
 	}
-	failpoint.Step("record branches")
-	seal, err := m.cfg.Evidence.CommitBatch(ctx, key, src, batch, objects...)
+	seal, err := m.record(ctx, key, src, batch, b.all, append(more, src, &b.at, b.shared)...)
 	if err != nil {
 		return err
-	}
-	for _, ch := range b.all {
-		m.live.Add(ch.c, ch.w, ch.interp)
-		m.equip(ctx, ch.c, ch.w)
 	}
 	if b.receipt, err = seal(); err != nil {
 		return err

@@ -140,7 +140,7 @@ func (b *build) make(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := m.ownLayers(ctx, &b.c, prov, nil); err != nil {
+	if err := m.homeLayers(ctx, &b.c, prov, nil); err != nil {
 		return err
 	}
 	if err := d.SetUp(); err != nil {
@@ -166,7 +166,7 @@ func (b *build) make(ctx context.Context) (err error) {
 
 // warm starts the interpreter, waits until it is ready, and seals it.
 func (b *build) warm(ctx context.Context, inst backend.Instance, proc cell.Process) (err error) {
-	if b.p.whole {
+	if b.p.image {
 		return b.warmImage(ctx, inst, proc)
 	}
 	w, err := backend.WarmerOf(inst)
@@ -223,9 +223,9 @@ func (b *build) seal(ctx context.Context) error {
 	return nil
 }
 
-// ownLayers gives a cell a home and a /tmp that can be forked: over those of
+// homeLayers gives a cell a home and a /tmp that can be forked: over those of
 // another, or empty ones.
-func (m *Manager) ownLayers(ctx context.Context, c *state.Cell, p workspace.Provider, of *state.Cell) error {
+func (m *Manager) homeLayers(ctx context.Context, c *state.Cell, p workspace.Provider, of *state.Cell) error {
 	for _, own := range []struct {
 		to   **workspace.Generation
 		mode uint32
@@ -288,7 +288,7 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 	if err := c.To(cell.Idle); err != nil {
 		return t, err
 	}
-	if !b.p.whole {
+	if !b.p.image {
 		if err := c.To(cell.Running); err != nil {
 			return t, err
 		}
@@ -311,11 +311,11 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 		return t, err
 	}
 	t.Receipt = d.String()
-	m.live.PutSealed(c, b.p.whole)
+	m.live.PutSealed(c, b.p.image)
 	m.mu.Lock()
 	delete(m.measured, t.Name)
 	m.mu.Unlock()
-	if !b.p.whole {
+	if !b.p.image {
 		m.live.FollowDeaths(c.Keeper())
 	}
 	if had == nil && old.Cell != c.ID {

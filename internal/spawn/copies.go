@@ -2,15 +2,12 @@ package spawn
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -62,19 +59,14 @@ func (b *branching) copies(ctx context.Context, t *snapshot, names []string, lik
 		return err
 	}
 	for range names {
-		c := copyOf(src, b.at.ID)
-		c.Shared, c.Setup = b.shared.Digest, b.shared.Setup
-		ch := &child{c: c, terms: b.terms}
-		ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: state.KindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
-		c.Head = ch.first.ID
+		ch := newChild(src, &b.at, b.shared)
+		ch.terms = b.terms
 		b.all = append(b.all, ch)
 	}
 	undo.Add("remove the copies", func(ctx context.Context) error {
 		for _, ch := range b.all {
-			if ch.w != nil {
+			if ch.w != nil { // else nothing of it is there
 				m.dropChild(ctx, ch, "the branch was given up")
-			} else {
-				m.dropFiles(ch.c)
 			}
 		}
 		return nil
@@ -82,21 +74,12 @@ func (b *branching) copies(ctx context.Context, t *snapshot, names []string, lik
 	var g errgroup.Group
 	g.SetLimit(copiesAtOnce)
 	for i, ch := range b.all {
-		g.Go(func() error { return b.copy(ctx, t, ch, names[i], like) })
+		g.Go(func() error { return b.copy(ctx, ch, names[i], &copying{t, like}) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
 	return b.record(ctx)
-}
-
-// copyOf is a new cell that goes on where src was at a checkpoint.
-func copyOf(src *state.Cell, at cell.CheckpointID) *state.Cell {
-	return &state.Cell{
-		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
-		Next: 2, Parent: &state.Origin{Cell: src.ID, Checkpoint: at}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Setup: src.Setup,
-	}
 }
 
 // tryAt returns the error with which a cell would be refused to go on at a checkpoint
@@ -113,31 +96,13 @@ func (m *Manager) tryAt(ctx context.Context, t *snapshot, c *state.Cell, k *stat
 	if err != nil {
 		return err
 	}
-	trial := copyOf(c, k.ID)
-	trial.Name = c.Name
-	failpoint.Step("make the folder of a trial")
-	if err := os.Mkdir(m.private(trial.ID), 0o700); err != nil {
-		return durable.Full(err)
-	}
-	var w backend.Warmer
-	defer func() {
-		if w != nil {
-			m.dropChild(ctx, &child{c: trial, w: w}, "the trial is over")
-		} else {
-			m.dropFiles(trial)
-		}
-	}()
-	if err := t.begin(ctx, trial, tree.Root); err != nil {
+	trial := newChild(c, k, nil)
+	trial.c.Name = c.Name
+	if err := m.begin(ctx, trial, t.provider, &copying{t, tree.Root}); err != nil {
 		return err
 	}
-	spec, err := m.forkSpec(trial, t.provider)
-	if err != nil {
-		return err
-	}
-	if w, err = t.copy(ctx, trial, spec); err != nil {
-		return err
-	}
-	cert, err := w.Adopt(ctx, want.adoption(m.cfg.Env(c), c, true))
+	defer m.dropChild(ctx, trial, "the trial is over")
+	cert, err := trial.w.Adopt(ctx, want.adoption(m.cfg.Env(c), c, true))
 	if err == nil {
 		err = cell.Uncertified(cert.Inherited())
 	}
@@ -145,20 +110,9 @@ func (m *Manager) tryAt(ctx context.Context, t *snapshot, c *state.Cell, k *stat
 }
 
 // copy makes one of the branches.
-func (b *branching) copy(ctx context.Context, t *snapshot, ch *child, name string, like workspace.Entry) error {
+func (b *branching) copy(ctx context.Context, ch *child, name string, how *copying) error {
 	m := b.m
-	failpoint.Step("make the folder of a branch")
-	if err := os.Mkdir(m.private(ch.c.ID), 0o700); err != nil {
-		return durable.Full(err)
-	}
-	if err := t.begin(ctx, ch.c, like); err != nil {
-		return err
-	}
-	spec, err := m.forkSpec(ch.c, b.p)
-	if err != nil {
-		return err
-	}
-	if ch.w, err = t.copy(ctx, ch.c, spec); err != nil {
+	if err := m.begin(ctx, ch, b.p, how); err != nil {
 		return err
 	}
 	if err := m.adopt(ctx, ch, name, b.began); err != nil {

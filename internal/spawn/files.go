@@ -61,7 +61,7 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 		return api.ForkResult{}, err
 	}
 	if k.Memory != nil && !req.Files {
-		return m.forkWhole(ctx, &src, &k, req.Name, count, want, began)
+		return m.forkMemory(ctx, &src, &k, req.Name, count, want, began)
 	}
 	if err := want.filesAlone(fmt.Sprintf("%s@%d", src.Title(), k.Number)); err != nil {
 		return api.ForkResult{}, err
@@ -80,14 +80,11 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 	var ids []string
 	now := time.Now().UTC()
 	for _, name := range names {
-		c := &state.Cell{
-			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest || m.cfg.Confined(ctx), Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
-			Parent: &state.Origin{Cell: src.ID, Checkpoint: k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
-			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: setup, Maker: m.cfg.Maker(ctx),
-		}
-		first := &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: state.KindFork, Created: now,
-			State: k.State, Tree: k.Tree, Content: k.Content}
-		c.Head = first.ID
+		ch := newChild(&src, &k, nil)
+		c, first := ch.c, ch.first
+		c.Name, c.State, c.Created, c.Of, c.Setup, c.Maker = name, cell.Idle, now, "", setup, m.cfg.Maker(ctx)
+		c.Guest = c.Guest || m.cfg.Confined(ctx)
+		first.Created = now
 		objects = append(objects, c, first)
 		cells = append(cells, c)
 		ids = append(ids, string(c.ID))
@@ -111,10 +108,10 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 	return res, nil
 }
 
-// forkWhole makes cells that go on at a checkpoint with memory.
-func (m *Manager) forkWhole(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
+// forkMemory makes cells that go on at a checkpoint with memory.
+func (m *Manager) forkMemory(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
 	took := fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
-	b := &branching{m: m, began: began, count: count, src: *src, terms: want, whole: true, act: state.BatchFork, took: took, at: *k}
+	b := &branching{m: m, began: began, count: count, src: *src, terms: want, copied: true, act: state.BatchFork, took: took, at: *k}
 	res := api.ForkResult{Took: took}
 	names, done, err := m.claimNumbered(src.Title(), src.Title()+"-fork-", name, count)
 	if err != nil {
@@ -150,7 +147,7 @@ func (m *Manager) forkWhole(ctx context.Context, src *state.Cell, k *state.Check
 	return res, nil
 }
 
-// droppedByCopy is what a copy of a whole cell has not.
+// droppedByCopy is what a cell that goes on at a checkpoint with memory has not.
 const droppedByCopy = "connections to others, terminals"
 
 // pendingOf returns the run of which k is the pending result.
@@ -188,8 +185,8 @@ func (m *Manager) forkFiles(c *state.Cell) string {
 // branchOrFiles is forkFiles of a cell that runs, with the branch where that can be had.
 func (m *Manager) branchOrFiles(ctx context.Context, c *state.Cell) string {
 	i := m.reg.Interp(c.ID)
-	whole, err := m.Captures(ctx, c)
-	if c.Volume > 0 || err != nil || !whole && (i == nil || i.Ended != "") {
+	captured, err := m.Captures(ctx, c)
+	if c.Volume > 0 || err != nil || !captured && (i == nil || i.Ended != "") {
 		return m.forkFiles(c)
 	}
 	return "branch it: pando branch " + c.Title() + "; or " + m.forkFiles(c)

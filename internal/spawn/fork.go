@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -13,9 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -42,7 +39,7 @@ type warmParent struct {
 	shared *state.Shared
 	known  bool                  // shared is in the registry
 	depth  int                   // of its interpreter
-	whole  *snapshot             // of a template that is an image; then w is nil
+	image  *snapshot             // of a template that is an image; then w is nil
 	join   []workspace.LinkGroup // joined in each fork
 	apart  []string              // notes of those that are not
 }
@@ -55,11 +52,11 @@ func (m *Manager) warmParent(ctx context.Context, t state.Template) (*warmParent
 	if par.c, err = m.reg.Cell(t.Cell); err != nil {
 		return nil, err
 	}
-	whole := m.hasImage(&par.c)
-	if inst == nil && !whole {
+	image := m.hasImage(&par.c)
+	if inst == nil && !image {
 		return nil, cell.Errorf(cell.Conflict, "spawn.ForkTemplate", "try again", "cannot fork template %s: it went cold in this moment", t.Name)
 	}
-	if !whole {
+	if !image {
 		if par.w, err = backend.WarmerOf(inst); err != nil {
 			return nil, err
 		}
@@ -70,8 +67,8 @@ func (m *Manager) warmParent(ctx context.Context, t state.Template) (*warmParent
 	if par.at, err = m.reg.Checkpoint(par.c.Head); err != nil {
 		return nil, err
 	}
-	if whole {
-		if par.whole, err = m.imageOf(&t, &par.c, &par.at); err != nil {
+	if image {
+		if par.image, err = m.imageOf(&t, &par.c, &par.at); err != nil {
 			return nil, err
 		}
 	}
@@ -97,7 +94,7 @@ func (par *warmParent) links(tree *workspace.Tree) (err error) {
 		return nil
 	}
 	names, bytes := workspace.MaxForkedNames, par.c.JoinedBytes(workspace.MaxForkedBytes)
-	if par.whole != nil {
+	if par.image != nil {
 		names, bytes = 0, 0
 	}
 	join, rest, err := tree.Joinable(names, bytes)
@@ -105,20 +102,10 @@ func (par *warmParent) links(tree *workspace.Tree) (err error) {
 	return err
 }
 
-// layer makes a writable layer for a fork, in which the links that par.links chose hold.
-func (par *warmParent) layer(ctx context.Context, c *state.Cell) error {
-	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
-	if err != nil {
-		return durable.Full(err)
-	}
-	c.Gen = &g
-	return durable.Full(par.p.Join(ctx, g, par.join))
-}
-
 // mute reports whether nothing can be evaluated in forks: what was kept warm is a
 // program that isn't asked anything.
 func (par *warmParent) mute() bool {
-	return par.whole != nil && warmKind(par.t.Spec.Warm) == cell.WarmCommand && par.t.Spec.Ready != ""
+	return par.image != nil && warmKind(par.t.Spec.Warm) == cell.WarmCommand && par.t.Spec.Ready != ""
 }
 
 // sharedOf is the record that forks of a cell have in common, and whether it is
@@ -140,131 +127,37 @@ func sharedAs(c *state.Cell, mounts []cell.Mount) (*state.Shared, error) {
 	return s, err
 }
 
-// child is one fork on its way.
-type child struct {
-	c        *state.Cell
-	first    *state.Checkpoint
-	w        backend.Warmer
-	made     time.Time
-	hit      bool
-	lendings []*state.Lending
-	cert     cell.Certificate
-	depth    int
-	interp   *state.Interp // nil: it has none
-	err      error
-	res      api.WarmFork
-	terms    terms
-	ahead    bool // no request has it yet: its limits are the template's
-}
-
 // makeChild makes a fork that is complete but for its identity, which it waits for if
 // it is made ahead.
-func (m *Manager) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ *child, err error) {
-	var undo cleanup.Stack
-	defer undo.OnError(ctx, &err)
-	c := &state.Cell{
-		ID: cell.NewID(), State: cell.Running, Source: par.c.Source, NoSource: par.c.NoSource, Guest: par.c.Guest, Backend: par.c.Backend, Image: par.c.Image, ImageID: par.c.ImageID, ImageKey: par.c.ImageKey,
-		Family: par.c.Keeper(), Next: 2, Parent: &state.Origin{Cell: par.c.ID, Checkpoint: par.at.ID}, Provider: par.c.Provider, WhyNot: par.c.WhyNot, LeftOut: par.c.LeftOut,
-		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, KnownHead: par.c.KnownHead, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
-	}
+func (m *Manager) makeChild(ctx context.Context, par *warmParent, ahead bool) (*child, error) {
+	ch := newChild(&par.c, &par.at, par.shared)
+	ch.depth, ch.ahead = par.depth+1, ahead
 	if !ahead {
-		c.Maker = m.cfg.Maker(ctx) // its limits are its maker's
+		ch.c.Maker = m.cfg.Maker(ctx) // its limits are its maker's
 	}
-	private := m.private(c.ID)
-	failpoint.Step("make the folder of a fork")
-	if err := os.Mkdir(private, 0o700); err != nil {
-		return nil, durable.Full(err)
+	if par.image != nil {
+		return ch, m.begin(ctx, ch, par.p, &copying{par.image, par.root})
 	}
-	if par.whole != nil {
-		c.Family = "" // a keeper of its own
-	}
-	undo.Add("remove the fork's folder", func(context.Context) error { return m.space.RemoveFolder(c.ID) })
-	undo.Add("drop the fork's layers", func(context.Context) error {
-		for _, g := range c.Gens() {
-			m.space.DropLayer(c.Provider, g.Layer)
-		}
-		return nil
-	})
-	ch := &child{c: c, made: time.Now(), depth: par.depth + 1, ahead: ahead}
-	if par.whole != nil {
-		ch.w, err = par.makeCopy(ctx, c, ahead)
-	} else {
-		ch.w, err = par.makeFork(ctx, c)
-	}
-	if err != nil {
-		return nil, err
-	}
-	ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: par.at.ID, Kind: state.KindFork,
-		State: par.at.State, Tree: par.at.Tree, Content: par.at.Content}
-	c.Head = ch.first.ID
-	return ch, nil
+	ch.c.Family = par.c.Keeper()
+	return ch, m.begin(ctx, ch, par.p, par)
 }
 
-// makeFork forks the template's interpreter.
-func (par *warmParent) makeFork(ctx context.Context, c *state.Cell) (backend.Warmer, error) {
-	m := par.m
-	if err := par.layer(ctx, c); err != nil {
-		return nil, err
-	}
-	if err := m.ownLayers(ctx, c, par.p, &par.c); err != nil {
-		return nil, err
-	}
-	spec, err := m.forkSpec(c, par.p)
+// layers implements strategy. In the layer of the workspace the links hold that par.links chose.
+func (par *warmParent) layers(ctx context.Context, c *state.Cell) error {
+	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
 	if err != nil {
-		return nil, err
+		return durable.Full(err)
 	}
-	failpoint.Step("fork an interpreter")
+	c.Gen = &g
+	if err := par.p.Join(ctx, g, par.join); err != nil {
+		return durable.Full(err)
+	}
+	return par.m.homeLayers(ctx, c, par.p, &par.c)
+}
+
+// start implements strategy: it forks the template's interpreter.
+func (par *warmParent) start(ctx context.Context, _ *child, spec cell.Spec) (backend.Warmer, error) {
 	return par.w.Fork(ctx, spec)
-}
-
-// forkSpec is what a new cell is made of that has no identity yet.
-func (m *Manager) forkSpec(c *state.Cell, p workspace.Provider) (spec cell.Spec, err error) {
-	if spec, err = m.cfg.ForkSpec(c, p); err == nil {
-		spec.Network, err = m.cfg.Rules(c)
-	}
-	return spec, err
-}
-
-// dropChild takes a fork away that no record names.
-func (m *Manager) dropChild(ctx context.Context, ch *child, cause string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup.Grace)
-	defer cancel()
-	if err := ch.w.Remove(ctx, cause); err != nil {
-		m.log.Warn("cannot remove a fork", "cell", ch.c.ID, "error", err)
-	}
-	m.dropFiles(ch.c)
-}
-
-func (m *Manager) dropFiles(c *state.Cell) {
-	if err := m.space.RemoveFolder(c.ID); err != nil {
-		m.log.Warn("cannot remove the files of a fork", "cell", c.ID, "error", err)
-	}
-	for _, g := range c.Gens() {
-		m.space.DropLayer(c.Provider, g.Layer)
-	}
-}
-
-// adopt gives a fork its identity.
-func (m *Manager) adopt(ctx context.Context, ch *child, name string, began time.Time) error {
-	c := ch.c
-	c.Name, c.Created, c.Maker = name, began.UTC(), m.cfg.Maker(ctx)
-	ch.first.Created = c.Created
-	if now := c.Limits(); ch.ahead && now != c.Setup.Limits {
-		if err := ch.w.Limit(ctx, now); err != nil {
-			return err
-		}
-	}
-	a := cell.Adoption{Hostname: c.Hostname(), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.terms.strict}
-	var err error
-	if ch.lendings, err = m.cfg.LendFork(c, &a); err != nil {
-		return err
-	}
-	a.First = ch.terms.first(c.Setup.Env, a.Env, c)
-	failpoint.Step("adopt a fork")
-	if ch.cert, err = ch.w.Adopt(ctx, a); err == nil && ch.terms.strict {
-		err = cell.Uncertified(ch.cert.Inherited())
-	}
-	return m.adoptError(ch.terms, err)
 }
 
 // ForkTemplate makes cells out of a template, and evaluates or runs something
@@ -308,7 +201,7 @@ func (f *forking) once(ctx context.Context, name string) error {
 	if f.par, err = m.warmParent(ctx, t); err != nil {
 		return err
 	}
-	if f.par.whole != nil {
+	if f.par.image != nil {
 		f.res.Dropped = droppedByCopy
 	}
 	f.res.Notes = f.par.apart
@@ -331,7 +224,7 @@ func (f *forking) once(ctx context.Context, name string) error {
 // keeperLost reports whether no fork could be made because the template's keeper
 // was gone, which was not noted before. The template is cold then.
 func (f *forking) keeperLost(ctx context.Context) bool {
-	if f.par == nil || f.par.whole != nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !backend.Dead(ctx, f.par.w) {
+	if f.par == nil || f.par.image != nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !backend.Dead(ctx, f.par.w) {
 		return false
 	}
 	f.m.live.InterpEnded(f.par.c.ID, state.KeeperLost)
@@ -394,8 +287,8 @@ const forkOutput = 64 << 10
 // carryOut makes the cells, records them at once, and lets them answer.
 func (f *forking) carryOut(ctx context.Context, names []string) error {
 	m := f.m
-	whole := make(chan error, 1)
-	go func() { whole <- m.unchanged(ctx, f.par) }()
+	unchanged := make(chan error, 1)
+	go func() { unchanged <- m.unchanged(ctx, f.par) }()
 	in, madeAll := m.cfg.Stage(ctx, "make")
 	f.makeAll(in, names)
 	madeAll(nil)
@@ -405,7 +298,7 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 			made = append(made, ch)
 		}
 	}
-	err := <-whole
+	err := <-unchanged
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -465,7 +358,7 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 	next := make(chan int)
 	var workers sync.WaitGroup
 	atOnce := 2 * runtime.GOMAXPROCS(0)
-	if f.par.whole != nil { // see answerAll
+	if f.par.image != nil { // see answerAll
 		atOnce = runtime.GOMAXPROCS(0)
 	}
 	for range min(len(names), atOnce) {
@@ -498,7 +391,7 @@ func (f *forking) maySlot(ctx context.Context) bool {
 	c := f.par.c
 	c.Ceiling, c.Maker = nil, f.m.cfg.Maker(ctx)
 	now := c.Limits()
-	return now == c.Setup.Limits || f.par.whole == nil && now.Disk == c.Setup.Limits.Disk
+	return now == c.Setup.Limits || f.par.image == nil && now.Disk == c.Setup.Limits.Disk
 }
 
 // makeOne gives a fork its identity: one that was made ahead, or a new one. The
@@ -540,16 +433,10 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 		objects = append(objects, par.shared)
 	}
 	for _, ch := range made {
-		for _, l := range ch.lendings {
-			objects = append(objects, l)
-		}
 		ch.c.Batch, ch.c.Of = key, par.t.Name
-		objects = append(objects, ch.c, ch.first)
 		if !par.mute() {
 			ch.interp = &state.Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key}
-			objects = append(objects, ch.interp)
 		}
-		batch.Cells = append(batch.Cells, state.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Ahead: ch.hit, Certificate: &ch.cert})
 	}
 	for _, ch := range f.all {
 		if ch.err != nil {
@@ -561,26 +448,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 		return nil, err
 	}
 	t.Forks += int64(len(made))
-	failpoint.Step("record forks")
-	seal, err := m.cfg.Evidence.CommitBatch(ctx, key, &par.c, batch, append(objects, &t)...)
-	if err != nil {
-		return nil, err
-	}
-	for _, ch := range made {
-		m.live.Add(ch.c, ch.w, ch.interp)
-		m.equip(ctx, ch.c, ch.w)
-	}
-	return seal, nil
-}
-
-// equip gives a cell that lives anew what it has beside its gateway, if it talks.
-func (m *Manager) equip(ctx context.Context, c *state.Cell, inst backend.Instance) {
-	if !c.Talks() {
-		return
-	}
-	if err := m.cfg.Equip(ctx, c, inst, c.Agent); err != nil {
-		m.log.Warn("cannot lend a cell keys of SSH", "cell", c.ID, "error", err)
-	}
+	return m.record(ctx, key, &par.c, batch, made, append(objects, &t)...)
 }
 
 // drop takes away what was made and is in no record.

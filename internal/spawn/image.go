@@ -46,7 +46,7 @@ type imageFacts struct {
 // program reports whether what is kept warm is a program that isn't asked anything:
 // its readiness is what a command in its cell says.
 func (p *templatePlan) program() bool {
-	return p.whole && p.warm.Kind == cell.WarmCommand && p.warm.Ready != ""
+	return p.image && p.warm.Kind == cell.WarmCommand && p.warm.Ready != ""
 }
 
 // warmImage warms what is to be captured, and captures it.
@@ -318,7 +318,7 @@ func (m *Manager) recoverImages() {
 	}
 }
 
-// isImage reports whether a template is a whole one.
+// isImage reports whether a template is an image.
 func (m *Manager) isImage(name string) bool {
 	t, err := m.reg.Template(name)
 	if err != nil {
@@ -335,17 +335,4 @@ func (m *Manager) hasImage(c *state.Cell) bool {
 	}
 	_, err := os.Lstat(filepath.Join(m.private(c.ID), imageFolder, imageFile))
 	return err == nil
-}
-
-// makeCopy makes a fork of a template that is an image; it is complete but for its identity.
-func (par *warmParent) makeCopy(ctx context.Context, c *state.Cell, ahead bool) (backend.Warmer, error) {
-	if err := par.whole.begin(ctx, c, par.root); err != nil {
-		return nil, err
-	}
-	spec, err := par.m.forkSpec(c, par.p)
-	if err != nil {
-		return nil, err
-	}
-	spec.Ahead = ahead
-	return par.whole.copy(ctx, c, spec)
 }

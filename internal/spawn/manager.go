@@ -2,14 +2,17 @@
 // branches of a cell that runs, and templates themselves. It keeps templates warm, makes forks of
 // them ahead, and captures what runs in a cell.
 //
-// All cells that go on where another was are made in the same steps:
+// All cells that go on where another was are made in the same steps (child.go):
 //
 //	claim      their names, and what they take of the host
-//	make       a folder, layers over the state that they begin on, a keeper's cell
-//	adopt      name, environment and what is lent: from here on it is one cell
+//	begin      a folder, layers over the state that they begin on, the keeper's cell
+//	adopt      name, environment and what is lent
 //	record     all of them at once, with the receipt that is owed
 //
-// What happens when one of the steps fails is the same, too: nothing that was made is left.
+// A strategy says how layers and the keeper's cell come to be: a template's interpreter is forked
+// (warmParent), a snapshot is copied (copying), a running interpreter is branched in one pause
+// (pausing). Cells of files alone are records, and begin when they are used. When a step fails,
+// nothing that was made is left.
 //
 // Runs, policies and what is alive are not known here. The engine gives what is needed of them
 // (Config).

@@ -20,7 +20,7 @@ import (
 const (
 	assumedMemory = 4 << 20
 	assumedDisk   = 64 << 10
-	assumedWhole  = 64 << 20 // memory of a copy, with a kernel of its own
+	assumedImage  = 64 << 20 // memory of a copy, with a kernel of its own
 )
 
 // Needs are resources of the host: bytes of memory and of disk, and processes.
@@ -36,7 +36,7 @@ type footprint struct {
 
 // reserve finds out what the forks need and what the host has, refuses what is
 // beyond it, and promises what they need to no other request until release is called.
-func (f *forking) reserve(template string, whole bool) (release func(), err error) {
+func (f *forking) reserve(template string, copied bool) (release func(), err error) {
 	m := f.m
 	host, err := m.cfg.Host()
 	if err != nil {
@@ -46,8 +46,8 @@ func (f *forking) reserve(template string, whole bool) (release func(), err erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one := footprint{memory: assumedMemory, disk: assumedDisk}
-	if whole {
-		one.memory = assumedWhole
+	if copied {
+		one.memory = assumedImage
 	}
 	f.res.Needs.Measured = []string{}
 	if was := m.measured[template]; was != nil && was.memory > 0 {
@@ -102,7 +102,7 @@ func (f *forking) reserve(template string, whole bool) (release func(), err erro
 // What was made ahead has its room already.
 func (f *forking) fit(ctx context.Context, template string) (release func(), err error) {
 	m, id := f.m, f.par.c.ID
-	if f.par.whole != nil {
+	if f.par.image != nil {
 		return func() {}, nil
 	}
 	n := int64(f.count)
@@ -134,9 +134,9 @@ func (f *forking) fit(ctx context.Context, template string) (release func(), err
 }
 
 // promise is reserve for branches: what they take is what forks are assumed to.
-func (m *Manager) promise(count int, whole bool) (release func(), err error) {
+func (m *Manager) promise(count int, copied bool) (release func(), err error) {
 	f := &forking{m: m, count: count}
-	return f.reserve("", whole)
+	return f.reserve("", copied)
 }
 
 // keepBack is what forks leave of the host's memory, in bytes: its page cache

@@ -22,7 +22,7 @@ type pool struct {
 	cell   cell.ID // the template's: forks of an earlier one are none of this
 	slots  []*child
 	making int       // forks on their way there
-	whole  bool      // they are whole sandboxes
+	image  bool      // they are whole sandboxes
 	peak   int       // the most forks that were asked for at once, lately
 	peaked time.Time // when that was
 	hits   int64
@@ -35,10 +35,10 @@ const (
 	maxPooled  = 1024             // forks in all pools
 	minPooled  = 2                // for a template that is used at all
 	poolShare  = 10               // percent of the memory that may be had, at most
-	wholeShare = 33               // the same where forks are whole sandboxes, which take a tenth of a second and more of two processors to make
+	imageShare = 33               // the same where forks are whole sandboxes, which take a tenth of a second and more of two processors to make
 	poolFiles  = 20               // of the files that a keeper may have open, one fork in the pool for so many: it has four for each, seven with a network
 	poolHold   = time.Minute      // in which as many are wanted as were asked for at once
-	wholeHold  = 5 * time.Minute  // the same where forks are whole sandboxes: a hundred take two minutes to make
+	imageHold  = 5 * time.Minute  // the same where forks are whole sandboxes: a hundred take two minutes to make
 	poolHalf   = 3 * time.Minute  // after which, and that, half as many are
 	poolRetry  = 30 * time.Second // after a failure
 	poolIdle   = 10 * time.Minute // after which none are
@@ -51,8 +51,8 @@ func (p *pool) want(now time.Time) int {
 		return 0
 	}
 	hold := poolHold
-	if p.whole {
-		hold = wholeHold
+	if p.image {
+		hold = imageHold
 	}
 	past := max(now.Sub(p.peaked)-hold, 0)
 	n := float64(p.peak) * math.Exp2(-float64(past)/float64(poolHalf))
@@ -115,7 +115,7 @@ func (m *Manager) poolOf(name string, id cell.ID) *pool {
 	p := m.pools[name]
 	if p == nil || p.cell != id {
 		_, image, _ := m.live.SealedUse(id)
-		p = &pool{cell: id, whole: image, used: time.Now()}
+		p = &pool{cell: id, image: image, used: time.Now()}
 		m.pools[name] = p
 	}
 	return p
@@ -211,8 +211,8 @@ func (m *Manager) mayPool() int {
 	m.mu.Lock()
 	for name, p := range m.pools {
 		its := int64(assumedMemory)
-		if p.whole {
-			its = assumedWhole
+		if p.image {
+			its = assumedImage
 		}
 		if was := m.measured[name]; was != nil && was.memory > 0 {
 			its = was.memory
@@ -221,8 +221,8 @@ func (m *Manager) mayPool() int {
 		if p.want(time.Now()) == 0 {
 			continue
 		}
-		if p.whole {
-			share = wholeShare
+		if p.image {
+			share = imageShare
 		}
 		one = max(one, its)
 	}

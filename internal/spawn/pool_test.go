@@ -22,8 +22,8 @@ func TestPoolWants(t *testing.T) {
 			t.Errorf("%v after the most, %v after the last, %d are wanted, want %d", c.past, c.idle, got, c.want)
 		}
 	}
-	if got := (&pool{whole: true, peak: 64, peaked: now.Add(-wholeHold), used: now}).want(now); got != 64 {
-		t.Errorf("of whole sandboxes %d are wanted after %v, want 64", got, wholeHold)
+	if got := (&pool{image: true, peak: 64, peaked: now.Add(-imageHold), used: now}).want(now); got != 64 {
+		t.Errorf("of whole sandboxes %d are wanted after %v, want 64", got, imageHold)
 	}
 }
 
@@ -31,16 +31,16 @@ func TestPoolWants(t *testing.T) {
 func TestSharesOfPools(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
-		whole bool
+		image bool
 		share int64
 		one   int64
-	}{{false, poolShare, assumedMemory}, {true, wholeShare, assumedWhole}} {
-		p := &pool{cell: "c-1", whole: x.whole, peak: 5, used: time.Now()}
+	}{{false, poolShare, assumedMemory}, {true, imageShare, assumedImage}} {
+		p := &pool{cell: "c-1", image: x.image, peak: 5, used: time.Now()}
 		m := New(Config{})
 		m.pools["t"] = p
 		got := m.mayPool()
 		p.slots = make([]*child, 100) // their memory isn't available, and is theirs
-		if more := int64(m.mayPool() - got); x.whole && more < x.share*8/10 {
+		if more := int64(m.mayPool() - got); x.image && more < x.share*8/10 {
 			t.Errorf("where a hundred wait, only %d more may", more)
 		}
 		available, _, err := linux.Memory()
@@ -49,7 +49,7 @@ func TestSharesOfPools(t *testing.T) {
 		}
 		want := max(available-keepBack, 0) * x.share / 100 / x.one
 		if want = min(want, maxPooled); int64(got) < want*8/10 || int64(got) > want*12/10+1 {
-			t.Errorf("whole %v: %d may wait, about %d fit", x.whole, got, want)
+			t.Errorf("image %v: %d may wait, about %d fit", x.image, got, want)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (m *Manager) rewarm(ctx context.Context, t state.Template, out func(api.Str
 	if err != nil {
 		return t, err
 	}
-	if p.whole, err = m.capturesOn(ctx, on); err != nil {
+	if p.image, err = m.capturesOn(ctx, on); err != nil {
 		return t, err
 	}
 	b := &build{m: m, p: p, out: out, began: time.Now(), again: &t, notes: t.Notes}
@@ -141,7 +141,7 @@ func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Chec
 	if err != nil {
 		return err
 	}
-	if err := m.ownLayers(ctx, c, p, nil); err != nil {
+	if err := m.homeLayers(ctx, c, p, nil); err != nil {
 		return err
 	}
 	if err := m.cfg.Lend(c); err != nil {

@@ -56,7 +56,7 @@ func (m *Manager) snapshotOf(ctx context.Context, p workspace.Provider, inst bac
 	if c.Volume > 0 {
 		return nil, cell.Errorf(cell.Unsupported, "spawn.snapshot", m.forkFiles(c)+"; or work in a cell without --disk", "cannot capture the memory of %s: it has a disk of its own, which can't be in two states", c.Title())
 	}
-	if err := m.layOwn(ctx, c, p); err != nil {
+	if err := m.layHome(ctx, c, p); err != nil {
 		return nil, err
 	}
 	if err := m.cfg.Affordable(ctx, p, c); err != nil {
@@ -289,4 +289,19 @@ func (t *snapshot) copy(ctx context.Context, c *state.Cell, spec cell.Spec) (bac
 		return nil, errors.Join(err, inst.Remove(ctx, "it is no copy"))
 	}
 	return w, nil
+}
+
+// copying begins cells at a snapshot, with their workspace's top like that of its files.
+type copying struct {
+	at   *snapshot
+	like workspace.Entry
+}
+
+// layers implements strategy.
+func (s *copying) layers(ctx context.Context, c *state.Cell) error { return s.at.begin(ctx, c, s.like) }
+
+// start implements strategy.
+func (s *copying) start(ctx context.Context, ch *child, spec cell.Spec) (backend.Warmer, error) {
+	spec.Ahead = ch.ahead
+	return s.at.copy(ctx, ch.c, spec)
 }

@@ -29,8 +29,8 @@ const (
 type templatePlan struct {
 	req  api.TemplateRequest
 	warm cell.Warm // without its process
-	// whole: the template is an image of all that runs in a cell.
-	whole bool
+	// image: the template is an image of all that runs in a cell.
+	image bool
 }
 
 // planTemplate checks everything about a request that can be checked without
@@ -64,7 +64,7 @@ func (m *Manager) planTemplate(ctx context.Context, req api.TemplateRequest) (*t
 		return nil, nil, err
 	}
 	b := d.Facts().Backend
-	if p.whole, err = m.capturesOn(ctx, b); err != nil || p.whole {
+	if p.image, err = m.capturesOn(ctx, b); err != nil || p.image {
 		return p, d, err
 	}
 	return p, d, m.canFork(ctx, b)
