@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -156,4 +157,24 @@ func TestD47ChangedParent(t *testing.T) {
 			t.Errorf("template %+v", tm)
 		}
 	})
+}
+
+// A template of a caller that may not name files of the host stays that when it is warmed again:
+// its forks get nothing of the user's home.
+func TestRewarmedTemplateStaysConfined(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	run := b.All().As(access.Principal{Token: "t-a", Level: access.Run})
+	tm, err := run.BuildTemplate(b.ctx, api.TemplateRequest{Name: "warm", Setup: "x = 1", CallerEnv: []string{"PATH=/usr/bin:/bin"}}, nil)
+	b.must(err)
+	for _, name := range []string{"before", "after"} {
+		b.fork("warm", api.WarmForkRequest{Name: name})
+		if c, err := b.reg.Cell(b.id(name)); err != nil || !c.Guest {
+			t.Errorf("%s: the fork is not confined (%v)", name, err)
+		}
+		if name == "before" {
+			b.toys.kill(cell.ID(tm.Cell), "gone")
+			b.until("the template is cold", func() bool { tm, _ := b.Template("warm"); return tm.State == "cold" })
+		}
+	}
 }
