@@ -1,7 +1,7 @@
 // Package engine wires the managers, and holds the use cases that are in none yet: what a run needs
-// before its command, exec, checkpoint, fork, branch, templates, policies, approvals, and what
-// callers see. It imports a source through workspace, asks image what a cell sees, and lets a backend
-// run the command. It decides; the daemon translates, the CLI words.
+// before its command, create, checkpoint, remove, and what callers see. It imports a source
+// through workspace, asks image what a cell sees, and lets a backend run the command. It decides;
+// the daemon translates, the CLI words.
 //
 // The path of a run:
 //
@@ -11,7 +11,7 @@
 //
 // Lock order: 1. the lock of a cell (state.CellLocks), 2. Engine.mu and run.Manager.mu, 3. registry.mu,
 // 4. gc.Pins.mu. What is alive and what is removed have their own order below the first: see
-// packages live and gc.
+// packages live, gc and spawn.
 package engine
 
 import (
