@@ -138,7 +138,7 @@ func (m *memoryCrash) interrupted(n int) (step string, ok bool, o outcome) {
 		}
 		return step, ok, o
 	}
-	m.must(os.WriteFile(m.file, []byte(strconv.Itoa(n)+" wait"), 0o666))
+	m.set(strconv.Itoa(n) + " wait")
 	defer m.arm(0)
 	done := make(chan bool)
 	go func() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/testenv"
+	"golang.org/x/sys/unix"
 )
 
 // An act is an action that is interrupted at each of its steps.
@@ -156,7 +157,19 @@ func newCrash(t *testing.T, bin, role string) *crash {
 }
 
 // arm makes the process end at the n-th step from now; 0 disarms.
-func (c *crash) arm(n int) { c.must(os.WriteFile(c.file, []byte(strconv.Itoa(n)), 0o666)) }
+func (c *crash) arm(n int) { c.set(strconv.Itoa(n)) }
+
+// set writes the file of the steps under its lock: a process that counts a step in this moment
+// would write over it, and wait for ever.
+func (c *crash) set(text string) {
+	f, err := os.OpenFile(c.file, os.O_RDWR|os.O_CREATE, 0o666)
+	c.must(err)
+	defer f.Close()
+	c.must(unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	c.must(f.Truncate(0))
+	_, err = f.WriteString(text)
+	c.must(err)
+}
 
 // hit returns the step at which a process ended, if one did.
 func (c *crash) hit() (step string, ok bool) {
