@@ -84,13 +84,3 @@ func tail(f *os.File) string {
 	b, _ := io.ReadAll(io.NewSectionReader(f, off, run.CheckTail))
 	return redactor.String(strings.ToValidUTF8(string(bytes.TrimSpace(b)), "�"))
 }
-
-// sumFile returns the digest of a file's content.
-func sumFile(path string) (cell.Digest, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return cell.Digest{}, err
-	}
-	defer f.Close()
-	return cell.SumReader(f)
-}

@@ -54,15 +54,6 @@ func (b *bed) collected() (went []string) {
 	return went
 }
 
-// isGarbage reports whether a collection would remove a layer.
-func (b *bed) isGarbage(layer string) bool {
-	b.Helper()
-	b.age()
-	res, err := b.GC(b.ctx, true)
-	b.must(err)
-	return slices.ContainsFunc(res.Items, func(i api.GCItem) bool { return i.What == "layer" && i.Name == layer })
-}
-
 func (b *bed) layers() (names []string) {
 	b.Helper()
 	names, err := b.cfg.Providers[0].Layers()
