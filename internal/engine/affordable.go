@@ -10,8 +10,8 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// affordable refuses a cell whose files claim more than twice its disk limit:
-// holes cost a cell nothing and us, who digest them, a lifetime. Twice, because
+// affordable refuses a cell with files that claim more than twice its disk limit:
+// holes cost a cell nothing, and take long to digest. Twice, because
 // a limit that is only accounted for may be overrun by the last thing written.
 func affordable(ctx context.Context, p workspace.Provider, c *state.Cell) error {
 	limit := c.Limits().Disk

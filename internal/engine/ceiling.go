@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// At is the engine as those have it who come by a door.
+// At is the engine for callers at a door.
 func (v *View) At(door string) *View {
 	own := *v
 	own.door = door
@@ -38,7 +38,7 @@ func (v *View) For(labels map[string]string) *View {
 	return &own
 }
 
-// caller is who asks, for cells that also carry labels.
+// caller is the caller of a ceiling, for cells that also carry labels.
 func (v *View) caller(labels map[string]string) ceiling.Caller {
 	all := maps.Clone(labels)
 	if all == nil {
@@ -107,7 +107,7 @@ func goesOn[T any](ctx context.Context, v *View, id cell.ID, do func() (T, error
 // Drain: see govern.Manager.
 func (v *View) Drain(on bool) { v.e.govern.Drain(on) }
 
-// Ceilings: see govern.Manager. A caller who is restricted to labels is told what holds for them.
+// Ceilings: see govern.Manager. A caller that is restricted to labels is told what holds for them.
 func (v *View) Ceilings() (list []api.Ceiling, waiting int) {
 	return v.e.govern.Ceilings(v.caller(nil), !v.restricted())
 }

@@ -142,7 +142,7 @@ func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runP
 		return nil, cell.Errorf(cell.Invalid, opName, "leave out place, or from", "cannot create cell %s: a source is seen where it lies", req.Name)
 	}
 	v := e.All()
-	if by != nil { // who asks is looked at elsewhere
+	if by != nil { // callers are counted elsewhere
 		v.door, v.tokenName, v.asked = by.door, by.tokenName, by.caller(req.Labels).Labels
 	}
 	return v.planFrom(run, empty)

@@ -59,7 +59,7 @@ type Config struct {
 	Ledger      *receipt.Ledger
 	Credentials *credential.Store
 	Version     string
-	User        cell.User // who cells belong to
+	User        cell.User // the owner of cells
 	Host        policy.Host
 	HostPolicy  string        // the policy file of the host; "" for none
 	Resolvers   []string      // DNS servers that gateways ask, "address:port"; none: the host's

@@ -67,7 +67,7 @@ func (x *execution) start(ctx context.Context) error {
 		return err
 	}
 	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.Talks() {
-		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anybody (--allow HOST)")
+		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anything (--allow HOST)")
 	}
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
 	x.run.Assurance = state.AssuranceOf(x.inst.Assurance())

@@ -261,7 +261,7 @@ func resultOf(err error) string {
 }
 
 // endSpan ends a span. Of an error it has the kind alone: the text may have in it
-// what somebody typed.
+// what was typed.
 func endSpan(s trace.Span, err error) {
 	if err != nil && s.IsRecording() {
 		kind := string(cell.KindOf(err))

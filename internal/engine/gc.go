@@ -35,7 +35,7 @@ func (e *Engine) leftovers(ctx context.Context, dry bool) (names []string, err e
 	for _, b := range e.cfg.Backends {
 		found, err := b.Leftovers(ctx, dry)
 		for _, f := range found {
-			if !slices.Contains(names, f) { // backends whose cells live in keepers share their folder
+			if !slices.Contains(names, f) { // backends with cells in keepers share their folder
 				names = append(names, f)
 			}
 		}

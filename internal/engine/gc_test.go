@@ -29,7 +29,7 @@ func (s *told) Put(d cell.Digest, b []byte) error {
 	return err
 }
 
-// age makes every layer look as if nobody were at work on it.
+// age makes every layer look as if nothing were at work on it.
 func (b *bed) age() {
 	b.Helper()
 	names, err := os.ReadDir(b.home.Layers())
@@ -278,7 +278,7 @@ func TestF20ExpiredCheckpoints(t *testing.T) {
 	}
 }
 
-// A cell whose time is over stays while something happens in it or waits.
+// A cell that has outlived its lease stays while something happens in it or waits.
 func TestF20ExpiredCells(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // What was made on one branch is not applied to another one, with other files, without
-// being told to; and commits of the user's on the same branch are in nobody's way.
+// being told to; and commits of the user's on the same branch hinder nothing.
 func TestAcceptToAnotherBranch(t *testing.T) {
 	t.Parallel()
 	commit := func(b *bed, name string) {

@@ -152,7 +152,7 @@ func (e *Engine) beginRoot(base string) (bool, error) {
 	return true, os.WriteFile(base+".boot", []byte(boot), 0o600)
 }
 
-// layer makes the writable layer of a mount, whose top looks like the image's.
+// layer makes the writable layer of a mount; its top looks like the image's.
 // What an earlier mount left to work with goes: it was volatile, and the kernel
 // takes it for damaged.
 func layer(m *cell.Mount) error {

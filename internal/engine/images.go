@@ -140,7 +140,7 @@ func (e *Engine) imageView(img *oci.Image) api.Image {
 	if img.OneID && n.Owners > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("%d files belong to others in the image; here they are yours", n.Owners))
 	} else if n.Owners > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%d files belong to numbers that no cell has; here they are nobody's", n.Owners))
+		v.Notes = append(v.Notes, fmt.Sprintf("%d files belong to numbers that no cell has; here they have no owner", n.Owners))
 	}
 	for _, x := range []struct {
 		n    int

@@ -31,7 +31,7 @@ func (e *Engine) planKernel(p *runPlan) error {
 }
 
 // kernelAt makes the paths of a kernel, "IMAGE" or "IMAGE:MODULES", absolute, as far
-// as it is known where who asks is.
+// as it is known where the request comes from.
 func kernelAt(kernel, dir string) string {
 	if kernel == "" {
 		return ""

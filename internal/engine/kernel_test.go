@@ -9,7 +9,7 @@ func TestKernelPathsAreTheCallers(t *testing.T) {
 		{"/boot/vmlinuz-6.1", "/home/u", "/boot/vmlinuz-6.1"},
 		{"bzImage", "/home/u", "/home/u/bzImage"},
 		{"../bzImage:lib/modules/6.1", "/home/u", "/home/bzImage:/home/u/lib/modules/6.1"},
-		{"bzImage", "", "bzImage"}, // nobody knows where; the backend refuses it
+		{"bzImage", "", "bzImage"}, // it is not known where; the backend refuses it
 	} {
 		if got := kernelAt(c.asked, c.dir); got != c.want {
 			t.Errorf("%q in %q is %q, want %q", c.asked, c.dir, got, c.want)

@@ -128,7 +128,7 @@ func TestF19TemplateRemovedByADeadDaemon(t *testing.T) {
 }
 
 // A daemon dies in the middle of removing a branch. The next one removes it, and
-// forgets it: its keeper must not be left with a cell that nobody knows.
+// forgets it: its keeper must not be left with a cell that no record names.
 func TestF19BranchRemovedByADeadDaemon(t *testing.T) {
 	t.Parallel()
 	for _, forgotten := range []bool{false, true} {
@@ -176,7 +176,7 @@ func TestC26LayersOfBranchedCells(t *testing.T) {
 	}
 }
 
-// An evaluation in a cell whose keeper has died says what that means.
+// An evaluation in a cell that has lost its keeper says what that means.
 func TestEvalWithoutAKeeper(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
@@ -213,7 +213,7 @@ func TestFreshEvalWhileAKeeperDies(t *testing.T) {
 	})
 }
 
-// A keeper dies, and its template is forked before anybody has noted it: it is
+// A keeper dies, and its template is forked before that is noted: it is
 // warmed again first.
 func TestF19ForkOfATemplateWhoseKeeperJustDied(t *testing.T) {
 	t.Parallel()

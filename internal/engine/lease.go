@@ -57,7 +57,7 @@ func (e *Engine) labelsOfTemplate(name string) map[string]string {
 	return e.labelsOf(t.Cell)
 }
 
-// User is who works in cells.
+// User is the user that commands run as.
 func (e *Engine) User() cell.User { return e.cfg.User }
 
 // Labelled lists the cells that have a label, newest first.

@@ -243,7 +243,7 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 	return nil
 }
 
-// discardWith writes the receipts of the results that nobody can accept any
+// discardWith writes the receipts of the results that can't be accepted any
 // more when their cell goes, and returns the runs as they are then.
 func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, err error) {
 	for _, r := range e.reg.Runs(c.ID) {

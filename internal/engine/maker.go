@@ -9,12 +9,12 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// What a cell remembers of who made it is in its lease: the labels, which say who
-// sees it, the token, by which cells are counted, and until when it may live. It
+// What a cell remembers of its maker is in its lease: the labels, which decide which callers
+// see it, the token, by which cells are counted, and until when it may live. It
 // is committed with the cell's first record, so that there is no moment, and no
 // crash, after which a cell has none of it.
 
-// viewKey is of the View by whose request a context is.
+// viewKey is of the View that a context's request came by.
 type viewKey struct{}
 
 // with returns a context of work that v asks for: what it makes is v's.
@@ -22,7 +22,7 @@ func (v *View) with(ctx context.Context) context.Context {
 	return context.WithValue(ctx, viewKey{}, v)
 }
 
-// viewOf returns the View whose request a context is of; nil for the engine's own
+// viewOf returns the View that a context's request came by; nil for the engine's own
 // work.
 func viewOf(ctx context.Context) *View {
 	v, _ := ctx.Value(viewKey{}).(*View)

@@ -93,7 +93,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 	_, err = b.results.Accept(b.ctx, result.Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true})
 	b.wantKind("a source that changed meanwhile", err, cell.Conflict, "f")
 	if !strings.Contains(cell.HintOf(err), "patch") {
-		t.Errorf("nobody says where the changes are: %q", cell.HintOf(err))
+		t.Errorf("nothing says where the changes are: %q", cell.HintOf(err))
 	}
 	now, _ := b.Engine.Run(cell.RunID(r.ID))
 	again, _ := b.All().Receipts(0)
@@ -140,7 +140,7 @@ func TestF11SealingFailuresAreErrors(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A run whose end can't be recorded is no run that succeeded, and is finished
+// A run with an end that can't be recorded is no run that succeeded, and is finished
 // as soon as it can be.
 func TestRunThatCannotBeDigested(t *testing.T) {
 	t.Parallel()

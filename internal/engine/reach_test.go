@@ -26,8 +26,8 @@ func (b *bed) refusedAgain(act string) {
 	b.until(act+" was asked for again", func() bool { return b.toys.timesRefused(act) >= was+2 })
 }
 
-// What goes on in a cell goes on when its keeper can't be asked about it: not one question
-// whose answer is missing, late or wrong makes an act that was not asked for end it, and it
+// What goes on in a cell goes on when its keeper can't be asked about it: not one answer
+// that is missing, late or wrong makes an act that was not asked for end it, and it
 // is all there when questions are answered again.
 func TestX14QuestionsWithoutAnAnswer(t *testing.T) {
 	for name, err := range answers {
@@ -71,7 +71,7 @@ func TestX14QuestionsWithoutAnAnswer(t *testing.T) {
 }
 
 // A daemon that begins and gets no answer about a cell leaves it as it is, says so to
-// whoever uses it, and finds it when it is answered.
+// its users, and finds it when it is answered.
 func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 	for _, act := range []string{"attach", "names", "process", "status", "thaw", "warmth"} {
 		t.Run(act, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 	}
 }
 
-// A cell whose keeper can't be talked to refuses at once what it can't do, also while a
+// A cell without a keeper that can be talked to refuses at once what it can't do, also while a
 // run of an earlier daemon holds its lock, and says why; it is found when the keeper answers.
 func TestKeepersOutOfReach(t *testing.T) {
 	const versions = "its keeper speaks version 1 of the keepers' protocol, this daemon version 9"

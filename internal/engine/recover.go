@@ -10,8 +10,8 @@ import (
 )
 
 // recover brings what an earlier daemon left to an end, or on its way again:
-// operations that were begun, applies that were interrupted, runs whose
-// commands may still live, cells whose keepers may be gone.
+// operations that were begun, applies that were interrupted, runs
+// with commands that may still live, cells with keepers that may be gone.
 func (e *Engine) recover(ctx context.Context) error {
 	strays := e.gc.Strays()
 	e.results.Recover(ctx)
@@ -58,7 +58,7 @@ func (e *Engine) takeUp(ctx context.Context, c *state.Cell, inst backend.Instanc
 	}
 }
 
-// removeUnmade takes away a cell whose making never came to an end.
+// removeUnmade takes away a cell that was never made to the end.
 func (e *Engine) removeUnmade(c state.Cell) {
 	err := c.To(cell.Removed)
 	if err == nil {

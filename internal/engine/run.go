@@ -156,14 +156,14 @@ type runPlan struct {
 	image     image.Name
 	kernel    string // of its machine; "": none was asked for
 	policy    policy.Result
-	ceilings  ceiling.Bounds // of who asks, for a cell that is to be made
+	ceilings  ceiling.Bounds // of the caller, for a cell that is to be made
 	notes     []string       // about policies that are not in force
 	with      secret.With
 	onFailure string
 	onSuccess string
 	run       *state.Run
 	unlock    func() // releases the lock of the cell, which a run that makes it has from the start
-	made      *View  // who makes the cell; nil when nothing binds them
+	made      *View  // of the maker of the cell; nil without bounds
 	confined  bool   // the caller may not name files of the host
 }
 
@@ -288,7 +288,7 @@ func (p *runPlan) letIn(source string) error {
 	return nil
 }
 
-// planGovernance is Engine.planGovernance, for a caller who sees the same files.
+// planGovernance is Engine.planGovernance, for a caller that sees the same files.
 func (v *View) planGovernance(p *runPlan) error {
 	if p.cell == nil {
 		p.ceilings = v.ceilings(nil)

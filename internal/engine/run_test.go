@@ -51,7 +51,7 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 		b.must(err)
 		looker, err := b.AttachExec(came.ID, false)
 		b.must(err)
-		for _, x := range []*run.Attachment{second, second, looker} { // who leaves twice is one
+		for _, x := range []*run.Attachment{second, second, looker} { // one that leaves twice is one
 			x.Release(true)
 			synctest.Wait()
 			if !ended(came).Running {
@@ -344,8 +344,8 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 	})
 }
 
-// An exec that is waited for is answered with its end and its output; who goes
-// away ends it.
+// An exec that is waited for is answered with its end and its output; a caller
+// that goes away ends it.
 func TestExecAsAWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

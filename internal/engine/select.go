@@ -40,7 +40,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// findCell finds a living or resting cell by name or id, whoever's it is.
+// findCell finds a living or resting cell by name or id, of any caller.
 func (e *Engine) findCell(s string) (state.Cell, bool) { return e.All().findCell(s) }
 
 // findCell finds a living or resting cell by name or id.
@@ -215,7 +215,7 @@ func (v *View) SelectCheckpoint(sel, dir string) (state.Checkpoint, error) {
 }
 
 // byDigest finds a checkpoint by a prefix, of at least six digits, of its id
-// or of its tree digest. One that several cells are at is nobody's.
+// or of its tree digest. One that several cells are at is of none.
 func (v *View) byDigest(s string) (state.Checkpoint, bool, error) {
 	e := v.e
 	hex := strings.TrimPrefix(strings.TrimPrefix(s, "sha256:"), "k-")
@@ -245,7 +245,7 @@ func (v *View) byDigest(s string) (state.Checkpoint, bool, error) {
 	return found[0], true, nil
 }
 
-// latestFrom is the newest run whose source is dir or a directory above it,
+// latestFrom is the newest run of a source that is dir or above it,
 // the nearest such source winning; without any, the newest run of all would
 // be a guess, so it is an error.
 func (v *View) latestFrom(dir string, counts func(*state.Run) bool) (state.Run, error) {
@@ -262,7 +262,7 @@ func (v *View) latestFrom(dir string, counts func(*state.Run) bool) (state.Run, 
 	return *best, nil
 }
 
-// from yields the runs whose source is dir or a directory above it, newest first.
+// from yields the runs of sources that are dir or above it, newest first.
 func (v *View) from(dir string) iter.Seq2[int, state.Run] {
 	if v.isConfined() { // whatever the host has there, the answer is the same
 		dir = filepath.Clean(dir)

@@ -32,7 +32,7 @@ func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
 }
 
 // Record is Cell without what only the cell itself and the ledger can tell: its
-// processes, its assurance, its certificate. It asks nobody, and takes no time.
+// processes, its assurance, its certificate. It asks no keeper, and takes no time.
 func (e *Engine) Record(id cell.ID) (api.Cell, error) {
 	c, err := e.reg.Cell(id)
 	if err != nil {

@@ -141,7 +141,7 @@ func (h *toyHost) kill(id cell.ID, cause string) {
 	h.wake = make(chan struct{})
 }
 
-// lose ends all interpreters with their keepers; nobody is told of it.
+// lose ends all interpreters with their keepers; nothing is told of it.
 func (h *toyHost) lose() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

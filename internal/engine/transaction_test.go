@@ -474,7 +474,7 @@ func TestX34NothingOfSubstance(t *testing.T) {
 	b.verified()
 }
 
-// What somebody took back by hand is applied again.
+// What was taken back by hand is applied again.
 func TestX34TakenBackByHand(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
@@ -487,7 +487,7 @@ func TestX34TakenBackByHand(t *testing.T) {
 	}
 }
 
-// accept takes no run whose records are not what its receipt says.
+// accept takes no run with other records than its receipt says.
 func TestX24AlteredRecordsAreNotAccepted(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(b *bed, r *state.Run){
@@ -516,7 +516,7 @@ func TestX24AlteredRecordsAreNotAccepted(t *testing.T) {
 
 // TestTransactions makes random histories, and holds: what was shown is what is applied;
 // nothing that waits is lost without an answer; every run has one verdict, which its
-// receipts say; taking back gives the source its bytes; files that somebody changed in the
+// receipts say; taking back gives the source its bytes; files that were changed in the
 // source stay as they are.
 func TestTransactions(t *testing.T) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && os.Getenv("E2E_SOAK") == "" { // each takes half a second
@@ -782,7 +782,7 @@ func (h *history) discard() {
 	h.lost(before, ids(res.Runs))
 }
 
-// giveUp discards a run whose result is kept.
+// giveUp discards a run with a kept result.
 func (h *history) giveUp() {
 	r := rapid.SampledFrom(h.runs).Draw(h.rt, "run")
 	if v := h.verdict(r); v != "restored" && v != "discarded" {

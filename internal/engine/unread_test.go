@@ -32,7 +32,7 @@ func (s *unreadable) Put(d cell.Digest, b []byte) error {
 	return s.Store.Put(d, b)
 }
 
-// A run whose result can't be read ends with that error, in its record and in
+// A run with a result that can't be read ends with that error, in its record and in
 // its receipt. It is accepted under no option, and its cell is not lost.
 func TestX08UnreadableResult(t *testing.T) {
 	for _, x := range []struct {
@@ -91,7 +91,7 @@ func TestX08UnreadableResult(t *testing.T) {
 	}
 }
 
-// A cell whose processes can't be listed is no cell without processes: nothing
+// A cell with processes that can't be listed is no cell without processes: nothing
 // takes it down, and no fork leaves them behind.
 func TestX08ListErrorIsNotEmptiness(t *testing.T) {
 	b := newBed(t, "f: 0")

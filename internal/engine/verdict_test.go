@@ -139,7 +139,7 @@ func TestF05AcceptTakesOnlyTheLatest(t *testing.T) {
 	b.wantKind("an earlier run by force", accept(one, api.AcceptRequest{Force: true, Reason: "x"}), cell.Conflict, two.ID)
 	three := b.run("w", "echo 3 > f; exit 1")
 	b.wantKind("a restored run", accept(three, api.AcceptRequest{Force: true, Reason: "x"}), cell.Conflict, "restored")
-	b.must(accept(two, api.AcceptRequest{})) // a run that failed stands in nobody's way
+	b.must(accept(two, api.AcceptRequest{})) // a run that failed hinders nothing
 	// Going back past runs says which, and asks.
 	id := b.id("w")
 	_, err := b.results.Restore(b.ctx, id, api.RestoreRequest{Number: 1})

@@ -26,15 +26,15 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// A View is the engine as one caller has it. Whoever answers callers has a View,
+// A View is the engine as one caller has it. What answers callers has a View,
 // and no Engine: all that a caller names is looked for here, so that a use case
 // which this file does not have can't be reached from outside.
 //
-// A caller who is restricted to labels sees the cells that carry all of them, and
+// A caller that is restricted to labels sees the cells that carry all of them, and
 // what belongs to those: runs, commands, checkpoints, receipts, approvals. All
 // others are as if they did not exist. Templates without labels are there for
-// everybody, to be looked at and forked; those with labels are as cells are.
-// Images and the names of credentials are everybody's. What is about the whole
+// all, to be looked at and forked; those with labels are as cells are.
+// Images and the names of credentials are for all. What is about the whole
 // installation is refused.
 type View struct {
 	e      *Engine
@@ -76,7 +76,7 @@ func (v *View) As(p access.Principal) *View {
 	return own
 }
 
-// ByOperator is the engine for a request whose policy is the operator's and has nothing of
+// ByOperator is the engine for a request under the operator's policy, which has nothing of
 // the caller's in it: it may name the daemon's machine.
 func (v *View) ByOperator() *View {
 	own := *v
@@ -194,7 +194,7 @@ func (v *View) mustTemplate(name string, own bool) error {
 	case err != nil || !v.seesTemplate(&t):
 		return state.NoTemplate(name)
 	case own && !v.sees(t.Cell):
-		return cell.Errorf(cell.Denied, "engine.View", "use a token without labels", "template %s is everybody's, and the token is restricted to %s", name, v.restriction())
+		return cell.Errorf(cell.Denied, "engine.View", "use a token without labels", "template %s is for all callers, and the token is restricted to %s", name, v.restriction())
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 	}
 }
 
-// What is made of what carries labels carries them, whoever makes it, in all the
+// What is made of what carries labels carries them, of any maker, in all the
 // ways there are, also after a restart; and they can't be taken off.
 func TestLabelsAreInherited(t *testing.T) {
 	t.Parallel()
@@ -231,8 +231,8 @@ func TestLabelsAreInherited(t *testing.T) {
 	}
 }
 
-// Templates without labels are everybody's to fork, and nobody's to change who is
-// restricted.
+// Templates without labels are for all to fork, and a restricted caller changes
+// none.
 func TestTemplatesOfAll(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
@@ -281,7 +281,7 @@ func TestTemplatesOfAll(t *testing.T) {
 	_, err = a.BuildTemplate(b.ctx, b.spec("own", "x = 1"), nil)
 	b.must(err)
 	b.fork("own", api.WarmForkRequest{Name: "shown"})
-	b.fork("own", api.WarmForkRequest{Name: "taken"}) // and given to nobody
+	b.fork("own", api.WarmForkRequest{Name: "taken"}) // and given to no caller
 	_, err = b.Lease(b.ctx, b.id("taken"), api.LeaseRequest{Labels: map[string]string{}})
 	b.must(err)
 	for _, how := range []api.TemplateRemoval{{}, {Cascade: true}} {
@@ -506,7 +506,7 @@ var harmlessOnHost = map[string]bool{
 	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true, "Revert": true,
 }
 
-// TestX53GuestsDoNothingOnTheHost: a caller who may not name what is the host's may
+// TestX53GuestsDoNothingOnTheHost: a caller that may not name what is the host's may
 // do nothing in a cell that is the host: each method of a View is refused, or is one
 // that looks. A method that is added is tried without being named here.
 func TestX53GuestsDoNothingOnTheHost(t *testing.T) {

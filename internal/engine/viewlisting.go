@@ -24,7 +24,7 @@ func (v *View) listed(q state.Query, view func(*state.Cell) api.Cell) ([]api.Cel
 	return v.shownAll(out), next, err
 }
 
-// Marked lists the checkpoints whose messages begin with mark, of the cells there are, newest first.
+// Marked lists the checkpoints with messages that begin with mark, of the cells there are, newest first.
 func (v *View) Marked(mark string) []api.Checkpoint {
 	out := []api.Checkpoint{}
 	for _, k := range v.e.reg.Marked(mark) {

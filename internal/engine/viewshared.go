@@ -14,7 +14,7 @@ import (
 // The View of what is not a cell's: templates, images, credentials, approvals, and
 // what is about the whole installation.
 
-// Templates: see spawn.Manager. Counts of templates that are everybody's are of the
+// Templates: see spawn.Manager. Counts of templates for all callers are of the
 // caller's cells.
 func (v *View) Templates() []api.Template {
 	all := v.e.spawn.Templates()

@@ -160,7 +160,7 @@ func TestD40Dependents(t *testing.T) {
 }
 
 // D44: of several that take one name, one wins; what forks need is promised to
-// nobody else, until they are there or given up.
+// no other, until they are there or given up.
 func TestD44OneName(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
@@ -357,7 +357,7 @@ func TestC31BudgetsOfEvaluations(t *testing.T) {
 	b.wantKind("one branch too many", err, cell.Denied, "allows 1")
 }
 
-// A cell whose interpreter ended rests, but not under who uses it just then.
+// A cell that has lost its interpreter rests, but not under its users.
 func TestTheEndOfAnInterpreterWaitsForUsers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

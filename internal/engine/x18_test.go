@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A template whose image is damaged is not warm: it says what is wrong and what to do.
+// A template with a damaged image is not warm: it says what is wrong and what to do.
 // Its size is the image's, since nothing of it runs.
 func TestX18DamagedTemplateIsNotWarm(t *testing.T) {
 	t.Parallel()

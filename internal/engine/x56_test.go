@@ -27,7 +27,7 @@ func (b *bed) asks(v *View, name string, labels map[string]string) (api.Cell, er
 	return v.Create(b.ctx, api.CreateRequest{Name: name, Labels: labels, CallerEnv: []string{"PATH=/usr/bin:/bin"}})
 }
 
-// X56: who comes by a program's door gets a part of the host, and no more when it asks.
+// X56: a caller at a program's door gets a part of the host, and no more when it asks.
 func TestX56LimitsOfADoor(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
@@ -73,8 +73,8 @@ func TestX56LimitsOfADoor(t *testing.T) {
 	}
 }
 
-// X56: how many there are at once, by door, token and label; what is refused says who set
-// the ceiling, what is in use, and when to come again.
+// X56: how many there are at once, by door, token and label; what is refused says where
+// the ceiling comes from, what is in use, and when to come again.
 func TestX56CellsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
@@ -153,7 +153,7 @@ func TestX56CellsAtOnce(t *testing.T) {
 	}
 }
 
-// X56: who finds no room waits for it, in order, as many as may.
+// X56: a request that finds no room waits for it, in order, as many as may.
 func TestX56Queue(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
@@ -282,7 +282,7 @@ func (b *bed) limitsIn(id string) cell.Limits {
 	return b.toys.cells[cell.ID(id)].spec.Limits
 }
 
-// X56: a fork of a template, from the pool or not, has no more than the ceilings of who gets it.
+// X56: a fork of a template, from the pool or not, has no more than the ceilings of its new owner.
 func TestX56ForksOfTemplates(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")

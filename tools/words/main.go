@@ -1,26 +1,18 @@
 // Words finds person words in comments and texts of Go files: a process, a caller or a file
-// is a thing, and text about it names the thing. Packages in a list have none; words prints
-// each hit in them as "file:line: word: line" and exits with status 1.
+// is a thing, and text about it names the thing. It prints each hit as
+// "file:line: word: line" and exits with status 1 when there is one.
 //
-//	go run ./tools/words [-list FILE] [-count]
-//
-// The list has one package a line, as a path from the root of the repository;
-// "internal/store/..." is a folder with all below it. Lines that begin with # are comments.
-// -count prints the number of hits of every package instead, listed or not.
+//	go run ./tools/words
 package main
 
 import (
-	"cmp"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -36,7 +28,6 @@ var persons = []string{
 
 // hit is one person word.
 type hit struct {
-	pkg  string // slash-separated path of the package's folder
 	file string
 	line int
 	word string
@@ -44,10 +35,7 @@ type hit struct {
 }
 
 func main() {
-	list := flag.String("list", "testdata/words.txt", "the packages that have no person words")
-	count := flag.Bool("count", false, "print the number of hits of every package")
-	flag.Parse()
-	bad, err := run(os.Stdout, os.DirFS("."), *list, *count)
+	bad, err := run(os.Stdout, os.DirFS("."))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cannot check words:", err)
 		os.Exit(2)
@@ -57,76 +45,10 @@ func main() {
 	}
 }
 
-// run checks the tree and prints to out. It reports whether a listed package has a hit;
-// with count it prints numbers instead and reports false.
-func run(out io.Writer, tree fs.FS, list string, count bool) (bool, error) {
-	listed, err := readList(tree, list)
-	if err != nil {
-		return false, err
-	}
-	hits, packages, err := find(tree)
-	if err != nil {
-		return false, err
-	}
-	if count {
-		printCounts(out, hits)
-		return false, nil
-	}
-	for _, l := range listed {
-		if !slices.ContainsFunc(packages, func(p string) bool { return covers(l, p) }) {
-			return false, fmt.Errorf("%s lists %s, which has no Go file", list, l)
-		}
-	}
-	bad := false
-	for _, h := range hits {
-		if slices.ContainsFunc(listed, func(l string) bool { return covers(l, h.pkg) }) {
-			bad = true
-			fmt.Fprintf(out, "%s:%d: %s: %s\n", h.file, h.line, h.word, h.text)
-		}
-	}
-	return bad, nil
-}
-
-func printCounts(out io.Writer, hits []hit) {
-	n := make(map[string]int)
-	for _, h := range hits {
-		n[h.pkg]++
-	}
-	for _, p := range slices.SortedFunc(maps.Keys(n), func(a, b string) int {
-		return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b))
-	}) {
-		fmt.Fprintf(out, "%5d %s\n", n[p], p)
-	}
-}
-
-// covers reports whether an entry of the list means a package.
-func covers(entry, pkg string) bool {
-	if dir, ok := strings.CutSuffix(entry, "/..."); ok {
-		return pkg == dir || strings.HasPrefix(pkg, dir+"/")
-	}
-	return entry == pkg
-}
-
-func readList(tree fs.FS, name string) ([]string, error) {
-	b, err := fs.ReadFile(tree, name)
-	if err != nil {
-		return nil, err
-	}
-	var listed []string
-	for line := range strings.Lines(string(b)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			listed = append(listed, line)
-		}
-	}
-	return listed, nil
-}
-
-// find returns the hits and the packages of a tree, in the order of file names. It leaves
-// out hidden folders and testdata.
-func find(tree fs.FS) ([]hit, []string, error) {
-	var hits []hit
-	var packages []string
-	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+// run prints the hits in a tree to out, in the order of file names, and reports whether there are
+// any. It leaves out hidden folders and testdata.
+func run(out io.Writer, tree fs.FS) (bad bool, err error) {
+	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -142,18 +64,14 @@ func find(tree fs.FS) ([]hit, []string, error) {
 		if err != nil {
 			return err
 		}
-		pkg := path.Dir(name)
-		if !slices.Contains(packages, pkg) {
-			packages = append(packages, pkg)
-		}
 		found, err := findInFile(name, src)
-		for i := range found {
-			found[i].pkg = pkg
+		for _, h := range found {
+			bad = true
+			fmt.Fprintf(out, "%s:%d: %s: %s\n", h.file, h.line, h.word, h.text)
 		}
-		hits = append(hits, found...)
 		return err
 	})
-	return hits, packages, err
+	return bad, err
 }
 
 // findInFile returns the hits in a file's comments and, if it is no test, in its strings.
