@@ -82,7 +82,10 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 	for _, name := range names {
 		ch := newChild(&src, &k, nil)
 		c, first := ch.c, ch.first
-		c.Name, c.State, c.Created, c.Of, c.Setup, c.Maker = name, cell.Idle, now, "", setup, m.cfg.Maker(ctx)
+		if err := c.To(cell.Idle); err != nil { // it has files alone
+			return api.ForkResult{}, err
+		}
+		c.Name, c.Created, c.Of, c.Setup, c.Maker = name, now, "", setup, m.cfg.Maker(ctx)
 		c.Guest = c.Guest || m.cfg.Confined(ctx)
 		first.Created = now
 		objects = append(objects, c, first)
