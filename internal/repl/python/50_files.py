@@ -238,9 +238,12 @@ def stop_timers():
     """Interval timers belong to the process that goes on, and would signal this one."""
     Held.at, Held.timers = clock(), []
     for which in TIMERS:
+        # The kernel starts an interval again when its signal is taken: one that is due in this
+        # moment says that nothing is left, as one that is switched off does.
+        runs = get_timer(which)[0] or _signal.SIGALRM in _signal.sigpending() or get_timer(which)[0]
         left, interval = set_timer(which, 0)
         if left or interval:
-            Held.timers.append((which, left, interval))
+            Held.timers.append((which, max(left, 1e-6) if runs else left, interval))
     Held.settings = {}
     if ctypes is None:
         return
