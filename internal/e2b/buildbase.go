@@ -116,10 +116,7 @@ func (f *Front) buildBase(ctx context.Context, c *api.Cell, b *build, req *build
 	}
 	id = cell.ID(res.Cells[0].ID)
 	was, err := e.Record(from)
-	if err == nil {
-		err = e.LeaseLike(ctx, from, "", id)
-	}
-	if err == nil {
+	if err == nil { // with none of the template's labels: see make
 		_, err = e.Lease(ctx, id, api.LeaseRequest{Labels: labels, Env: e.LeasedEnv(from)})
 	}
 	if err == nil && len(f.cfg.BuildAllow) > 0 {

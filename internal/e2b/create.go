@@ -34,6 +34,7 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 	case e.HasTemplate(name):
 		if err = f.unasked(req, name); err == nil {
 			c, err = ofTemplate(ctx, e, name)
+			env = append(e.LeasedEnv(cell.ID(c.ID)), env...)
 		}
 	case slices.Contains(baseTemplates, name):
 		place := e.HomePlace(home)
@@ -60,11 +61,10 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 			return c, err
 		}
 		var res api.ForkResult
+		// It gets none of the template's labels, not even for a moment: a build that ends then
+		// would take it for an earlier one, and remove it.
 		if res, err = e.Fork(ctx, from, api.ForkRequest{Number: number}); err == nil {
-			c = res.Cells[0]
-			err = e.LeaseLike(ctx, from, "", cell.ID(c.ID))
-		}
-		if err == nil {
+			c, env = res.Cells[0], append(e.LeasedEnv(from), env...)
 			was, _ := e.Record(from)
 			for _, l := range []string{labelAlias, labelDir} {
 				if v := was.Labels[l]; v != "" {
@@ -77,7 +77,7 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 		return c, err
 	}
 	id := cell.ID(c.ID)
-	lease.Labels, lease.Env = labels, append(e.LeasedEnv(id), env...)
+	lease.Labels, lease.Env = labels, env
 	if _, err := e.Lease(ctx, id, lease); err != nil {
 		_, rerr := e.Remove(context.WithoutCancel(ctx), id, false)
 		return c, errors.Join(err, rerr)
