@@ -60,7 +60,7 @@ func (b *branching) copies(ctx context.Context, t *snapshot, names []string, lik
 	}
 	for range names {
 		ch := newChild(src, &b.at, b.shared)
-		ch.terms = b.terms
+		ch.terms, ch.c.Maker = b.terms, m.cfg.Maker(ctx) // its limits are its maker's
 		b.all = append(b.all, ch)
 	}
 	undo.Add("remove the copies", func(ctx context.Context) error {
