@@ -170,7 +170,7 @@ func (m *Manager) AddCredential(ctx context.Context, req api.CredentialRequest) 
 	return m.credentialView(c), err
 }
 
-// know makes the m.cfg.Redactor know a value.
+// know makes the redactor know a value.
 func (m *Manager) know(secret credential.Secret) error {
 	if secret.Reveal() == "" {
 		return nil
@@ -178,7 +178,7 @@ func (m *Manager) know(secret credential.Secret) error {
 	return m.cfg.Redactor.Add(secret.Reveal())
 }
 
-// KnowStored makes the m.cfg.Redactor know all that is stored.
+// KnowStored makes the redactor know all that is stored.
 func (m *Manager) KnowStored() error {
 	for _, c := range m.cfg.Credentials.List() {
 		if _, secret, err := m.cfg.Credentials.Get(c.Name); err == nil {

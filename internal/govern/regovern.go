@@ -18,6 +18,15 @@ import (
 // a guest may not reach the daemon's machine.
 func (m *Manager) SetPolicy(ctx context.Context, id cell.ID, text string, guest bool) error {
 	const opName = "govern.SetPolicy"
+	if guest { // refused at once, also while a run holds the lock
+		eff, err := m.Effective(api.RunRequest{Policy: text, PolicyName: "policy"}, "")
+		if err == nil {
+			err = RefuseHost(&eff.Result)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	release, err := m.cfg.Locks.Acquire(ctx, id, "govern", nil)
 	if err != nil {
 		return err

@@ -114,11 +114,7 @@ func (m *Manager) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req
 	if err := run.Decide(cell.Discarded, cmp.Or(req.Reason, "given up"), "user"); err != nil {
 		return out, err
 	}
-	head, err := m.cfg.Records.Checkpoint(c.Head)
-	if err != nil {
-		return out, err
-	}
-	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: head.Number, DryRun: req.DryRun}
+	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: m.cfg.Records.HeadNumber(c), DryRun: req.DryRun}
 	if out.Freed, err = m.cfg.Space.DropStates(&k, true); err != nil || req.DryRun {
 		out.Cell = m.cfg.Show(c)
 		return out, err
