@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// At is the engine for callers at a door.
+// At returns a copy of the View for callers that come by a door.
 func (v *View) At(door string) *View {
 	own := *v
 	own.door = door

@@ -9,7 +9,7 @@ import (
 
 // Eval evaluates code in a cell's interpreter, which is started if the cell
 // never had one. Like a command beside a run it has no receipt: what it changed
-// is in the next checkpoint, and what it said to the outside in the gateway's
+// is in the next checkpoint, and its network requests are in the gateway's
 // decisions.
 func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (res api.EvalResult, err error) {
 	ctx, a := e.act(ctx, "eval", id)

@@ -22,7 +22,7 @@ func (e *Engine) withInstances() (out []state.Cell) {
 	return out
 }
 
-// AllStats is what everything uses now, and what the host has.
+// AllStats returns the resource use of all living cells, and of the host.
 func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 	out := api.Overview{Cells: map[string]int{}, Stats: []api.Stats{}}
 	out.Templates, out.Host.Pooled = e.spawn.Use(ctx)

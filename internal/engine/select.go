@@ -100,8 +100,8 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 	return c.ID, nil
 }
 
-// SelectApplied is SelectCell, and for "" the cell from dir of which something was brought
-// into the source last.
+// SelectApplied is SelectCell. Of "" it is the cell of dir with the changes that were applied to
+// the source last.
 func (v *View) SelectApplied(sel, dir string) (cell.ID, error) {
 	if sel != "" {
 		return v.SelectCell(sel, dir)

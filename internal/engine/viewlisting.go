@@ -35,7 +35,7 @@ func (v *View) Marked(mark string) []api.Checkpoint {
 	return out
 }
 
-// CheckpointOf is the checkpoint with an id, of a cell that is not removed.
+// CheckpointOf returns a checkpoint by its id; NotFound if its cell is removed.
 func (v *View) CheckpointOf(id cell.CheckpointID) (api.Checkpoint, error) {
 	k, err := v.e.reg.Checkpoint(id)
 	if err != nil {

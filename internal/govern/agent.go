@@ -75,8 +75,8 @@ func (m *Manager) keysOf(c *state.Cell, lendings []state.Lending) (list []cell.L
 	return list
 }
 
-// Equip gives a living cell that talks what else it sees of its gateway: its last
-// refusals, and the caller's SSH agent.
+// Equip gives a living cell with a network the list of its last refusals, and the
+// caller's SSH agent.
 func (m *Manager) Equip(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) error {
 	if err := m.showDenials(ctx, c, inst); err != nil { // it costs explanations, and nothing else
 		m.cfg.Log.Warn("cannot show the cell what it is refused", "cell", c.ID, "error", err)

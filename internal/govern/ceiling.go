@@ -22,8 +22,8 @@ import (
 // once it waits in a queue, for a while, and is refused then with what is in use and which
 // ceiling that meets. See package ceiling for what holds for which caller.
 
-// ReadCeilings reads the operator's file of ceilings, over what is built in. path is "" for
-// where it usually is, which may not be there.
+// ReadCeilings reads the operator's file of ceilings and merges it over the built-in ones. "" is
+// ceiling.Path, which need not exist.
 func ReadCeilings(path string, h policy.Host) (*ceiling.Set, error) {
 	text, err := readPolicy(cmp.Or(path, ceiling.Path), false)
 	switch {
@@ -37,8 +37,8 @@ func ReadCeilings(path string, h policy.Host) (*ceiling.Set, error) {
 	return ceiling.Parse(cmp.Or(path, ceiling.Path), text, h)
 }
 
-// SetCeilings puts other ceilings in force for what is made from now on; nil: callers may have
-// whatever they ask for. Cells are counted by them after a Recount of the registry.
+// SetCeilings replaces the ceilings of cells that are made from now on; nil removes all of them. Call
+// Recount of the registry afterwards, which counts cells by them.
 func (m *Manager) SetCeilings(s *ceiling.Set) { m.ceilings.Store(s) }
 
 // Keep is how long a cell is kept that is paused, and by which ceiling; 0 for ever.

@@ -217,8 +217,7 @@ func (m *Manager) CheckCredential(name string) (api.CredentialCheck, error) {
 }
 
 // Revoke takes a credential back from cells, also while they run: when
-// it returns, no gateway puts it in any more.
-// The caller sees the cells that sees says.
+// it returns, no gateway puts it in any more. sees reports which cells the caller may see.
 func (m *Manager) Revoke(ctx context.Context, name string, req api.RevokeRequest, by Selector, sees func(cell.ID) bool) (api.RevokeResult, error) {
 	const opName = "govern.Revoke"
 	res := api.RevokeResult{Credential: name, Cells: []string{}}

@@ -207,8 +207,7 @@ func (m *Manager) allowedPolicies() (map[string]allowedPolicy, error) {
 	return out, nil
 }
 
-// Allow makes a project's policy file count, as it is now, or takes that
-// back.
+// Allow records the digest of a project's policy file as trusted, or takes that back.
 func (m *Manager) Allow(req api.PolicyAllowRequest) (api.PolicyAllowed, error) {
 	const op = "govern.AllowPolicy"
 	path := req.Path

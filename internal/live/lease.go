@@ -72,8 +72,8 @@ func (m *Manager) LeasedEnv(id cell.ID) []string {
 	return append(slices.Clone(l.Env), m.env[id]...)
 }
 
-// Lease changes how long a cell lives and what is said of it, for a caller with the bounds of
-// by, nil for none, unless check refuses that. What the request does not speak of stays.
+// Lease changes the lease of a cell, its labels and its variables, for a caller with the bounds of
+// by, nil for none, unless check refuses that. Fields that the request does not have stay.
 func (m *Manager) Lease(id cell.ID, by *state.Maker, req api.LeaseRequest, check func() error) error {
 	asked, err := NewLease(req)
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// Config is what a Manager is made of.
+// Config has the parts that a Manager needs of others.
 type Config struct {
 	Registry    *state.Registry
 	Locks       *state.CellLocks
@@ -78,7 +78,7 @@ type Config struct {
 	EndKept          func(l state.Lease)
 }
 
-// Policies are those of cells.
+// Policies checks the policy of a cell before something starts in it.
 type Policies interface {
 	// MayStart refuses to start anything in a cell that they do not allow now.
 	MayStart(c *state.Cell) error

@@ -156,7 +156,7 @@ func (m *Manager) takeDown(ctx context.Context, inst backend.Instance, cause str
 }
 
 // Remove removes an instance, and the writable layers over caches with
-// it. It is not given up when the daemon ends.
+// it. It goes on to its end when the daemon is ending.
 func (m *Manager) Remove(ctx context.Context, inst backend.Instance, cause string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup.Grace)
 	defer cancel()

@@ -70,7 +70,7 @@ type Config struct {
 	Background func(func(context.Context))
 }
 
-// Cells are the cells that are alive.
+// Cells locks living cells and looks them up (live.Manager).
 type Cells interface {
 	// Lock takes the lock of a cell. It fails when the cell does not answer.
 	Lock(ctx context.Context, id cell.ID, purpose string) (release func(), err error)
@@ -111,7 +111,7 @@ type Decides struct {
 	Secrets func(ctx context.Context, c *state.Cell, title string, base *workspace.Tree, after workspace.Side, ignored bool) error
 }
 
-// Seen refuses what its caller did not see. It is asked with the tag of what there is.
+// Seen checks If-Match: it fails unless tag, the ETag of what there is, is one that the caller read.
 type Seen = func(tag string) error
 
 // Memory is the memory of a checkpoint, for one restore.

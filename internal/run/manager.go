@@ -80,7 +80,7 @@ type Config struct {
 	Background func(func(context.Context))
 }
 
-// Cells are the cells that are alive.
+// Cells looks up living cells (live.Manager).
 type Cells interface {
 	// Instance returns what lives of a cell; nil for nothing.
 	Instance(cell.ID) backend.Instance

@@ -28,7 +28,7 @@ type Work interface {
 	Close()
 }
 
-// Job is a run with what it works in.
+// Job is a run with its cell, checkpoint and process.
 type Job struct {
 	Run      *state.Run
 	Planned  *state.Cell // as the cell was before

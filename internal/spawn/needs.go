@@ -143,7 +143,8 @@ func (m *Manager) promise(count int, copied bool) (release func(), err error) {
 // and everything else need some, too.
 const keepBack = 256 << 20
 
-// Available measures what forks may use of the host, with so much of the disk kept in reserve.
+// Available measures what forks may use of the host. reserve is the part of the disk that stays free, in
+// bytes.
 func Available(space Space, reserve int64) (Needs, error) {
 	var h Needs
 	available, _, err := linux.Memory()

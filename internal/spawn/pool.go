@@ -121,9 +121,8 @@ func (m *Manager) poolOf(name string, id cell.ID) *pool {
 	return p
 }
 
-// FillPools makes forks ahead in the background, while no request waits for forks: as many
-// at a time as there are processors, of which a fork on its way takes one at most, up
-// to copiesAtOnce.
+// FillPools makes forks ahead in the background, while no request waits for forks: as many at a time
+// as there are processors, and no more than copiesAtOnce.
 func (m *Manager) FillPools() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

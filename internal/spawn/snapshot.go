@@ -193,8 +193,8 @@ func (t *snapshot) keep(ctx context.Context, k *state.Checkpoint) error {
 	return nil
 }
 
-// Capture fills a checkpoint of a living cell with all that runs in it. It is Unsupported, or a
-// Conflict, when that can't be captured now. c is committed if its home and /tmp became layers.
+// Capture stores the memory of a living cell in a checkpoint. It is Unsupported, or a Conflict, when
+// that can't be captured now. c is committed if its home and /tmp became layers.
 func (m *Manager) Capture(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint) error {
 	t, err := m.snapshotOf(ctx, p, inst, c, false)
 	if err != nil {

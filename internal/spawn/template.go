@@ -284,8 +284,8 @@ func (m *Manager) keepable(req api.TemplateRequest) (_ api.TemplateRequest, unke
 	return spec, unkept
 }
 
-// RemoveTemplate takes a template away. Its living forks are named, and go with
-// it, or stay, only when that is asked for.
+// RemoveTemplate removes a template. If it has living forks it is refused and they are named, unless the
+// request says whether they are removed or stay.
 func (m *Manager) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
 	const opName = "spawn.RemoveTemplate"
 	t, err := m.reg.Template(name)
