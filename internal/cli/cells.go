@@ -372,7 +372,7 @@ func (a *app) resumeCmd() *cobra.Command {
 // namedOrAll returns the named cells or, with all, those that which selects.
 func (a *app) namedOrAll(ctx context.Context, args []string, all bool, which func(api.Cell) bool) ([]string, error) {
 	if all == (len(args) > 0) {
-		return nil, usage("name cells, or give --all")
+		return nil, usage("no cell is named: name cells, or use --all")
 	}
 	if !all {
 		return args, nil

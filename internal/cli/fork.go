@@ -191,7 +191,7 @@ func (a *app) forkTemplate(ctx context.Context, name string, req api.WarmForkReq
 		}
 		if req.DryRun {
 			if res.Needs.Refused != "" {
-				a.say("it would be refused: %s", printable(res.Needs.Refused))
+				a.say("this fork would be refused: %s", printable(res.Needs.Refused))
 			}
 			return
 		}

@@ -82,7 +82,7 @@ func marked(line, isolation string) string {
 // bareRun warns before the first output of a run without isolation.
 func (a *app) bareRun(what, isolation, verb string) {
 	if a.mark(isolation); a.bare {
-		a.say("pando: %s %s %s: its command can read and change whatever the user of the daemon can", what, verb, api.NotIsolated)
+		a.say("pando: %s %s %s: its command can read and change everything that the daemon's user can", what, verb, api.NotIsolated)
 	}
 }
 
@@ -97,6 +97,6 @@ func isolationRow(any bool, at int, isolation string, words ...string) []string 
 // bareField prints the warning for a cell, a run or a plan.
 func bareField(w io.Writer, isolation string) {
 	if isolation == api.NotIsolated {
-		field(w, "isolation", fmt.Sprintf("%s: commands run on the host and can read and change whatever the user of the daemon can", api.NotIsolated))
+		field(w, "isolation", fmt.Sprintf("%s: commands run on the host and can read and change everything that the daemon's user can", api.NotIsolated))
 	}
 }

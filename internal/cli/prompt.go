@@ -27,9 +27,9 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 		return err
 	}
 	if i := c.Interpreter; i != nil && i.Ended == "" && !req.Fresh {
-		a.say("%s, %s; Ctrl-D ends this, the interpreter stays", i.Version, plural(int(i.Evals), "evaluation"))
+		a.say("%s, %s; Ctrl-D leaves, the interpreter goes on", i.Version, plural(int(i.Evals), "evaluation"))
 	} else {
-		a.say("a new interpreter in cell %s; Ctrl-D ends this, the interpreter stays", c.Name)
+		a.say("a new interpreter in cell %s; Ctrl-D leaves, the interpreter goes on", c.Name)
 	}
 	python := req.Kind == "" || req.Kind == cell.WarmPython
 	if i := c.Interpreter; i != nil && req.Kind == "" {

@@ -73,7 +73,7 @@ stderr names them, and --include PATH includes one.`,
 			o := client.DiffOptions{Form: "text", Colour: a.colour, Width: a.width, Ignored: ignored, Include: include}
 			switch {
 			case len(include) > 0 && !patch:
-				return usage("--include goes with --patch")
+				return usage("--include needs --patch")
 			case stat && patch:
 				return usage("--stat and --patch exclude each other")
 			case a.json:

@@ -189,7 +189,7 @@ func (m *Manager) turnedAway(full *state.Occupied, why string) error {
 		after = min(max(time.Until(next), time.Second), time.Minute)
 	}
 	return &cell.Later{After: after, Err: cell.Errorf(cell.Limited, "govern.admit",
-		"try again later, remove or pause some, or raise `cells` of "+full.Count.Scope.String()+" in the daemon's ceilings ("+ceiling.Path+", or pando serve --ceilings)", "%w; %s", full, why)}
+		"try again later, remove or pause cells, or raise `cells` of "+full.Count.Scope.String()+" in the daemon's ceilings ("+ceiling.Path+", or pando serve --ceilings)", "%w; %s", full, why)}
 }
 
 func limitsOf(l ceiling.Limits) api.CeilingLimits {

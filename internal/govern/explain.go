@@ -46,7 +46,7 @@ func (m *Manager) Check(req api.PolicyCheckRequest) (api.PolicyCheck, error) {
 	out.Remarks = append(out.Remarks, r.Remarks(r.Origins)...)
 	for _, h := range r.Handles() {
 		if _, _, err := m.cfg.Credentials.Get(h); err != nil {
-			out.Remarks = append(out.Remarks, fmt.Sprintf("credential %s is not kept here: %s", h, cell.HintOf(err)))
+			out.Remarks = append(out.Remarks, fmt.Sprintf("credential %s is not in the store: %s", h, cell.HintOf(err)))
 		}
 	}
 	return out, nil

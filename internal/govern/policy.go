@@ -111,7 +111,7 @@ func readPolicy(path string, ofHost bool) ([]byte, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		return nil, cell.Errorf(cell.Denied, "govern.readPolicy", "make it readable for you, or take it away", "cannot read policy %s: %w", path, err)
+		return nil, cell.Errorf(cell.Denied, "govern.readPolicy", "make the file readable (chmod), or delete it", "cannot read policy %s: %w", path, err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
@@ -125,7 +125,7 @@ func readPolicy(path string, ofHost bool) ([]byte, error) {
 	case st.Mode().Perm()&0o022 != 0:
 		return nil, cell.Errorf(cell.Denied, "govern.readPolicy", "run chmod go-w "+path, "cannot trust policy %s: others can write to it", path)
 	case owner != 0 && (ofHost || owner != mine):
-		return nil, cell.Errorf(cell.Denied, "govern.readPolicy", "give it to root", "cannot trust policy %s: it belongs to user %d", path, owner)
+		return nil, cell.Errorf(cell.Denied, "govern.readPolicy", "run chown root "+path, "cannot trust policy %s: it belongs to user %d", path, owner)
 	}
 	return readAllPolicy(f, path)
 }
@@ -253,7 +253,7 @@ func (m *Manager) Allow(req api.PolicyAllowRequest) (api.PolicyAllowed, error) {
 	}
 	sum := cell.Sum(text)
 	if req.Digest != "" && req.Digest != sum.String() {
-		return out, cell.Errorf(cell.Conflict, op, "look at it again", "cannot allow %s: it changed while you looked at it", path)
+		return out, cell.Errorf(cell.Conflict, op, "read the file again, then repeat pando policy allow", "cannot allow %s: it changed while you looked at it", path)
 	}
 	all[path] = allowedPolicy{sum, out.At}
 	out.Digest, out.State = sum.String(), "in force"

@@ -277,7 +277,7 @@ func (x *Exec) Join(input bool) (release func(gone bool)) {
 		}
 		x.once.Do(func() { close(x.read) })
 		if gone {
-			x.stop(cell.Errorf(cell.Interrupted, "live.Attach", "", "the client went away"))
+			x.stop(cell.Errorf(cell.Interrupted, "live.Attach", "run it again", "the command was ended: its client disconnected"))
 		}
 	}
 }

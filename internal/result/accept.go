@@ -363,7 +363,7 @@ func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 		}
 	}
 	if req.Force && strings.TrimSpace(req.Reason) == "" {
-		return cell.Errorf(cell.Invalid, opName, "say why with --reason TEXT", "--force needs a reason, which the receipt keeps")
+		return cell.Errorf(cell.Invalid, opName, "say why with --reason TEXT", "cannot accept with --force: there is no reason, which the receipt keeps")
 	}
 	return nil
 }

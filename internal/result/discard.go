@@ -104,11 +104,11 @@ func (m *Manager) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req
 	case k.Gone || k.ID == run.In.Before:
 		return out, cell.Errorf(cell.Conflict, opName, "pando gc shows what pando can free", "nothing is kept of the result of run %s", run.ID)
 	case m.cfg.Records.Ancestors(c.Head)[k.ID]:
-		return out, cell.Errorf(cell.Conflict, opName, "go back before it first: pando undo "+c.Title(), "the result of run %s is in the workspace of cell %s", run.ID, c.Title())
+		return out, cell.Errorf(cell.Conflict, opName, "go back before it first: pando undo "+c.Title(), "cannot discard the result of run %s: it is in the workspace of cell %s", run.ID, c.Title())
 	case slices.Contains(c.KnownAt, k.ID) && !slices.ContainsFunc(c.Applied, func(a state.Applied) bool { return a.Checkpoint == k.ID }):
-		return out, cell.Errorf(cell.Conflict, opName, "it goes with the cell: pando rm "+c.Title(), "the result of run %s was in the source, which is known by the files of it", run.ID)
+		return out, cell.Errorf(cell.Conflict, opName, "it goes with the cell: pando rm "+c.Title(), "cannot discard the result of run %s: it was in the source, which is known by the files of it", run.ID)
 	case slices.Contains(c.KnownAt, k.ID):
-		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
+		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "cannot discard the result of run %s: it is in the source", run.ID)
 	}
 	k.Gone = true
 	if err := run.Decide(cell.Discarded, cmp.Or(req.Reason, "given up"), "user"); err != nil {

@@ -85,7 +85,7 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	if len(back) > 0 {
 		r, err := m.revertHeld(ctx, &c, back, api.RevertRequest{Reason: "undone", DryRun: req.DryRun})
 		if err != nil {
-			return res, cell.Errorf(cell.KindOf(err), "result.Undo", "see to these files; or undo it in the cell alone: pando undo "+c.Title()+" --keep-source", "cannot undo what was applied: %w", err)
+			return res, cell.Errorf(cell.KindOf(err), "result.Undo", "bring these files back to what was applied; or undo it in the cell alone: pando undo "+c.Title()+" --keep-source", "cannot undo what was applied: %w", err)
 		}
 		res.Reverted = r.Reverted
 		for _, again := range r.Runs { // what was applied with what is undone, and is not undone itself

@@ -154,7 +154,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Output = state.OutputsOf(status)
 	var err error
 	if run.Network, run.MissingCalls, err = x.m.cfg.Files.Network(run.Folder, run.RunID()); err != nil {
-		run.Notes = append(run.Notes, fmt.Sprintf("what the run said to the outside could not be read: %v", err))
+		run.Notes = append(run.Notes, fmt.Sprintf("cannot read the network events of the run: %v", err))
 	}
 	if status.Unsealed != "" {
 		run.Notes = append(run.Notes, "the event stream is incomplete: "+status.Unsealed)

@@ -160,7 +160,7 @@ func leftOutNotes(c *state.Cell, named []namedPath) (notes []string) {
 		}
 		what := "is left out of the cell"
 		if l.Kind == workspace.Outside {
-			what = "leads to what is not in the cell"
+			what = "is a link to a path outside of the cell"
 		}
 		note := fmt.Sprintf("the %s's output names %s, which %s: ", l.in, diff.Quote(l.Path), what)
 		switch word := diff.ShellWord(l.Path); {

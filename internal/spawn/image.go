@@ -185,7 +185,7 @@ func (b *build) captureImage(ctx context.Context, inst backend.Instance) error {
 	m, c := b.m, &b.c
 	src, ok := inst.(backend.Capturer)
 	if !ok {
-		return cell.Errorf(cell.Internal, "spawn.BuildTemplate", "", "cannot capture template %s: its backend says that it can, and doesn't", c.Template)
+		return cell.Errorf(cell.Internal, "spawn.BuildTemplate", "build it with another --backend", "cannot capture template %s: its backend says that it captures memory, and returned none", c.Template)
 	}
 	p, err := m.cfg.Provider(c.Provider)
 	if err != nil {

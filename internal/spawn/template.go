@@ -229,7 +229,7 @@ func (m *Manager) standing(t *state.Template) api.Template {
 		v.Notes = append(v.Notes, "forks take a few milliseconds longer, because this Python makes each of them itself: "+t.Slow)
 	}
 	if len(t.Unkept) > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("the values of %s look like secrets and are in no record: it can't be warmed again without them", several(t.Unkept)))
+		v.Notes = append(v.Notes, fmt.Sprintf("the values of %s look like secrets and are in no record: give them again to warm the template", several(t.Unkept)))
 	}
 	return v
 }
