@@ -181,6 +181,7 @@ func (r *Registry) Commit(objects ...any) error {
 		}
 		lines[i] = b
 	}
+	recs, lines = r.withoutLate(recs, lines)
 	full, err := r.append(recs, lines)
 	if err != nil {
 		hint := "check the disk that holds pando's state"
@@ -193,6 +194,23 @@ func (r *Registry) Commit(objects ...any) error {
 		return r.Rewrite()
 	}
 	return nil
+}
+
+// withoutLate leaves out checkpoints of cells that have no record, nor get one now: what was worked
+// out of a checkpoint, such as its digest, came after its cell had gone.
+func (r *Registry) withoutLate(recs []Record, lines [][]byte) ([]Record, [][]byte) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	n := 0
+	for i, rec := range recs {
+		if k := rec.Checkpoint; k != nil && r.cells.of[k.Cell] == nil &&
+			!slices.ContainsFunc(recs, func(o Record) bool { return o.Cell != nil && o.Cell.ID == k.Cell }) {
+			continue
+		}
+		recs[n], lines[n] = rec, lines[i]
+		n++
+	}
+	return recs[:n], lines[:n]
 }
 
 func (r *Registry) append(recs []Record, lines [][]byte) (full bool, err error) {
@@ -329,7 +347,11 @@ func (r *Registry) apply(rec *Record) {
 		r.stale[c.ID] = true
 	case rec.Checkpoint != nil:
 		k := rec.Checkpoint
+		if c := r.cells.of[k.Cell]; c != nil && c.State == cell.Removed {
+			k.Gone = true // committed late, from a record of before
+		}
 		if old := r.checkpoints.at(k.ID); old != nil {
+			k.Gone = k.Gone || old.Gone
 			r.indexCheckpoint(old, false)
 		} else {
 			r.stale[k.Cell] = true // its head may be of now
