@@ -262,9 +262,10 @@ func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api
 	return p, sub, nil
 }
 
-// attend follows a process to its end, and then drops it.
+// attend follows a process to its end, and then drops it: a client that is told of the end finds it in
+// no list.
 func (f *Front) attend(id cell.ID, b *box, p *proc) {
-	p.follow()
+	end := p.follow()
 	b.mu.Lock()
 	delete(b.procs, p.pid)
 	kept := p.kept
@@ -272,12 +273,13 @@ func (f *Front) attend(id cell.ID, b *box, p *proc) {
 	if kept {
 		f.keep(id, b)
 	}
-	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" ended: "+p.end.Status)
+	p.conclude(end)
+	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" ended: "+end.Status)
 }
 
-// follow passes the output of a process to its followers, to its end. Output without a follower
+// follow passes the output of a process to its followers, until its end, which it returns. Output without a follower
 // is lost, as in envd.
-func (p *proc) follow() {
+func (p *proc) follow() endEvent {
 	defer p.conn.Close()
 	var buf []byte
 	for {
@@ -303,7 +305,11 @@ func (p *proc) follow() {
 	}
 	p.att.Release(false) // everything was read
 	<-p.att.Done
-	end := endOf(p.att.Result())
+	return endOf(p.att.Result())
+}
+
+// conclude ends the streams of a process.
+func (p *proc) conclude(end endEvent) {
 	p.mu.Lock()
 	p.end = &end
 	p.mu.Unlock()
