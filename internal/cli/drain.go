@@ -77,7 +77,7 @@ func (a *app) awaitIdle(ctx context.Context, d api.Daemon, limit time.Duration) 
 			return d, nil
 		}
 		if d.Working != said {
-			a.say("waiting for %d runs or commands to end", d.Working)
+			a.say("waiting for runs and commands to end: %d", d.Working)
 			said = d.Working
 		}
 		select {
