@@ -451,8 +451,6 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 	return s, errors.Join(err, terr)
 }
 
-func point(k *state.Checkpoint) *state.Point { return k.Point() }
-
 // leftOutOf gives what was left out in the words of the API. hidden is what the
 // policy hides.
 func leftOutOf(list []workspace.LeftOut, hidden []string) []state.LeftOut {

@@ -52,7 +52,7 @@ func (e *Engine) newSpawn() *spawn.Manager {
 // sealFork commits a fork of files with its receipt.
 func (e *Engine) sealFork(ctx context.Context, src *state.Cell, at *state.Checkpoint, children []string, objects ...any) (cell.Digest, error) {
 	act := state.ActOn(src, "fork", cell.Forked, "")
-	act.Run, act.From, act.Children = string(at.Run), point(at), children
+	act.Run, act.From, act.Children = string(at.Run), at.Point(), children
 	return e.evidence.Seal(ctx, fmt.Sprintf("%s/fork/%d", src.ID, time.Now().UnixNano()), act, objects...)
 }
 

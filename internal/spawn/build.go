@@ -293,7 +293,7 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 			return t, err
 		}
 	}
-	batch := state.Batch{Act: state.BatchBuild, Template: t.Name, Digest: t.Digest.String(), Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), From: point(&b.at), Assurance: b.assurance}
+	batch := state.Batch{Act: state.BatchBuild, Template: t.Name, Digest: t.Digest.String(), Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), From: b.at.Point(), Assurance: b.assurance}
 	if b.again != nil {
 		batch.Act, t.Built, t.Unkept = state.BatchWarm, b.again.Built, b.again.Unkept
 	}

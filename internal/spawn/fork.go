@@ -427,7 +427,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
 	a := state.AssuranceOf(made[0].w.Assurance())
 	batch := state.Batch{Act: state.BatchFork, Template: par.t.Name, Digest: par.t.Digest.String(), Interpreter: par.t.Version, Program: par.t.Program.Sum.String(),
-		From: point(&par.at), Assurance: &a, Took: tookMemory, Dropped: f.res.Dropped}
+		From: par.at.Point(), Assurance: &a, Took: tookMemory, Dropped: f.res.Dropped}
 	var objects []any
 	if !par.known {
 		objects = append(objects, par.shared)

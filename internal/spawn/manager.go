@@ -40,7 +40,7 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// Config is what a Manager is made of. Its functions will be methods of other managers.
+// Config has the parts that a Manager needs of others. Its functions will be methods of other managers.
 type Config struct {
 	Registry *state.Registry
 	Locks    *state.CellLocks
@@ -255,10 +255,6 @@ func New(c Config) *Manager {
 func (m *Manager) private(id cell.ID) string { return filepath.Join(m.cfg.Home.Cells(), string(id)) }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func point(k *state.Checkpoint) *state.Point {
-	return &state.Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
-}
 
 // writable is the directory of the host that holds what a cell writes below a mount.
 func writable(m *cell.Mount) string { return cmp.Or(m.Upper, m.Source) }
