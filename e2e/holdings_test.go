@@ -69,6 +69,8 @@ func heldMore(work string, was map[string]int) string {
 // together, and what of theirs is on the host.
 func holdingsOf(work string) map[string]int {
 	h := map[string]int{}
+	// Mounts of the host are in the daemon's namespace, too, and come and go by themselves.
+	elsewhere := slices.DeleteFunc(mountPoints("/proc/self/", nil), func(at string) bool { return strings.HasPrefix(at, work+"/") })
 	for _, p := range ours(work) {
 		name := processName(p)
 		if !strings.HasPrefix(name, "pando-daemon") && !strings.HasPrefix(name, "pando-keeper") || name == "pando-keeper" && isSpare(p) {
@@ -79,8 +81,7 @@ func holdingsOf(work string) map[string]int {
 		h["processes"+of]++
 		h["descriptors"+of] += entries(dir + "fd")
 		h["threads"+of] += entries(dir + "task")
-		b, _ := os.ReadFile(dir + "mountinfo")
-		h["mounts"+of] += strings.Count(string(b), "\n")
+		h["mounts"+of] += len(mountPoints(dir, elsewhere))
 		h["MiB resident"+of] += residentMiB(p)
 	}
 	home := filepath.Join(work, ".pando")
@@ -98,6 +99,18 @@ func holdingsOf(work string) map[string]int {
 	}
 	h["namespaces"] = namespacesBelow(home)
 	return h
+}
+
+// mountPoints are those in the namespace of the process whose directory of /proc is dir, without
+// the points that are in without.
+func mountPoints(dir string, without []string) (points []string) {
+	b, _ := os.ReadFile(dir + "mountinfo")
+	for l := range strings.Lines(string(b)) {
+		if f := strings.Fields(l); len(f) > 4 && !slices.Contains(without, f[4]) {
+			points = append(points, f[4])
+		}
+	}
+	return points
 }
 
 // residentMiB is the memory that a process has now, 0 if there is none.
