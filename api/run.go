@@ -4,7 +4,9 @@ import "time"
 
 // RunRequest starts a governed run.
 type RunRequest struct {
-	Command []string `json:"command"`
+	// Command is a program with its arguments; with Agent, arguments for the agent.
+	Command []string      `json:"command"`
+	Agent   *AgentRequest `json:"agent,omitempty"` // start a coding agent
 	// From is the source directory, absolute. Empty with a cell that exists.
 	From string `json:"from,omitempty"`
 	// Upload is the id of an uploaded source (Upload.ID), instead of From: its place is
@@ -50,6 +52,21 @@ type RunRequest struct {
 	CallerDir string   `json:"caller_dir,omitempty"`
 }
 
+// AgentRequest asks for a coding agent. Its hosts, its credential, its variables and the files by
+// which its first start asks nothing are added to the run. The cell gets a name when none is given.
+type AgentRequest struct {
+	Name     string `json:"name"`               // "claude"
+	Prompt   string `json:"prompt,omitempty"`   // the task of an agent that works without a terminal, and ends
+	Autonomy string `json:"autonomy,omitempty"` // "full" (default): it asks nothing; "prompting": it asks before it uses a tool
+	Continue bool   `json:"continue,omitempty"` // go on with its newest conversation in the cell
+}
+
+// Autonomies of an agent.
+const (
+	AutonomyFull      = "full"
+	AutonomyPrompting = "prompting"
+)
+
 // Limits are limits as people write them; the empty string is no limit.
 type Limits struct {
 	CPUs    string `json:"cpus,omitempty"`    // "1.5"
@@ -65,6 +82,7 @@ type Run struct {
 	Cell      string    `json:"cell"`
 	CellName  string    `json:"cell_name,omitempty"` // the cell's name, if it has one
 	Command   []string  `json:"command"`             // redacted
+	Agent     string    `json:"agent,omitempty"`     // the coding agent that it started
 	Source    string    `json:"source"`
 	Backend   string    `json:"backend"`
 	Isolation string    `json:"isolation"`              // "isolated" or "not isolated" (backend none)

@@ -122,10 +122,11 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		}
 	}
 	reason := api.ReasonOf(e.Kind)
-	if cmd != nil && cmd.Name() == "shell" && errors.Is(err, errUsage) {
+	starts := cmd != nil && (cmd.Name() == "shell" || agents()[cmd.Name()] != "")
+	if starts && errors.Is(err, errUsage) {
 		return reason.Exit
 	}
-	if cmd != nil && (cmd.Name() == "run" || cmd.Name() == "exec" || cmd.Name() == "shell") {
+	if starts || cmd != nil && (cmd.Name() == "run" || cmd.Name() == "exec") {
 		switch e.Kind {
 		case "not-runnable", "no-such-binary", "timeout", "interrupted":
 			return reason.Exit
@@ -214,6 +215,7 @@ signed evidence.
 		cmds      []*cobra.Command
 	}{
 		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.attachCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.logsCmd(), a.waitCmd()}},
+		{"agents", "Agents", a.agentCmds()},
 		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},

@@ -18,10 +18,7 @@ import (
 )
 
 func (a *app) runCmd() *cobra.Command {
-	var req api.RunRequest
-	var policyFile, keys string
-	var detach bool
-	var env []string
+	var r runFlags
 	c := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND…",
 		Short: "Run a command as a governed run: checkpoint, run, receipt, verdict",
@@ -44,59 +41,79 @@ closed, this command is killed, or the detach keys are typed. pando attach comes
   pando run --check 'make test' --on-success apply -- ./fix.sh`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			leave, err := parseKeys(keys)
-			if err != nil {
-				return err
-			}
-			req.Command = args
-			if req.Env, err = passEnv(env); err != nil {
-				return err
-			}
-			if policyFile != "" {
-				b, err := os.ReadFile(policyFile)
-				if err != nil {
-					return &api.Error{Kind: "not-found", Message: "cannot read the policy: " + err.Error(), Hint: "name a file with --policy; `pando help policy` shows what is in one"}
-				}
-				req.Policy, req.PolicyName = string(b), policyFile
-			}
-			if a.remote {
-				if err := a.sendSource(cmd.Context(), &req, cmd.Flags().Changed("from")); err != nil {
-					return err
-				}
-			} else if req.Cell == "" || cmd.Flags().Changed("from") {
-				from := req.From
-				if from == "" {
-					from = a.repository()
-				}
-				if req.From, err = filepath.Abs(from); err != nil {
-					return err
-				}
-			} else {
-				req.From = "" // an existing cell knows its source; a new one is made from this directory
-			}
-			req.Prefer = os.Getenv(backendVar)
-			if !a.remote { // paths of this host mean nothing to a daemon elsewhere
-				req.CallerEnv, req.CallerDir = callerEnv(), a.dir
-			}
-			if req.DryRun {
-				return a.planRun(cmd.Context(), req)
-			}
-			return a.run(cmd.Context(), req, leave, detach)
+			r.req.Command = args
+			return a.startAs(cmd, &r)
 		},
 	}
-	f := c.Flags()
+	a.addRunFlags(c, &r)
+	return c
+}
+
+// runFlags are the flags of a command that starts a run, and the request that they make.
+type runFlags struct {
+	req          api.RunRequest
+	policy, keys string
+	env          []string
+	detach       bool
+}
+
+// startAs starts a run as its flags say, and follows it.
+func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
+	req := &r.req
+	leave, err := parseKeys(r.keys)
+	if err != nil {
+		return err
+	}
+	if req.Env, err = passEnv(r.env); err != nil {
+		return err
+	}
+	if r.policy != "" {
+		b, err := os.ReadFile(r.policy)
+		if err != nil {
+			return &api.Error{Kind: "not-found", Message: "cannot read the policy: " + err.Error(), Hint: "name a file with --policy; `pando help policy` shows what is in one"}
+		}
+		req.Policy, req.PolicyName = string(b), r.policy
+	}
+	if a.remote {
+		if err := a.sendSource(cmd.Context(), req, cmd.Flags().Changed("from")); err != nil {
+			return err
+		}
+	} else if req.Cell == "" || cmd.Flags().Changed("from") {
+		from := req.From
+		if from == "" {
+			from = a.repository()
+		}
+		if req.From, err = filepath.Abs(from); err != nil {
+			return err
+		}
+	} else {
+		req.From = "" // an existing cell knows its source; a new one is made from this directory
+	}
+	req.Prefer = os.Getenv(backendVar)
+	if !a.remote { // paths of this host mean nothing to a daemon elsewhere
+		req.CallerEnv, req.CallerDir = callerEnv(), a.dir
+	}
+	if req.DryRun {
+		return a.planRun(cmd.Context(), *req)
+	}
+	return a.run(cmd.Context(), *req, leave, r.detach)
+}
+
+// addRunFlags adds the flags of a run to a command.
+func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
+	req, f := &r.req, c.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&req.From, "from", "", "source directory (default: the git repository that this directory is in, or the directory); --from . is this directory alone")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm, none: not isolated (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
-	f.StringVar(&policyFile, "policy", "", "policy file")
+	f.StringVar(&r.policy, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback; no set-user-id bits)")
 	f.StringArrayVar(&req.Allow, "allow", nil, "what the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
 	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
 	terminalFlags(f)
-	f.StringArrayVarP(&env, "env", "e", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
+	f.StringArrayVarP(&r.env, "env", "e", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "import this file although it looks secret")
 	f.BoolVar(&req.Anew, "anew", false, "forget the policy, grants, mounts and limits of earlier runs in the cell")
 	f.StringVarP(&req.Workdir, "workdir", "w", "", "where to run (default: this directory, as it is in the cell)")
@@ -109,13 +126,12 @@ closed, this command is killed, or the detach keys are typed. pando attach comes
 	f.StringVar(&req.OnSuccess, "on-success", "pending", "what a success means: pending, accept, apply, ask")
 	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
 	f.BoolVar(&req.DryRun, "dry-run", false, "print what would be imported, mounted and enforced; start nothing")
-	detachFlag(c, &keys)
-	f.BoolVarP(&detach, "detach", "d", false, "return when the run has started; pando logs -f follows it")
+	detachFlag(c, &r.keys)
+	f.BoolVarP(&r.detach, "detach", "d", false, "return when the run has started; pando logs -f follows it")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm", "none")
 	complete(c, "on-failure", "restore", "pending", "ask")
 	complete(c, "on-success", "pending", "accept", "apply", "ask")
 	c.RegisterFlagCompletionFunc("cell", a.completeCells)
-	return c
 }
 
 // backendVar names the backend of cells when no flag chooses one.

@@ -30,6 +30,10 @@ var harmless access.Names = access.Harmless
 var fields = access.Fields{
 	// A run, and its plan: /v1/runs, /v1/plans, /v1/policies.
 	"RunRequest.command":       programOfHost,
+	"AgentRequest.name":        harmless,
+	"AgentRequest.prompt":      harmless,
+	"AgentRequest.autonomy":    harmless, // of the agent, in its cell
+	"AgentRequest.continue":    harmless,
 	"RunRequest.from":          hostThing("the directory "),
 	"RunRequest.upload":        harmless, // an upload of the caller, and of no other
 	"RunRequest.cell":          harmless,
@@ -252,7 +256,7 @@ func imageOfHost(_, field reflect.Value) []string {
 // command names by path.
 func programOfHost(request, field reflect.Value) []string {
 	req, ok := request.Interface().(api.RunRequest)
-	if !ok || field.Len() == 0 {
+	if !ok || field.Len() == 0 || req.Agent != nil { // an agent's arguments; its program is found in PATH
 		return nil
 	}
 	name := field.Index(0).String()

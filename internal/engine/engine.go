@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
@@ -71,6 +72,7 @@ type Config struct {
 	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: gc.DefaultFree
 	AttachGrace time.Duration // how long a command waits for the client that said it would attach; 0: DefaultAttachGrace
 	ReachGrace  time.Duration // how long a keeper may take to answer a daemon that has no connection to it; 0: 5 s
+	Agents      agent.Set     // coding agents that runs can start
 	Pool        *int          // how many forks are made ahead at most, of all templates; nil: as many as pay
 }
 

@@ -66,6 +66,9 @@ func (x *execution) start(ctx context.Context) error {
 	if err := e.govern.Equip(ctx, &x.c, x.inst, govern.AgentOf(x.p.req.CallerEnv)); err != nil {
 		return err
 	}
+	if err := x.furnish(ctx); err != nil {
+		return err
+	}
 	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.Talks() {
 		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anything (--allow HOST)")
 	}

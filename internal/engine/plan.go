@@ -23,7 +23,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if p.cell != nil && p.cell.State == cell.Creating {
 		return api.Plan{}, cell.Errorf(cell.Conflict, "engine.Plan", "wait a moment and try again", "cell %s is being made", p.cell.Title())
 	}
-	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()), Image: p.image.String(), Policy: p.policy.Digest().String(),
+	out := api.Plan{Source: p.source, Command: redactArgs(p.req.Command), Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()), Image: p.image.String(), Policy: p.policy.Digest().String(),
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
 	hidden := p.policy.Files.Hidden
@@ -112,7 +112,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if len(img.Notes) == 0 && len(out.Notes) == 0 {
 		out.Notes = []string{}
 	}
-	_, err = img.LookPath(req.Command[0], x.workdir())
+	_, err = img.LookPath(p.req.Command[0], x.workdir())
 	return out, err
 }
 

@@ -56,16 +56,22 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		p.made = viewOf(ctx)
 	}
 	run := &state.Run{
-		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
+		ID: string(cell.NewRunID()), Command: redactArgs(p.req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
 		Phase: cell.Preparing, Created: time.Now().UTC(), LeftOut: []state.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
 		Image: p.image.String(),
 		In:    state.RunInternal{OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach},
 	}
 	p.governs(run)
+	if p.agent != nil {
+		run.Agent = p.agent.adapter.About().Name
+	}
 	if p.cell != nil {
 		run.Cell, run.CellName = string(p.cell.ID), p.cell.Name
 	} else {
-		run.Cell, run.CellName = string(cell.NewID()), req.Cell
+		if p.agent != nil && p.req.Cell == "" {
+			p.req.Cell = e.agentName(orElse(p.from, p.source))
+		}
+		run.Cell, run.CellName = string(cell.NewID()), p.req.Cell
 	}
 	run.In.CheckHidden = run.In.Check != req.Check
 	run.Folder = filepath.Join(e.cfg.Home.Runs(), run.ID)
@@ -147,6 +153,7 @@ func (w *work) Close() { w.x.made.End() }
 // runPlan is a checked request.
 type runPlan struct {
 	asked     api.RunRequest // by the caller
+	agent     *agentPlan     // nil: a command
 	req       api.RunRequest // with what the cell keeps
 	kept      []string       // what that is, for people
 	source    string
@@ -181,6 +188,10 @@ func (e *Engine) plan(ctx context.Context, req api.RunRequest) (*runPlan, error)
 func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	const opName = "engine.StartRun"
 	e := v.e
+	started, err := e.planAgent(&req)
+	if err != nil {
+		return nil, err
+	}
 	if len(req.Command) == 0 || req.Command[0] == "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando run -- COMMAND", "cannot run: no command given")
 	}
@@ -192,14 +203,13 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}
 	}
-	p := &runPlan{asked: req, req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined()}
+	p := &runPlan{asked: req, req: req, agent: started, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined()}
 	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
 	}
 	if !slices.Contains([]string{"pending", "accept", "apply", "ask"}, p.onSuccess) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use pending, accept, apply or ask", "%q is no answer to a success", p.onSuccess)
 	}
-	var err error
 	if p.with, err = secret.NewWith(req.WithSecret); err != nil {
 		return nil, err
 	}
@@ -305,7 +315,7 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if p.from != "" {
 		source = ""
 	}
-	eff, err := e.govern.Effective(p.req, source)
+	eff, err := e.govern.Effective(p.governed(e.stored), source)
 	if err == nil {
 		err = govern.Within(&eff.Result, p.req.PolicyName, p.ceilings)
 	}
@@ -317,6 +327,9 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		return err
 	}
 	if err := e.planBackend(p); err != nil {
+		return err
+	}
+	if err := p.agent.mayStart(&p.policy, p.backend.Name()); err != nil {
 		return err
 	}
 	if p.cell == nil {

@@ -48,6 +48,7 @@ type Run struct {
 	Assurance Assurance    `json:"assurance"`       // what isolated it, as measured
 	Provider  Provider     `json:"workspace"`
 	TTY       bool         `json:"tty,omitempty"`
+	Agent     string       `json:"agent,omitempty"` // the coding agent that it started
 	// Interactive: its terminal was typed at; a failure of it is left for a person to judge.
 	Interactive bool     `json:"interactive,omitempty"`
 	Downgrades  []string `json:"downgrades"`

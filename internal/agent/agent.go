@@ -1,0 +1,86 @@
+// Package agent is what pando knows about coding agents: for each an Adapter, in a package of
+// its own below this one. An adapter is data and pure functions; it starts nothing and reads no
+// file. What it says is added to a run that asks for the agent: its command, its hosts, its
+// credential, its variables, and the files of its home by which its first start asks nothing.
+package agent
+
+import (
+	"slices"
+	"strings"
+)
+
+// An Adapter knows one agent program.
+type Adapter interface {
+	About() About
+	// Command is the program with its arguments. It refuses (cell.Invalid) arguments that would
+	// undo what the adapter arranges.
+	Command(Start) ([]string, error)
+	// Env are variables, NAME=value, that keep the program from asking other hosts than its
+	// model's and tell it that it is confined.
+	Env(Start) []string
+	// Files are the files of the agent's home that are made or changed before it starts.
+	Files(Start) []File
+}
+
+// About are the facts of an agent that do not depend on how it is started.
+type About struct {
+	Name        string   // as users write it: "claude"
+	Title       string   // as its makers write it: "Claude Code"
+	Program     string   // the name of its program
+	Package     string   // of npm, by which it is installed
+	Allow       []string // what its policy allows: presets and hosts
+	Credentials []string // names of credentials that it works with; the first that is stored is lent
+	Variables   []string // variables that may hold its credential, for hints
+}
+
+// Start is how an agent is started.
+type Start struct {
+	Args     []string // the user's, for the program
+	Prompt   string   // without a terminal: the task; "" for a session at a terminal
+	Asks     bool     // it asks before it uses a tool
+	Continue bool     // it goes on with its newest conversation
+	// Dir is where it starts, and Env are the variables of the cell, among them the placeholder of
+	// its credential. Both are known when the cell is there, and empty before.
+	Dir string
+	Env []string
+}
+
+// Getenv is the value of a variable of the cell.
+func (s Start) Getenv(name string) string {
+	for _, kv := range slices.Backward(s.Env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// File is a file of an agent's home.
+type File struct {
+	Path string // below the home, with slashes
+	// Make returns what the file shall be. Old is what it is, nil where there is none.
+	Make func(old []byte) []byte
+}
+
+// Set is a list of adapters.
+type Set []Adapter
+
+// Find returns the adapter of a name.
+func (s Set) Find(name string) (Adapter, bool) {
+	for _, a := range s {
+		if a.About().Name == name {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+// Names lists the agents, sorted.
+func (s Set) Names() []string {
+	var names []string
+	for _, a := range s {
+		names = append(names, a.About().Name)
+	}
+	slices.Sort(names)
+	return names
+}

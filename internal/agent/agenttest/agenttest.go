@@ -1,0 +1,116 @@
+// Package agenttest is what every adapter of a coding agent fulfils.
+package agenttest
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// Run tries an adapter.
+func Run(t *testing.T, a agent.Adapter) {
+	about := a.About()
+	start := agent.Start{Dir: "/home/user/repo", Env: []string{"HOME=/home/user"}}
+	for _, v := range about.Variables {
+		start.Env = append(start.Env, v+"=sk-pando0123456789012345678901234567890123456789")
+	}
+
+	t.Run("about", func(t *testing.T) {
+		if about.Name == "" || about.Title == "" || about.Program == "" || about.Package == "" || len(about.Allow) == 0 || len(about.Credentials) == 0 {
+			t.Errorf("facts are missing: %+v", about)
+		}
+		for _, p := range about.Allow {
+			if strings.HasPrefix(p, "@") && !slices.Contains(policy.Presets(), p) {
+				t.Errorf("there is no preset %s", p)
+			}
+		}
+		var known []string
+		for _, name := range about.Credentials {
+			c, ok := credential.WellKnown(name)
+			if !ok {
+				t.Errorf("credential %s is not well known: --for and --as would have to be given", name)
+			}
+			known = append(known, c.Env...)
+		}
+		for _, v := range about.Variables {
+			if !slices.Contains(known, v) {
+				t.Errorf("no credential of %v sets %s", about.Credentials, v)
+			}
+		}
+	})
+
+	t.Run("command", func(t *testing.T) {
+		plain, err := a.Command(start)
+		if err != nil || plain[0] != about.Program {
+			t.Fatalf("%q, %v", plain, err)
+		}
+		task := start
+		task.Prompt, task.Args = "tidy up", []string{"--model", "small"}
+		with, err := a.Command(task)
+		if err != nil || !slices.Contains(with, "tidy up") || !slices.Contains(with, "small") {
+			t.Errorf("with a task and an argument: %q, %v", with, err)
+		}
+		asks := start
+		asks.Asks = true
+		if prompting, err := a.Command(asks); err != nil || slices.Equal(prompting, plain) {
+			t.Errorf("an agent that asks is started as one that does not: %q, %v", prompting, err)
+		}
+		again := start
+		again.Continue = true
+		if continued, err := a.Command(again); err != nil || slices.Equal(continued, plain) {
+			t.Errorf("a conversation is continued as a new one begins: %q, %v", continued, err)
+		}
+		// What an adapter arranges is no argument of the user's.
+		for _, arg := range plain[1:] {
+			if !strings.HasPrefix(arg, "--dangerously") && !strings.HasPrefix(arg, "--yolo") {
+				continue
+			}
+			undone := asks
+			undone.Args = []string{arg}
+			if argv, err := a.Command(undone); err == nil {
+				t.Errorf("an agent that shall ask is started with %s: %q", arg, argv)
+			}
+		}
+	})
+
+	t.Run("environment", func(t *testing.T) {
+		for _, kv := range a.Env(start) {
+			if name, _, ok := strings.Cut(kv, "="); !ok || name == "" || slices.Contains(about.Variables, name) {
+				t.Errorf("%q is no variable of an adapter", kv)
+			}
+		}
+	})
+
+	t.Run("files", func(t *testing.T) {
+		for _, f := range a.Files(start) {
+			if f.Path != path.Clean(f.Path) || path.IsAbs(f.Path) || strings.HasPrefix(f.Path, "..") {
+				t.Errorf("%q is no path below a home", f.Path)
+			}
+			first := f.Make(nil)
+			if len(first) == 0 {
+				t.Errorf("%s is empty", f.Path)
+			}
+			if second := f.Make(bytes.Clone(first)); !bytes.Equal(first, second) {
+				t.Errorf("%s is not the same when it is made again:\n%s\n%s", f.Path, first, second)
+			}
+			for _, rubbish := range []string{"", "null", "[]", "1", `"x"`, "{", `{"projects":[]}`, `{"projects":{"/home/user/repo":7}}`, "\xff\x00"} {
+				f.Make([]byte(rubbish)) // does not panic
+			}
+			if !json.Valid(first) {
+				continue
+			}
+			var kept map[string]any
+			made := f.Make([]byte(`{"of the user": [1, 2], "projects": {"/elsewhere": {"x": 12345678901234567}}}`))
+			if err := json.Unmarshal(made, &kept); err != nil || kept["of the user"] == nil || !bytes.Contains(made, []byte("12345678901234567")) {
+				t.Errorf("%s loses what was in it: %s", f.Path, made)
+			}
+		}
+	})
+}

@@ -1,0 +1,101 @@
+// Package claude is the adapter of Claude Code, as seen with version 2.1.328 from npm.
+package claude
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Adapter is Claude Code's. It implements agent.Adapter.
+type Adapter struct{}
+
+// About implements agent.Adapter.
+func (Adapter) About() agent.About {
+	return agent.About{
+		Name: "claude", Title: "Claude Code", Program: "claude", Package: "@anthropic-ai/claude-code",
+		Allow: []string{"@anthropic"}, Credentials: []string{"anthropic"},
+		Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"},
+	}
+}
+
+// settings are for this start alone; what the user's and the repository's files say stays
+// as it is. The question about bypassing permissions is for programs outside of a cell.
+const settings = `{"skipDangerousModePermissionPrompt":true}`
+
+// Command implements agent.Adapter.
+func (Adapter) Command(s agent.Start) ([]string, error) {
+	for _, a := range s.Args {
+		name, _, _ := strings.Cut(a, "=")
+		switch name {
+		case "--":
+			return nil, cell.Errorf(cell.Invalid, "claude.Command", "leave it out", "cannot start Claude Code with --")
+		case "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--permission-mode":
+			return nil, cell.Errorf(cell.Invalid, "claude.Command", "leave it out: in a cell it asks nothing; --autonomy prompting makes it ask", "cannot start Claude Code with %s: pando sets that", name)
+		}
+	}
+	argv := []string{"claude"}
+	if !s.Asks {
+		argv = append(argv, "--dangerously-skip-permissions", "--settings", settings)
+	}
+	if s.Continue {
+		argv = append(argv, "--continue")
+	}
+	if s.Prompt != "" {
+		argv = append(argv, "-p", s.Prompt)
+	}
+	return append(argv, s.Args...), nil
+}
+
+// Env implements agent.Adapter. IS_SANDBOX lets root skip permissions.
+func (Adapter) Env(agent.Start) []string {
+	return []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+}
+
+// Files implements agent.Adapter: .claude.json as it is when the first questions have been
+// answered: how the screen looks, whether to use the key of the environment (it is named by its
+// last twenty characters), whether to trust the directory, which is a copy.
+func (Adapter) Files(s agent.Start) []agent.File {
+	return []agent.File{{Path: ".claude.json", Make: func(old []byte) []byte {
+		conf := map[string]any{}
+		if old != nil {
+			d := json.NewDecoder(bytes.NewReader(old))
+			d.UseNumber()
+			if d.Decode(&conf) != nil || conf == nil {
+				return old // the agent's own business
+			}
+		}
+		conf["hasCompletedOnboarding"] = true
+		if conf["theme"] == nil {
+			conf["theme"] = "dark"
+		}
+		project := object(object(conf, "projects"), s.Dir)
+		project["hasTrustDialogAccepted"] = true
+		if key := s.Getenv("ANTHROPIC_API_KEY"); key != "" {
+			keys := object(conf, "customApiKeyResponses")
+			approved, _ := keys["approved"].([]any)
+			if end := any(key[max(0, len(key)-20):]); !slices.Contains(approved, end) {
+				keys["approved"] = append(approved, end)
+			}
+		}
+		b, err := json.MarshalIndent(conf, "", "  ")
+		if err != nil {
+			return old
+		}
+		return append(b, '\n')
+	}}}
+}
+
+// object is the object at a key of another, made where there is none.
+func object(of map[string]any, key string) map[string]any {
+	o, ok := of[key].(map[string]any)
+	if !ok {
+		o = map[string]any{}
+		of[key] = o
+	}
+	return o
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/bound"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// agentFile bounds a file of an agent's home that pando changes, in bytes.
+const agentFile = 16 << 20
+
+// agentPlan is the agent that a run starts.
+type agentPlan struct {
+	adapter agent.Adapter
+	start   agent.Start
+}
+
+// planAgent turns a request for an agent into one for its program. It returns nil when the
+// request asks for none.
+func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
+	const opName = "engine.StartRun"
+	if req.Agent == nil {
+		return nil, nil
+	}
+	a, ok := e.cfg.Agents.Find(req.Agent.Name)
+	if !ok {
+		return nil, cell.Errorf(cell.NotFound, opName, "the agents are "+strings.Join(e.cfg.Agents.Names(), ", ")+"; any other program: pando run -- PROGRAM",
+			"cannot start agent %q: there is no such agent", cell.Clip(req.Agent.Name))
+	}
+	if !slices.Contains([]string{"", api.AutonomyFull, api.AutonomyPrompting}, req.Agent.Autonomy) {
+		return nil, cell.Errorf(cell.Invalid, opName, "use "+api.AutonomyFull+" or "+api.AutonomyPrompting, "%q is no autonomy of an agent", cell.Clip(req.Agent.Autonomy))
+	}
+	p := &agentPlan{adapter: a, start: agent.Start{Args: req.Command, Prompt: req.Agent.Prompt, Continue: req.Agent.Continue, Asks: req.Agent.Autonomy == api.AutonomyPrompting}}
+	if err := cell.CheckArguments(opName, append([]string{p.start.Prompt}, req.Command...), req.Env); err != nil {
+		return nil, err
+	}
+	argv, err := a.Command(p.start)
+	if err != nil {
+		return nil, err
+	}
+	req.Command = argv
+	return p, nil
+}
+
+// governed is the request by which a run is governed: its own, with what its agent needs.
+func (p *runPlan) governed(stored func(handle string) bool) api.RunRequest {
+	req := p.req
+	if p.agent == nil {
+		return req
+	}
+	about := p.agent.adapter.About()
+	req.Allow = slices.Concat(about.Allow, req.Allow)
+	req.Env = slices.Concat(p.agent.adapter.Env(p.agent.start), req.Env)
+	lent := func(name string) bool { return slices.Contains(req.Credentials, name) }
+	if !slices.ContainsFunc(about.Credentials, lent) && !given(p.req.Env, about.Variables) {
+		if i := slices.IndexFunc(about.Credentials, stored); i >= 0 {
+			req.Credentials = append(slices.Clone(req.Credentials), about.Credentials[i])
+		}
+	}
+	return req
+}
+
+// mayStart refuses an agent that has no credential, and one on the host itself.
+func (a *agentPlan) mayStart(pol *policy.Result, backend string) error {
+	const opName = "engine.StartRun"
+	if a == nil {
+		return nil
+	}
+	about := a.adapter.About()
+	if !policy.Isolates(backend) {
+		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot start %s on backend %s: it would work in your own home", about.Title, backend)
+	}
+	lends := slices.ContainsFunc(pol.Handles(), func(h string) bool { return slices.Contains(about.Credentials, h) })
+	if lends || given(pol.Env, about.Variables) {
+		return nil
+	}
+	var ways []string
+	for _, v := range about.Variables {
+		ways = append(ways, "pando credential add "+about.Credentials[0]+" --from-env "+v)
+	}
+	return cell.Errorf(cell.NotFound, opName, strings.Join(ways, ", or "), "cannot start %s: no credential for it is stored", about.Title)
+}
+
+// given reports whether an environment sets one of these variables.
+func given(env, names []string) bool {
+	return slices.ContainsFunc(env, func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(names, name)
+	})
+}
+
+// agentName is the name of the cell of an agent that none was given for: that of its source, with
+// the lowest number that is free.
+func (e *Engine) agentName(source string) string {
+	stem := strings.Map(func(r rune) rune {
+		if r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, filepath.Base(source))
+	if stem = strings.TrimLeft(stem, ".-"); stem == "" {
+		stem = "agent"
+	}
+	stem = stem[:min(len(stem), 48)]
+	name, free := stem, false
+	for i := 2; ; i++ {
+		e.spawn.Name(name, func(taken string) error { free = taken == ""; return nil })
+		if free && e.checkCellName(name) == nil {
+			return name
+		}
+		name = stem + "-" + strconv.Itoa(i)
+	}
+}
+
+// furnish makes and changes the files of the agent's home by which it starts without questions.
+func (x *execution) furnish(ctx context.Context) error {
+	a := x.p.agent
+	if a == nil {
+		return nil
+	}
+	i := slices.IndexFunc(x.c.Setup.Mounts, func(m cell.Mount) bool { return m.Role == cell.RoleHome })
+	if i < 0 {
+		return cell.Errorf(cell.Unsupported, "engine.furnish", "use another image", "cannot start %s in cell %s: it has no home", a.adapter.About().Title, x.c.Title())
+	}
+	home, start := x.c.Setup.Mounts[i].Target, a.start
+	start.Dir, start.Env = x.resolvedWorkdir(), append(x.e.govern.Env(&x.c), x.p.policy.Env...)
+	for _, f := range a.adapter.Files(start) {
+		at := path.Join(home, f.Path)
+		old, err := fileIn(ctx, x, at)
+		if err != nil {
+			return err
+		}
+		now := f.Make(old)
+		if old != nil && bytes.Equal(now, old) {
+			continue
+		}
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: 0o600, Size: int64(len(now)), ModTime: time.Now()}); err != nil {
+			return err
+		}
+		w.Write(now)
+		if err := w.Close(); err != nil {
+			return err
+		}
+		if err := x.inst.WriteFiles(ctx, home, x.c.Setup.User, &b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fileIn reads a regular file of a cell; nil where there is none.
+func fileIn(ctx context.Context, x *execution, at string) ([]byte, error) {
+	read, write := io.Pipe()
+	go func() { write.CloseWithError(x.inst.ReadFiles(ctx, at, write)) }()
+	defer read.Close()
+	r := tar.NewReader(read)
+	h, err := r.Next()
+	switch {
+	case cell.KindOf(err) == cell.NotFound:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case h.Typeflag != tar.TypeReg:
+		return nil, cell.Errorf(cell.Conflict, "engine.furnish", "remove it in the cell", "cannot start an agent in cell %s: %s is no regular file", x.c.Title(), at)
+	}
+	return bound.ReadAll(r, at, agentFile)
+}
+
+// stored reports whether a credential is stored.
+func (e *Engine) stored(handle string) bool {
+	_, _, err := e.cfg.Credentials.Get(handle)
+	return err == nil
+}
+
