@@ -53,7 +53,7 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 
 // Env implements agent.Adapter. IS_SANDBOX lets root skip permissions.
 func (Adapter) Env(agent.Start) []string {
-	return []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+	return []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
 }
 
 // Files implements agent.Adapter: .claude.json as it is when the first questions have been
