@@ -5,8 +5,12 @@
 package agent
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // An Adapter knows one agent program.
@@ -83,4 +87,45 @@ func (s Set) Names() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Refuse is the refusal of the first of the user's arguments that is, or begins with, one of
+// these options: what they would set is the adapter's to set.
+func Refuse(title string, args []string, options ...string) error {
+	for _, a := range args {
+		name, _, _ := strings.Cut(a, "=")
+		if slices.Contains(options, name) {
+			return cell.Errorf(cell.Invalid, "agent.Refuse", "leave it out: in a cell an agent asks nothing; --autonomy prompting makes it ask",
+				"cannot start %s with %s: pando sets that", title, name)
+		}
+	}
+	return nil
+}
+
+// Merge changes a JSON object; what is none stays as it is. Numbers keep their digits.
+func Merge(old []byte, change func(map[string]any)) []byte {
+	conf := map[string]any{}
+	if old != nil {
+		d := json.NewDecoder(bytes.NewReader(old))
+		d.UseNumber()
+		if d.Decode(&conf) != nil || conf == nil {
+			return old
+		}
+	}
+	change(conf)
+	b, err := json.MarshalIndent(conf, "", "  ")
+	if err != nil {
+		return old
+	}
+	return append(b, '\n')
+}
+
+// Object is the object at a key of another, made where there is none.
+func Object(of map[string]any, key string) map[string]any {
+	o, ok := of[key].(map[string]any)
+	if !ok {
+		o = map[string]any{}
+		of[key] = o
+	}
+	return o
 }

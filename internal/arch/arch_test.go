@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"internal/isolation"},
 	{"internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/guest/machine", "internal/state"},
 	{"internal/workspace/diff", "internal/ceiling", "internal/operation", "internal/policy/decide"},
-	{"internal/agent/claude", "internal/agent/agenttest"},
+	{"internal/agent/claude", "internal/agent/codex", "internal/agent/gemini", "internal/agent/agenttest"},
 	{"internal/agent", "internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload"},
 	{"internal/secret"},
 	{"internal/gitdir"},

@@ -11,7 +11,7 @@ import (
 
 // agents are the coding agents that have a command of their own, by name.
 func agents() map[string]string {
-	return map[string]string{"claude": "Claude Code"}
+	return map[string]string{"claude": "Claude Code", "codex": "Codex", "gemini": "Gemini CLI"}
 }
 
 // agentCmds are the commands that start an agent: pando claude.

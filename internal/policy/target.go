@@ -34,10 +34,13 @@ func presets() map[string]target {
 		"@gemini": https("generativelanguage.googleapis.com"),
 		"@github": https("api.github.com", "codeload.github.com", "github.com", "objects.githubusercontent.com",
 			"raw.githubusercontent.com", "release-assets.githubusercontent.com"),
-		"@go":     https("proxy.golang.org", "sum.golang.org"),
-		"@npm":    https("registry.npmjs.org"),
-		"@openai": https("api.openai.com"),
-		"@pypi":   https("files.pythonhosted.org", "pypi.org"),
+		"@go":  https("proxy.golang.org", "sum.golang.org"),
+		"@npm": https("registry.npmjs.org"),
+		// Codex reads a line of news at its start, and there is no switch for that.
+		"@openai": {hosts: []string{"api.openai.com"}, ports: []string{"443"}, more: []Rule{
+			{Hosts: []string{"raw.githubusercontent.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/openai/codex/main/announcement_tip.toml"}},
+		}},
+		"@pypi": https("files.pythonhosted.org", "pypi.org"),
 	}
 }
 

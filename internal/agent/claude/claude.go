@@ -2,13 +2,9 @@
 package claude
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/pando-dev/pando/internal/agent"
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 // Adapter is Claude Code's. It implements agent.Adapter.
@@ -29,14 +25,8 @@ const settings = `{"skipDangerousModePermissionPrompt":true}`
 
 // Command implements agent.Adapter.
 func (Adapter) Command(s agent.Start) ([]string, error) {
-	for _, a := range s.Args {
-		name, _, _ := strings.Cut(a, "=")
-		switch name {
-		case "--":
-			return nil, cell.Errorf(cell.Invalid, "claude.Command", "leave it out", "cannot start Claude Code with --")
-		case "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--permission-mode":
-			return nil, cell.Errorf(cell.Invalid, "claude.Command", "leave it out: in a cell it asks nothing; --autonomy prompting makes it ask", "cannot start Claude Code with %s: pando sets that", name)
-		}
+	if err := agent.Refuse("Claude Code", s.Args, "--", "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--permission-mode"); err != nil {
+		return nil, err
 	}
 	argv := []string{"claude"}
 	if !s.Asks {
@@ -61,41 +51,19 @@ func (Adapter) Env(agent.Start) []string {
 // last twenty characters), whether to trust the directory, which is a copy.
 func (Adapter) Files(s agent.Start) []agent.File {
 	return []agent.File{{Path: ".claude.json", Make: func(old []byte) []byte {
-		conf := map[string]any{}
-		if old != nil {
-			d := json.NewDecoder(bytes.NewReader(old))
-			d.UseNumber()
-			if d.Decode(&conf) != nil || conf == nil {
-				return old // the agent's own business
+		return agent.Merge(old, func(conf map[string]any) {
+			conf["hasCompletedOnboarding"] = true
+			if conf["theme"] == nil {
+				conf["theme"] = "dark"
 			}
-		}
-		conf["hasCompletedOnboarding"] = true
-		if conf["theme"] == nil {
-			conf["theme"] = "dark"
-		}
-		project := object(object(conf, "projects"), s.Dir)
-		project["hasTrustDialogAccepted"] = true
-		if key := s.Getenv("ANTHROPIC_API_KEY"); key != "" {
-			keys := object(conf, "customApiKeyResponses")
-			approved, _ := keys["approved"].([]any)
-			if end := any(key[max(0, len(key)-20):]); !slices.Contains(approved, end) {
-				keys["approved"] = append(approved, end)
+			agent.Object(agent.Object(conf, "projects"), s.Dir)["hasTrustDialogAccepted"] = true
+			if key := s.Getenv("ANTHROPIC_API_KEY"); key != "" {
+				keys := agent.Object(conf, "customApiKeyResponses")
+				approved, _ := keys["approved"].([]any)
+				if end := any(key[max(0, len(key)-20):]); !slices.Contains(approved, end) {
+					keys["approved"] = append(approved, end)
+				}
 			}
-		}
-		b, err := json.MarshalIndent(conf, "", "  ")
-		if err != nil {
-			return old
-		}
-		return append(b, '\n')
+		})
 	}}}
-}
-
-// object is the object at a key of another, made where there is none.
-func object(of map[string]any, key string) map[string]any {
-	o, ok := of[key].(map[string]any)
-	if !ok {
-		o = map[string]any{}
-		of[key] = o
-	}
-	return o
 }

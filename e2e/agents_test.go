@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestAgentsAskNothing starts Claude Code as it comes from npm, with `pando claude` at a
+// terminal: its first start asks nothing, it works, is left and come back to.
+func TestAgentsAskNothing(t *testing.T) {
+	prog := claude(t)
+	if !ownNetwork(t) {
+		return
+	}
+	key, _ := newAgentKey()
+	h, m := agentHost(t, prog, key)
+	m.turns = greeting(h.src)[:2]
+	m.turns = append(m.turns, turn{text: "The greeting is friendlier now."})
+	h.lend("anthropic", key)
+	s := h.sit("claude")
+	s.sees("shift+tab to cycle")
+	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
+	s.presses("\r", "The greeting is friendlier now.")
+	s.presses("\x10\x11", "detached; run r-")
+	if code := s.ends(); code != 0 {
+		t.Errorf("detaching: exit code %d", code)
+	}
+	s = h.sit("attach")
+	s.sees("The greeting is friendlier now.")
+	s.presses("/exit", "/exit")
+	s.types("\r")
+	if code := s.ends(); code != 0 {
+		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
+	}
+	h.oneAgent("claude")
+}
+
+// oneAgent looks at the latest run after the greeting was changed by an agent: what it changed,
+// what it was denied, and what its record says.
+func (h *host) oneAgent(name string) {
+	h.t.Helper()
+	runs := h.runs()
+	if got := h.run(runs[0].ID); got.Agent != name || got.CellName == "" {
+		h.t.Errorf("the run's record has agent %q, in cell %q", got.Agent, got.CellName)
+	} else if got.Network != nil && got.Network.Denied > 0 {
+		h.t.Errorf("%s was denied %d requests: %s", name, got.Network.Denied, h.pando("events", "--denied"))
+	}
+	if got := h.inSource("greet.sh"); got != "echo Hello, dear friend\n" {
+		h.t.Errorf("after accept --apply the source has %q", got)
+	}
+	if v := h.verify(); !v.OK {
+		h.t.Errorf("receipts: %+v", v)
+	}
+}
+
+// agentProgram is the path of an agent's program: of a variable, or on PATH.
+func agentProgram(t *testing.T, variable, name string) string {
+	t.Helper()
+	prog := os.Getenv(variable)
+	if prog == "" {
+		var err error
+		if prog, err = exec.LookPath(name); err != nil {
+			t.Skipf("needs %s: %s, or %s on PATH", name, variable, name)
+		}
+	}
+	return prog
+}
+
+// friendlier is a command that makes the greeting friendlier.
+const friendlier = `sed -i 's/Hello/Hello, dear friend/' greet.sh`
+
+// script answers requests of an agent to its model: with a use of its shell first, then with a
+// text. What comes without the key is refused.
+type script struct {
+	authorised func(*http.Request) bool
+	answer     func(w http.ResponseWriter, path string, body []byte)
+
+	mu    sync.Mutex
+	asked []string // paths
+}
+
+func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
+	s.mu.Unlock()
+	if !s.authorised(r) {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	s.answer(w, r.URL.Path, body)
+}
+
+// scripted is an installation with an agent on its PATH, in a world in which s poses as a host.
+func scripted(t *testing.T, prog, domain string, s *script) *host {
+	t.Helper()
+	world(t, inside4, "192.0.2.8")
+	h := newHost(t)
+	ca := newAuthority(t)
+	ca.serveTLS(inside4+":443", s, domain)
+	zone := newNames(t, "127.0.0.1:5300")
+	zone.set(domain, inside4)
+	h.env = append(h.env, "PANDO_RESOLVER="+zone.addr, "PANDO_ROOTS="+ca.file(h))
+	for i, kv := range h.env {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			h.env[i] = "PATH=" + filepath.Dir(prog) + ":" + path
+		}
+	}
+	h.write("greet.sh", "echo Hello\n")
+	return h
+}
+
+func events(w http.ResponseWriter, list ...map[string]any) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, e := range list {
+		b, _ := json.Marshal(e)
+		io.WriteString(w, "event: "+e["type"].(string)+"\ndata: "+string(b)+"\n\n")
+	}
+}
+
+// openAI answers as the Responses API does, as Codex asks it.
+func openAI(key string) *script {
+	return &script{
+		authorised: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer "+key },
+		answer: func(w http.ResponseWriter, path string, body []byte) {
+			var ask struct {
+				Model string
+				Input []struct{ Type string }
+			}
+			json.Unmarshal(body, &ask)
+			if path != "/v1/responses" {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			item := map[string]any{"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "exec_command", "arguments": `{"cmd":"` + friendlier + `"}`, "status": "completed"}
+			if slices.ContainsFunc(ask.Input, func(i struct{ Type string }) bool { return i.Type == "function_call_output" }) {
+				item = map[string]any{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+					"content": []any{map[string]any{"type": "output_text", "text": "The greeting is friendlier now.", "annotations": []any{}}}}
+			}
+			answer := map[string]any{"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": ask.Model, "output": []any{item},
+				"usage": map[string]any{"input_tokens": 10, "input_tokens_details": map[string]any{"cached_tokens": 0}, "output_tokens": 5, "output_tokens_details": map[string]any{"reasoning_tokens": 0}, "total_tokens": 15}}
+			events(w, map[string]any{"type": "response.created", "response": answer},
+				map[string]any{"type": "response.output_item.added", "output_index": 0, "item": item},
+				map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item},
+				map[string]any{"type": "response.completed", "response": answer})
+		},
+	}
+}
+
+// googleAI answers as the Gemini API does, as Gemini CLI asks it. Requests without tools
+// choose a model.
+func googleAI(key string) *script {
+	return &script{
+		authorised: func(r *http.Request) bool { return r.Header.Get("X-Goog-Api-Key") == key },
+		answer: func(w http.ResponseWriter, path string, body []byte) {
+			part := map[string]any{"functionCall": map[string]any{"name": "run_shell_command", "args": map[string]any{"command": friendlier}}}
+			switch {
+			case strings.Contains(string(body), `"functionResponse"`):
+				part = map[string]any{"text": "The greeting is friendlier now."}
+			case !strings.Contains(string(body), `"functionDeclarations"`):
+				part = map[string]any{"text": `{"reasoning":"x","complexity_reasoning":"x","complexity_score":1,"model_choice":"flash"}`}
+			}
+			b, _ := json.Marshal(map[string]any{
+				"candidates":    []any{map[string]any{"index": 0, "finishReason": "STOP", "content": map[string]any{"role": "model", "parts": []any{part}}}},
+				"usageMetadata": map[string]any{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}, "modelVersion": "scripted"})
+			if strings.HasSuffix(path, ":streamGenerateContent") {
+				w.Header().Set("Content-Type", "text/event-stream")
+				io.WriteString(w, "data: "+string(b)+"\r\n\r\n")
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Write(b)
+		},
+	}
+}
+
+// TestAgentsCodex starts Codex as it comes from npm, at a terminal and with a task.
+func TestAgentsCodex(t *testing.T) {
+	prog := agentProgram(t, "E2E_CODEX", "codex")
+	if !ownNetwork(t) {
+		return
+	}
+	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
+	h := scripted(t, prog, "api.openai.com", openAI(key))
+	h.lend("openai", key)
+	s := h.sit("codex")
+	s.sees("permissions: YOLO mode")
+	s.sees("Ask Codex to do anything")
+	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
+	s.presses("\r", "The greeting is friendlier now.")
+	s.presses("/quit", "/quit")
+	s.types("\r")
+	if code := s.ends(); code != 0 {
+		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
+	}
+	h.oneAgent("codex")
+	h.write("greet.sh", "echo Hello\n")
+	if o := h.pando("codex", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
+		t.Error(o)
+	}
+	h.oneAgent("codex")
+}
+
+// TestAgentsGemini starts Gemini CLI as it comes from npm, at a terminal and with a task.
+func TestAgentsGemini(t *testing.T) {
+	prog := agentProgram(t, "E2E_GEMINI", "gemini")
+	if !ownNetwork(t) {
+		return
+	}
+	const key = "AIzaSyNotARealKeyButAsLongAsOne01234567"
+	h := scripted(t, prog, "generativelanguage.googleapis.com", googleAI(key))
+	h.lend("gemini", key)
+	s := h.sit("gemini")
+	s.sees("Type your message")
+	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
+	s.presses("\r", "The greeting is friendlier now.")
+	s.presses("\x03", "again to exit")
+	s.types("\x03")
+	if code := s.ends(); code != 0 {
+		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
+	}
+	h.oneAgent("gemini")
+	h.write("greet.sh", "echo Hello\n")
+	if o := h.pando("gemini", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
+		t.Error(o)
+	}
+	h.oneAgent("gemini")
+}

@@ -1,0 +1,88 @@
+// Package codex is the adapter of OpenAI's Codex, as seen with version 0.171.0 from npm.
+package codex
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/pando-dev/pando/internal/agent"
+)
+
+// Adapter is Codex's. It implements agent.Adapter.
+type Adapter struct{}
+
+// About implements agent.Adapter.
+func (Adapter) About() agent.About {
+	return agent.About{
+		Name: "codex", Title: "Codex", Program: "codex", Package: "@openai/codex",
+		Allow: []string{"@openai"}, Credentials: []string{"openai"}, Variables: []string{"OPENAI_API_KEY"},
+	}
+}
+
+// full switches off Codex's own sandbox, which can't nest in a cell, and its questions.
+const full = "--dangerously-bypass-approvals-and-sandbox"
+
+// Command implements agent.Adapter. Without --no-daemon Codex leaves a server behind, which
+// would keep the cell busy when the session has ended.
+func (Adapter) Command(s agent.Start) ([]string, error) {
+	if err := agent.Refuse("Codex", s.Args, full, "--yolo", "--sandbox", "-s", "--ask-for-approval", "-a", "--full-auto"); err != nil {
+		return nil, err
+	}
+	var mode, again []string
+	if !s.Asks {
+		mode = []string{full}
+	} else { // it asks, and its own sandbox is off
+		mode = []string{"--sandbox", "danger-full-access", "--ask-for-approval", "untrusted"}
+	}
+	if s.Continue {
+		again = []string{"resume", "--last"}
+	}
+	argv := []string{"codex"}
+	if s.Prompt == "" {
+		argv = append(append(argv, again...), "--no-daemon")
+		return append(append(argv, mode...), s.Args...), nil
+	}
+	if s.Asks { // without a terminal nothing can be asked
+		mode = []string{"--sandbox", "danger-full-access"}
+	}
+	argv = append(append(argv, "exec"), mode...)
+	argv = append(append(argv, "--skip-git-repo-check"), again...)
+	return append(append(argv, s.Args...), "--", s.Prompt), nil
+}
+
+// Env implements agent.Adapter.
+func (Adapter) Env(agent.Start) []string { return nil }
+
+// head of config.toml: a provider of its own, because the one that is built in asks for a
+// login, and tries WebSockets first.
+const head = `check_for_update_on_startup = false
+model_provider = "pando"
+
+[model_providers.pando]
+name = "OpenAI"
+base_url = "https://api.openai.com/v1"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+supports_websockets = false
+
+[analytics]
+enabled = false
+
+[features]
+apps = false
+plugins = false
+`
+
+// Files implements agent.Adapter.
+func (Adapter) Files(s agent.Start) []agent.File {
+	return []agent.File{{Path: ".codex/config.toml", Make: func(old []byte) []byte {
+		if old == nil {
+			old = []byte(head)
+		}
+		table := []byte("[projects." + strconv.Quote(s.Dir) + "]")
+		if bytes.Contains(old, table) {
+			return old
+		}
+		return append(bytes.Clone(old), "\n"+string(table)+"\ntrust_level = \"trusted\"\n"...)
+	}}}
+}

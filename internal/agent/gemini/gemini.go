@@ -1,0 +1,51 @@
+// Package gemini is the adapter of Google's Gemini CLI, as seen with version 0.61.0 from npm.
+package gemini
+
+import (
+	"github.com/pando-dev/pando/internal/agent"
+)
+
+// Adapter is Gemini CLI's. It implements agent.Adapter.
+type Adapter struct{}
+
+// About implements agent.Adapter.
+func (Adapter) About() agent.About {
+	return agent.About{
+		Name: "gemini", Title: "Gemini CLI", Program: "gemini", Package: "@google/gemini-cli",
+		Allow: []string{"@gemini"}, Credentials: []string{"gemini"}, Variables: []string{"GEMINI_API_KEY"},
+	}
+}
+
+// Command implements agent.Adapter.
+func (Adapter) Command(s agent.Start) ([]string, error) {
+	if err := agent.Refuse("Gemini CLI", s.Args, "--yolo", "-y", "--approval-mode", "--sandbox", "-s"); err != nil {
+		return nil, err
+	}
+	argv := []string{"gemini", "--skip-trust"}
+	if !s.Asks {
+		argv = append(argv, "--yolo")
+	}
+	if s.Continue {
+		argv = append(argv, "--resume", "latest")
+	}
+	if s.Prompt != "" {
+		argv = append(argv, "--prompt="+s.Prompt)
+	}
+	return append(argv, s.Args...), nil
+}
+
+// Env implements agent.Adapter. With both of the variables that the credential sets, the
+// program says which it takes; it is started anew by itself, which takes a second, unless told not to.
+func (Adapter) Env(agent.Start) []string { return []string{"GEMINI_CLI_NO_RELAUNCH=true"} }
+
+// Files implements agent.Adapter.
+func (Adapter) Files(agent.Start) []agent.File {
+	return []agent.File{{Path: ".gemini/settings.json", Make: func(old []byte) []byte {
+		return agent.Merge(old, func(conf map[string]any) {
+			agent.Object(agent.Object(conf, "security"), "auth")["selectedType"] = "gemini-api-key"
+			agent.Object(conf, "privacy")["usageStatisticsEnabled"] = false
+			general := agent.Object(conf, "general")
+			general["enableAutoUpdate"], general["enableAutoUpdateNotification"] = false, false
+		})
+	}}}
+}
