@@ -72,20 +72,23 @@ type Parts struct {
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, version string, p Parts) int {
-	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, told: map[string]bool{}}
+	out := &output{file: os.Stdout}
+	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, stdin: os.Stdin, stdout: out, stderr: os.Stderr, told: map[string]bool{}}
 	if len(args) == 1 && args[0] == "--version" { // --version needs nothing else
 		fmt.Fprintln(a.stdout, "pando", version)
-		return 0
+		return a.written(nil, out, 0, nil)
 	}
 	root := a.root()
+	root.SetOut(out)
 	root.SetArgs(args)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd, err := root.ExecuteContextC(ctx)
+	code := a.exit
 	if err = cmp.Or(err, a.unhelped); err != nil {
-		return a.fail(cmd, err)
+		code = a.fail(cmd, err)
 	}
-	return a.exit
+	return a.written(cmd, out, code, err)
 }
 
 // fail prints an error and returns its exit code.
@@ -356,7 +359,7 @@ func (a *app) prepare() error {
 		}).Stop()
 		return apiError(a.start(ctx, a.home))
 	}})
-	out, isFile := a.stdout.(*os.File)
+	out, isFile := fileOf(a.stdout)
 	a.width = 80
 	if isFile && term.IsTerminal(int(out.Fd())) {
 		a.terminalOut = true

@@ -106,8 +106,8 @@ func (a *app) followed(w io.Writer) io.Writer {
 
 // samePlace reports whether two writers are one file, or a terminal each.
 func samePlace(a, b io.Writer) bool {
-	x, isFile := a.(*os.File)
-	y, areFiles := b.(*os.File)
+	x, isFile := fileOf(a)
+	y, areFiles := fileOf(b)
 	if !isFile || !areFiles {
 		return false
 	}

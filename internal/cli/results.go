@@ -150,7 +150,7 @@ func changesDigest(d string) string {
 
 // page prints text, through a pager when it is longer than the terminal.
 func (a *app) page(text string, raw bool) {
-	out, ok := a.stdout.(*os.File)
+	out, ok := fileOf(a.stdout)
 	if raw || !ok || !term.IsTerminal(int(out.Fd())) {
 		io.WriteString(a.stdout, text)
 		return

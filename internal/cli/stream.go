@@ -22,7 +22,7 @@ import (
 
 // terminal reports whether standard input and output are a terminal, and its size.
 func (a *app) terminal() (is bool, rows, cols uint16) {
-	out, ok := a.stdout.(*os.File)
+	out, ok := fileOf(a.stdout)
 	if !ok || !term.IsTerminal(int(a.stdin.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return false, 0, 0
 	}
