@@ -28,6 +28,9 @@ import (
 // places of the cell, never out of it.
 
 func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
+	if strings.IndexByte(p, 0) >= 0 {
+		return nil, cell.Errorf(cell.Invalid, "archive", "", "%q is no path", cell.Clip(p))
+	}
 	rel := strings.TrimPrefix(path.Clean("/"+p), "/")
 	if rel == "" {
 		rel = "."
@@ -56,13 +59,20 @@ func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 type owner struct{ uid, gid int }
 
 // Send writes the file or directory at p below root into a tar archive. The names begin with p's
-// last component.
+// last component. Sockets, named pipes and devices below p are left out; p itself must be none.
 func Send(root *os.File, p string, w io.Writer) error {
 	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return notInCell(err)
 	}
 	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if typeOf(&st) == cell.TypeOther {
+		return cell.Errorf(cell.Invalid, "archive", "", "cannot copy %s: only files, folders and symlinks can be copied", path.Clean("/"+p))
+	}
 	t := tar.NewWriter(w)
 	if err := sendOne(t, root, path.Clean("/"+p), path.Base(path.Clean("/"+p)), f); err != nil {
 		return err
@@ -258,7 +268,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 		defer dir.Close()
 		unix.Unlinkat(int(dir.Fd()), path.Base(p), 0)
 		if err := unix.Symlinkat(h.Linkname, int(dir.Fd()), path.Base(p)); err != nil {
-			return notInCell(&os.PathError{Op: "symlink", Path: p, Err: err})
+			return cannotWrite(&os.PathError{Op: "symlink", Path: p, Err: err})
 		}
 		if err := unix.Fchownat(int(dir.Fd()), path.Base(p), who.uid, who.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return os.NewSyscallError("chown", err)
@@ -275,7 +285,7 @@ func mkdirs(root *os.File, p string, who owner) error {
 		return d.Close()
 	}
 	if !errors.Is(err, os.ErrNotExist) || p == "/" {
-		return notInCell(err)
+		return cannotWrite(err)
 	}
 	if err := mkdirs(root, path.Dir(p), who); err != nil {
 		return err
@@ -286,19 +296,40 @@ func mkdirs(root *os.File, p string, who owner) error {
 	}
 	defer up.Close()
 	if err := unix.Mkdirat(int(up.Fd()), path.Base(p), 0o755); err != nil && err != unix.EEXIST {
-		return notInCell(&os.PathError{Op: "mkdir", Path: p, Err: err})
+		return cannotWrite(&os.PathError{Op: "mkdir", Path: p, Err: err})
 	}
 	return os.NewSyscallError("chown", unix.Fchownat(int(up.Fd()), path.Base(p), who.uid, who.gid, unix.AT_SYMLINK_NOFOLLOW))
 }
 
 func own(f *os.File, who owner) error { return f.Chown(who.uid, who.gid) }
 
+// notInCell gives an error of the kernel about a path of the cell its kind. A path through a
+// file, a loop of symlinks or a name that is too long leads to nothing that there is.
 func notInCell(err error) error {
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case isOneOf(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG):
 		return cell.Errorf(cell.NotFound, "archive", "", "no such path in the cell: %w", err)
-	case errors.Is(err, os.ErrPermission), errors.Is(err, unix.EROFS):
+	case isOneOf(err, unix.EACCES, unix.EPERM, unix.EROFS, unix.EBUSY): // busy: the cell's own mounts
 		return cell.Errorf(cell.Denied, "archive", "write below the workspace, the home directory or /tmp", "the cell may not be written there: %w", err)
+	case isOneOf(err, unix.ENOSPC, unix.EDQUOT):
+		return cell.Errorf(cell.Unavailable, "archive", "remove files in the cell, or make one with a larger disk (--disk)", "the cell's disk is full: %w", err)
 	}
 	return err
+}
+
+// cannotWrite is notInCell for what is to be made: the path there is not usable for it.
+func cannotWrite(err error) error {
+	switch {
+	case isOneOf(err, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.EINVAL):
+		return cell.Errorf(cell.Invalid, "archive", "choose another path", "nothing can be written there: %w", err)
+	case isOneOf(err, unix.ENXIO): // a socket, or a named pipe that nothing reads
+		return cell.Errorf(cell.Invalid, "archive", "choose another path", "it is no regular file: %w", err)
+	case isOneOf(err, unix.ETXTBSY):
+		return cell.Errorf(cell.Conflict, "archive", "end the program, or write another file and rename it", "the program there is running: %w", err)
+	}
+	return notInCell(err)
+}
+
+func isOneOf(err error, list ...unix.Errno) bool {
+	return slices.ContainsFunc(list, func(e unix.Errno) bool { return errors.Is(err, e) })
 }

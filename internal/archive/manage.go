@@ -27,7 +27,7 @@ func Manage(root *os.File, a cell.FileAct, in io.Reader, out io.Writer, stop <-c
 	switch a.Act {
 	case cell.FileStat:
 	case cell.FileList:
-		return list(root, p, max(a.Depth, 1), json.NewEncoder(out))
+		return list(root, p, max(a.Depth, 1), maxListed, json.NewEncoder(out))
 	case cell.FileMkdir:
 		if d, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
 			d.Close()
@@ -102,17 +102,17 @@ func typeOf(st *unix.Stat_t) string {
 	return cell.TypeOther
 }
 
-// namesIn returns the names in a directory, sorted.
-func namesIn(root *os.File, p string, flags int) ([]string, error) {
+// namesIn returns the names in a directory, sorted: all of them, or more than most.
+func namesIn(root *os.File, p string, flags, most int) ([]string, error) {
 	d, err := openIn(root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
-	if errors.Is(err, unix.ENOTDIR) {
+	if flags == 0 && errors.Is(err, unix.ENOTDIR) { // one below it was replaced meanwhile
 		return nil, cell.Errorf(cell.Invalid, "archive.list", "", "cannot list %s: it is no directory", p)
 	}
 	if err != nil {
 		return nil, notInCell(err)
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(maxListed)
+	names, err := d.Readdirnames(most + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
@@ -120,12 +120,13 @@ func namesIn(root *os.File, p string, flags int) ([]string, error) {
 	return names, nil
 }
 
-// list lists a directory down to a depth. Only the directory itself may be a symlink.
-func list(root *os.File, p string, depth int, to *json.Encoder) error {
-	left := maxListed
+// list lists a directory down to a depth. Only the directory itself may be a symlink. Where there
+// are more than most files it fails: a list is not cut.
+func list(root *os.File, p string, depth, most int, to *json.Encoder) error {
+	left := most
 	var walk func(p string, depth, flags int) error
 	walk = func(p string, depth, flags int) error {
-		names, err := namesIn(root, p, flags)
+		names, err := namesIn(root, p, flags, most)
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func list(root *os.File, p string, depth int, to *json.Encoder) error {
 				return err
 			}
 			if left--; left < 0 {
-				return cell.Errorf(cell.Invalid, "archive.list", "list a smaller part", "cannot list %s: more than %d files", p, maxListed)
+				return cell.Errorf(cell.Invalid, "archive.list", "list a smaller part", "cannot list %s: more than %d files", p, most)
 			}
 			if err := to.Encode(info); err != nil {
 				return err
@@ -150,7 +151,6 @@ func list(root *os.File, p string, depth int, to *json.Encoder) error {
 				err := walk(info.Path, depth-1, unix.O_NOFOLLOW)
 				switch {
 				case err == nil, cell.KindOf(err) == cell.NotFound, errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-				case errors.Is(err, unix.ELOOP): // it is a symlink now
 				default:
 					return err
 				}
@@ -208,7 +208,11 @@ func rename(root *os.File, from, to string) error {
 	}
 	defer b.Close()
 	if err := unix.Renameat(int(a.Fd()), path.Base(from), int(b.Fd()), path.Base(to)); err != nil {
-		return notInCell(&os.LinkError{Op: "rename", Old: from, New: to, Err: err})
+		err := &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+		if isOneOf(err, unix.EEXIST, unix.ENOTEMPTY, unix.EISDIR, unix.ENOTDIR) {
+			return cell.Errorf(cell.Exists, "archive.move", "remove it, or choose another name", "something else is there: %w", err)
+		}
+		return cannotWrite(err)
 	}
 	return nil
 }

@@ -148,6 +148,74 @@ func TestManageRefusesWhatIsNoFile(t *testing.T) {
 	}
 }
 
+// A path that leads nowhere, or where nothing can be made, is an error about the request, and no
+// fault of pando.
+func TestPathsThatLeadNowhere(t *testing.T) {
+	root, dir := place(t)
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "f"), []byte("as it was"), 0o644), os.MkdirAll(filepath.Join(dir, "d/sub"), 0o755),
+		os.Symlink("loop", filepath.Join(dir, "loop")), unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	long := "/" + strings.Repeat("n", 300)
+	for _, p := range []string{"/f/x", "/f/x/y", long, "/d/" + long, "/loop/x", "/fifo/x"} {
+		for _, a := range []cell.FileAct{{Act: cell.FileStat, Path: p}, {Act: cell.FileRead, Path: p}, {Act: cell.FileRemove, Path: p}, {Act: cell.FileMove, Path: p, To: "/new"}} {
+			if _, err := act(root, a, ""); cell.KindOf(err) != cell.NotFound {
+				t.Errorf("%s %.20s: %s, %v", a.Act, p, cell.KindOf(err), err)
+			}
+		}
+		for _, a := range []cell.FileAct{{Act: cell.FileWrite, Path: p}, {Act: cell.FileMkdir, Path: p}, {Act: cell.FileMove, Path: "/f", To: p}} {
+			if _, err := act(root, a, "x"); cell.KindOf(err) != cell.Invalid {
+				t.Errorf("%s %.20s %.20s: %s, %v", a.Act, a.Path, a.To, cell.KindOf(err), err)
+			}
+		}
+		if err := Send(root, p, io.Discard); cell.KindOf(err) != cell.NotFound {
+			t.Errorf("send %.20s: %v", p, err)
+		}
+		if err := Take(root, p, os.Getuid(), os.Getgid(), pack(t)); cell.KindOf(err) != cell.Invalid {
+			t.Errorf("take %.20s: %v", p, err)
+		}
+	}
+	for _, c := range []struct {
+		a    cell.FileAct
+		want cell.Kind
+	}{
+		{cell.FileAct{Act: cell.FileWrite, Path: "/fifo"}, cell.Invalid},
+		{cell.FileAct{Act: cell.FileWrite, Path: "/loop"}, cell.Invalid},
+		{cell.FileAct{Act: cell.FileStat, Path: "/f\x00/x"}, cell.Invalid},
+		{cell.FileAct{Act: cell.FileWrite, Path: "/f\x00x"}, cell.Invalid},
+		{cell.FileAct{Act: cell.FileMove, Path: "/d", To: "/d/sub/in"}, cell.Invalid},
+		{cell.FileAct{Act: cell.FileMove, Path: "/f", To: "/d"}, cell.Exists},
+		{cell.FileAct{Act: cell.FileMove, Path: "/d", To: "/f"}, cell.Exists},
+	} {
+		if _, err := act(root, c.a, "x"); cell.KindOf(err) != c.want {
+			t.Errorf("%s %s %s: %s, %v", c.a.Act, c.a.Path, c.a.To, cell.KindOf(err), err)
+		}
+	}
+	if err := Send(root, "/fifo", io.Discard); cell.KindOf(err) != cell.Invalid {
+		t.Errorf("an archive of a named pipe: %v", err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(b) != "as it was" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// A folder of more files than a list may have is refused: its list is not cut.
+func TestListsAreNotCut(t *testing.T) {
+	root, dir := place(t)
+	for _, n := range []string{"a", "b", "c"} {
+		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := list(root, "/", 1, 3, json.NewEncoder(&out)); err != nil || len(infos(t, out.String())) != 3 {
+		t.Errorf("3 files: %v", err)
+	}
+	if err := list(root, "/", 1, 2, json.NewEncoder(io.Discard)); cell.KindOf(err) != cell.Invalid {
+		t.Errorf("3 files in a list of 2: %v", err)
+	}
+}
+
 func TestWatch(t *testing.T) {
 	root, dir := place(t)
 	stop := make(chan struct{})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,10 +32,11 @@ func put(root *os.File, p string, who owner, set *attrs, in io.Reader) error {
 	case errors.Is(err, unix.EISDIR):
 		return cell.Errorf(cell.Invalid, "archive.write", "", "cannot write %s: it is a directory", p)
 	case !errors.Is(err, os.ErrNotExist):
-		return notInCell(err)
+		return cannotWrite(err)
 	}
 	var first bytes.Buffer
 	n, err := io.CopyN(&first, in, inMemory)
+	size := n
 	switch {
 	case err == io.EOF: // all bytes are in memory
 		in = &first
@@ -45,12 +47,16 @@ func put(root *os.File, p string, who owner, set *attrs, in io.Reader) error {
 		if err != nil {
 			return notInCell(fmt.Errorf("cannot write %s: after %d bytes: %w", p, n, err))
 		}
-		if c, ok := rest.(io.Closer); ok {
-			defer c.Close()
+		size = -1
+		if f, ok := rest.(*os.File); ok {
+			defer f.Close()
+			if st, err := f.Stat(); err == nil {
+				size = n + st.Size()
+			}
 		}
 		in = io.MultiReader(&first, rest)
 	}
-	return putInPlace(root, p, old, who, set, in)
+	return putInPlace(root, p, old, who, set, in, size)
 }
 
 // attrs are attributes of a file that come with its content.
@@ -86,22 +92,30 @@ func spool(root *os.File, in io.Reader) (io.Reader, error) {
 	return f, nil
 }
 
-// putInPlace writes into the file at p, which it creates if old is nil.
-func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in io.Reader) error {
+// putInPlace writes n bytes into the file at p, which it creates if old is nil. It changes nothing
+// where there is no room for them. n is -1 if it is not known.
+func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in io.Reader, n int64) (err error) {
 	f, made, mode := old, false, os.FileMode(newMode)
 	if set != nil {
 		mode = set.mode
 	}
 	if f == nil {
-		var err error
 		if f, err = openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, uint32(mode)); err != nil {
-			return notInCell(err)
+			return cannotWrite(err)
 		}
 		defer f.Close()
 		if err := regular(f, "write", p); err != nil {
 			return err
 		}
+		defer func() {
+			if err != nil {
+				unmake(root, p, f)
+			}
+		}()
 		made = true
+	}
+	if err := reserve(f, n); err != nil {
+		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
 	}
 	// The content may be another program, so set-id bits of the former one are removed. The
 	// kernel would remove them, if this process had no privilege to keep them.
@@ -112,10 +126,12 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in
 			return notInCell(err)
 		}
 	}
-	if err := f.Truncate(0); err != nil {
-		return notInCell(err)
+	// Not truncated before: that would free what was reserved.
+	wrote, err := io.Copy(f, in)
+	if err == nil {
+		err = f.Truncate(wrote)
 	}
-	if _, err := io.Copy(f, in); err != nil {
+	if err != nil {
 		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
 	}
 	if !made && set == nil {
@@ -128,4 +144,49 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in
 		return err
 	}
 	return setTime(int(f.Fd()), "", set.time)
+}
+
+// reserve makes room for n bytes in an open file without changing what it holds. Where the file
+// system can't, as ext2 of a cell's own disk, it looks whether there is room.
+func reserve(f *os.File, n int64) error {
+	if n <= 0 {
+		return nil
+	}
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, n)
+	if err == nil {
+		return nil
+	}
+	var st unix.Stat_t
+	if serr := unix.Fstat(int(f.Fd()), &st); serr != nil {
+		return serr
+	}
+	if isOneOf(err, unix.ENOSPC, unix.EDQUOT) {
+		f.Truncate(st.Size) // frees what was reserved behind its end
+		return err
+	}
+	var fs unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Blocks == 0 {
+		return nil
+	}
+	const perBlock = 128 // of the blocks of a file, one at most says where they are
+	if room := int64(fs.Bavail)*fs.Bsize + st.Blocks*512; n+n/perBlock > room {
+		return unix.ENOSPC
+	}
+	return nil
+}
+
+// unmake removes the file that was created at p, if it is still there.
+func unmake(root *os.File, p string, f *os.File) {
+	dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	var made, there unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &made) != nil || unix.Fstatat(int(dir.Fd()), path.Base(p), &there, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return
+	}
+	if made.Ino == there.Ino && made.Dev == there.Dev {
+		unix.Unlinkat(int(dir.Fd()), path.Base(p), 0)
+	}
 }
