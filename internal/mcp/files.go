@@ -120,11 +120,11 @@ func broken(err error) error {
 }
 
 type writeFileIn struct {
-	Cell       string `json:"cell" jsonschema:"name or id of the cell"`
-	Path       string `json:"path" jsonschema:"absolute, or relative to the workspace; directories above it are made"`
-	Text       string `json:"text,omitempty" jsonschema:"the text to write"`
-	Base64     string `json:"base64,omitempty" jsonschema:"instead of text: bytes, in base64"`
-	Executable bool   `json:"executable,omitempty"`
+	Cell       string  `json:"cell" jsonschema:"name or id of the cell"`
+	Path       string  `json:"path" jsonschema:"absolute, or relative to the workspace; directories above it are made"`
+	Text       *string `json:"text,omitempty" jsonschema:"the text to write; an empty one makes an empty file"`
+	Base64     string  `json:"base64,omitempty" jsonschema:"instead of text: bytes, in base64"`
+	Executable bool    `json:"executable,omitempty"`
 }
 
 func (s *Server) writeFile(ctx context.Context, _ *call, in writeFileIn) (answer, error) {
@@ -135,9 +135,15 @@ func (s *Server) writeFile(ctx context.Context, _ *call, in writeFileIn) (answer
 	if name == "" || name == "." || name == ".." {
 		return answer{}, invalid("give the path of a file", fmt.Sprintf("cannot write %q", in.Path))
 	}
-	content := []byte(in.Text)
+	var content []byte
+	switch {
+	case in.Text != nil:
+		content = []byte(*in.Text)
+	case in.Base64 == "":
+		return answer{}, invalid("give text, or base64; an empty text makes an empty file", fmt.Sprintf("cannot write %s: nothing to write is given", in.Path))
+	}
 	if in.Base64 != "" {
-		if in.Text != "" {
+		if len(content) > 0 {
 			return answer{}, invalid("leave one of them out", "cannot write both text and base64")
 		}
 		var err error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -119,12 +120,32 @@ func names(path string) bool {
 	return one.MatchString(path) && !strings.Contains(path+"/", "/-/")
 }
 
+// A call of write_file without anything to write empties no file.
+func TestWriteFileNeedsContent(t *testing.T) {
+	s, d := serve(t, Config{}, map[string]http.HandlerFunc{"PUT /v1/cells/c/files": func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		answers(struct{}{})(w, r)
+	}})
+	cs := agent(t, s, nil)
+	for _, args := range []map[string]any{{}, {"executable": true}, {"text": nil}} {
+		args["cell"], args["path"] = "c", "x"
+		r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "write_file", Arguments: args})
+		if err != nil || !r.IsError || !strings.HasPrefix(said(r), "cannot write x: nothing") || len(d.take()) > 0 {
+			t.Errorf("%v: %v, %+v", args, err, r)
+		}
+	}
+	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "write_file", Arguments: map[string]any{"cell": "c", "path": "x", "text": ""}})
+	if err != nil || r.IsError || len(d.take()) == 0 {
+		t.Errorf("an empty file: %v, %+v", err, r)
+	}
+}
+
 func TestE51NamesStayNames(t *testing.T) {
 	s, d := serve(t, Config{}, nil)
 	cs := agent(t, s, nil)
 	calls := []struct{ tool, arg string }{{"show", "id"}, {"exec", "cell"}, {"eval", "cell"}, {"read_file", "cell"}, {"write_file", "cell"}, {"list_files", "cell"}, {"fork", "of"},
 		{"branch", "cell"}, {"checkpoint", "cell"}, {"restore", "cell"}, {"diff", "cell"}, {"receipt", "id"}, {"kill", "cell"}}
-	more := map[string]map[string]any{"exec": {"shell": "true"}, "eval": {"code": "1"}, "read_file": {"path": "x"}, "write_file": {"path": "x"}, "restore": {"checkpoint": 1}}
+	more := map[string]map[string]any{"exec": {"shell": "true"}, "eval": {"code": "1"}, "read_file": {"path": "x"}, "write_file": {"path": "x", "text": "x"}, "restore": {"checkpoint": 1}}
 	for _, c := range calls {
 		for _, name := range append([]string{".", "..", "", "-"}, hostile...) {
 			args := map[string]any{c.arg: name}

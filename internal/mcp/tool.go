@@ -77,10 +77,10 @@ func failed(err error) *sdk.CallToolResult {
 }
 
 // commandOf matches a command of the command line in a hint: all of it between backquotes, else
-// its verb.
+// its verb, with the flags behind it.
 var commandOf = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("`pando ([a-z]+)( why)?[^`]*`|\\bpando (ls|rm|stop|run|exec|eval|fork|branch|checkpoint|restore|diff|show|policy|receipt|" +
-		"template|doctor|resume|gc|discard|runs|credential|cp|approvals|undo|image|accept|serve|revert|df|daemon|upload|stats|logs|events|history)\\b( why)?")
+		"template|doctor|resume|gc|discard|runs|credential|cp|approvals|undo|image|accept|serve|revert|df|daemon|upload|stats|logs|events|history)\\b( why| (?:ls|key|export|verify|show)\\b)?((?: --[a-z-]+)*)")
 })
 
 // toolHint rewrites a hint for a person at a terminal: it replaces commands by the tools of the
@@ -89,6 +89,11 @@ func toolHint(hint string) string {
 	users := false
 	hint = commandOf().ReplaceAllStringFunc(hint, func(s string) string {
 		m := commandOf().FindStringSubmatch(s)
+		with, isTool := asArguments(m[5])
+		if !isTool || m[4] != "" && m[4] != " why" && m[4] != " show" {
+			users = true
+			return s
+		}
 		switch verb := m[1] + m[3]; verb {
 		case "ls":
 			return "the tool list"
@@ -99,9 +104,9 @@ func toolHint(hint string) string {
 		case "cp":
 			return "the tools read_file and write_file"
 		case "run", "exec", "eval", "fork", "branch", "checkpoint", "restore", "diff", "show", "receipt":
-			return "the tool " + verb
+			return "the tool " + verb + with
 		case "policy":
-			if m[2]+m[4] != "" {
+			if m[2]+m[4] == " why" {
 				return "the tool policy_why"
 			}
 		}
@@ -112,6 +117,19 @@ func toolHint(hint string) string {
 		hint += " (pando's commands are the user's, in a terminal)"
 	}
 	return hint
+}
+
+// asArguments returns the flags of a command as arguments of the tool, if the tools have them.
+func asArguments(flags string) (with string, ok bool) {
+	for i, f := range strings.Fields(flags) {
+		switch f = strings.TrimPrefix(f, "--"); f {
+		case "fresh", "kind", "files", "stat", "ignored":
+			with += []string{" with ", " and "}[min(i, 1)] + f
+		default:
+			return "", false
+		}
+	}
+	return with, true
 }
 
 // invalid makes an error about arguments.
