@@ -299,7 +299,8 @@ func (c *compressed) free() {
 	}
 }
 
-// refuseEncoded refuses a body with a content coding, since request bodies are never unpacked.
+// refuseEncoded refuses a body with a content coding, since request bodies are never unpacked, and
+// a body that is a part of what it is to replace.
 func refuseEncoded(w http.ResponseWriter, r *http.Request, route Route) error {
 	if route.Method == anyMethod {
 		return nil // it is for a program in a cell
@@ -309,6 +310,9 @@ func refuseEncoded(w http.ResponseWriter, r *http.Request, route Route) error {
 			w.Header().Set("Accept-Encoding", "identity") // RFC 9110, 15.5.16
 			return cell.Errorf(cell.WrongType, "daemon", "send it without Content-Encoding", "cannot read a body that is encoded as %s", strconv.Quote(cell.Clip(c)))
 		}
+	}
+	if r.Header.Get("Content-Range") != "" { // RFC 9110, 14.5: it would be taken for the whole
+		return cell.Errorf(cell.Invalid, "daemon", "send all of it, without Content-Range", "cannot write a part of something")
 	}
 	return nil
 }

@@ -331,3 +331,16 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A part of something is not taken for the whole, as the rest of a broken upload would be.
+func TestPartsAreRefused(t *testing.T) {
+	d, srv := house(t, Config{})
+	secret := token(t, d, Admin, time.Time{})
+	for path, want := range map[string]int{"PUT /v1/cells/a/file?path=x": 400, "PUT /v1/cells/a/files?path=x": 400, "POST /v1/uploads": 400, "PUT /v1/cells/a/ports/80/http/": 200} {
+		method, path, _ := strings.Cut(path, " ")
+		status, _, b := encoded(t, srv, method, path, secret, "", "Content-Range", "bytes 5-9/10")
+		if status != want || want == 400 && !bytes.Contains(b, []byte("Content-Range")) {
+			t.Errorf("%s %s: %d %s", method, path, status, b)
+		}
+	}
+}

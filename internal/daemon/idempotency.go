@@ -19,7 +19,14 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 		}
 		writeError(w, route.explain(r, err))
 	}
-	if len(key) > 255 {
+	switch n := len(r.Header.Values("Idempotency-Key")); {
+	case n > 1:
+		fail(cell.Errorf(cell.Invalid, "daemon", "send one", "there are %d headers Idempotency-Key", n))
+		return
+	case key == "":
+		fail(cell.Errorf(cell.Invalid, "daemon", "give a key, new for each request, or leave it out", "the Idempotency-Key is empty"))
+		return
+	case len(key) > 255:
 		fail(cell.Errorf(cell.Invalid, "daemon", "use at most 255 characters", "the Idempotency-Key is too long"))
 		return
 	}

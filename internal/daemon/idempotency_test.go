@@ -103,6 +103,27 @@ func TestC32RepeatedRequestsMakeNothingTwice(t *testing.T) {
 	}
 }
 
+// A key that is empty, or one of two, is no promise that something is done once.
+func TestIdempotencyKeysAreOne(t *testing.T) {
+	d, srv, made := maker(t, t.TempDir(), func(n int64) (any, error) { return n, nil })
+	secret := token(t, d, access.Run, time.Time{})
+	for _, keys := range [][]string{{""}, {"a", "b"}, {"", "b"}} {
+		r, err := http.NewRequest("POST", srv.URL+"/v1/cells/web/fork", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Idempotency-Key": keys}
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest || made.Load() != 0 {
+			t.Errorf("keys %q: %d, made %d", keys, resp.StatusCode, made.Load())
+		}
+	}
+}
+
 // What failed has made nothing, and is done when it comes again.
 func TestC32FailedRequestsMayBeRepeated(t *testing.T) {
 	d, srv, made := maker(t, t.TempDir(), func(n int64) (any, error) {

@@ -33,7 +33,7 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
 	if route.Takes == "" {
 		r.Body = http.MaxBytesReader(w, r.Body, d.maxBody())
 	}
-	if key := r.Header.Get("Idempotency-Key"); key != "" && route.Method == http.MethodPost && d.cfg.Keys != nil && allowed(r, route.Access) == nil {
+	if key := r.Header.Get("Idempotency-Key"); r.Header["Idempotency-Key"] != nil && route.Method == http.MethodPost && d.cfg.Keys != nil && allowed(r, route.Access) == nil {
 		if v := requestRecordOf(r); v != nil {
 			v.route, v.object = &route, objectOf(r, route)
 		}

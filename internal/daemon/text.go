@@ -14,6 +14,10 @@ func notText(what string) error {
 	return cell.Errorf(cell.Invalid, "daemon", "name such a file within the cell, or name its folder", "cannot read %s: it is not UTF-8", what)
 }
 
+// repeatable are the parameters that may be given several times. Of another one all values but
+// the first would have no effect.
+var repeatable = []string{"label", "include"}
+
 // checkQuery rejects unknown parameters, which would have no effect, and parameters that are not
 // UTF-8: paths in a cell are passed on as JSON. dir is always allowed, since clients always send
 // it. The query of a program in a cell is not checked.
@@ -33,6 +37,9 @@ func checkQuery(route Route, raw string) error {
 				hint = "it takes " + strings.Join(known, ", ")
 			}
 			return cell.Errorf(cell.Invalid, "daemon.Query", hint, "there is no parameter %s", strconv.Quote(cell.Clip(name)))
+		}
+		if len(values) > 1 && !slices.Contains(repeatable, name) {
+			return cell.Errorf(cell.Invalid, "daemon.Query", "give it once", "the parameter %s is given %d times", name, len(values))
 		}
 		for _, v := range values {
 			if name != "dir" && !utf8.ValidString(v) {

@@ -66,6 +66,10 @@ func TestX47UnknownParametersAreRefused(t *testing.T) {
 			if err := checkQuery(r, name+"=1"); err != nil {
 				t.Errorf("%s %s: %v", r.Method, path, err)
 			}
+			several := strings.Contains(Params[name].Does, "repeatable")
+			if err := checkQuery(r, name+"=1&"+name+"=2"); (err == nil) != (several || r.Method == anyMethod) {
+				t.Errorf("%s %s, %s given twice: %v", r.Method, path, name, err)
+			}
 		}
 	}
 	err := checkQuery(Route{Method: "GET", Path: "/v1/runs?cell&limit"}, "limti=1")
