@@ -40,6 +40,11 @@ def variables(env: Env) -> List[str]:
     if env is None:
         return []
     if isinstance(env, Mapping):
+        for k, v in env.items():
+            if not k or "=" in str(k):
+                raise errors.Invalid(f"cannot set {k!r}: it is no name of a variable", "give a name without =")
+            if v is None:
+                raise errors.Invalid(f"cannot set {k}: its value is None", "give text, or leave it out")
         return [f"{k}={v}" for k, v in env.items()]
     return list(env)
 

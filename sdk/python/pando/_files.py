@@ -22,7 +22,7 @@ def packed(name: str, data: bytes, mode: int) -> bytes:
 def place(path: str) -> Tuple[str, str]:
     """Splits the path of a file into its directory and name."""
     directory, name = os.path.split(path)
-    if name in ("", ".", ".."):
+    if name in ("", ".", "..") or "\0" in path:  # an archive would cut the name there
         raise errors.Invalid(f"cannot write {path!r}: it is no path of a file", "give the path of a file")
     return directory or ".", name
 

@@ -12,7 +12,7 @@ import unittest.mock
 
 import pando
 import pando.aio
-from pando import _ask, _wire
+from pando import _ask, _files, _wire, errors
 
 
 class Server:
@@ -313,6 +313,20 @@ class Frames(unittest.TestCase):
         for bad in (b"\x80\x01c", b"\x02\x01a\x02\x01b", b"\xc2\x01a", b"\x82\x81aaaab", b"\x82\x7f\x00\x00\x00\x00\xff\xff\xff\xff"):
             with self.subTest(bad), self.assertRaises(pando.Internal):
                 list(_wire.Frames().feed(bad))
+
+
+class Arguments(unittest.TestCase):
+    def test_variables(self):
+        self.assertEqual(_ask.variables({"A": "1=2", "B": 3}), ["A=1=2", "B=3"])
+        for bad in ({"A=B": "x"}, {"": "x"}, {"A": None}):
+            with self.assertRaises(errors.Invalid, msg=repr(bad)):
+                _ask.variables(bad)
+
+    def test_no_other_file_is_written(self):
+        self.assertEqual(_files.place("a/b"), ("a", "b"))
+        for bad in ("a\0b", "a\0/b", "a/b\0", "a/", ".."):
+            with self.assertRaises(errors.Invalid, msg=repr(bad)):
+                _files.place(bad)
 
 
 if __name__ == "__main__":
