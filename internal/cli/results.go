@@ -472,7 +472,7 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 		a.say("its memory could not be restored, and nothing runs: %s", printableLines(res.Memory))
 	}
 	if res.Ended > 0 && res.Memory == "" {
-		a.say("%s ended, with what they had in memory: of @%d the files are restored, and no memory", plural(res.Ended, "process"), res.Number)
+		a.say("%s ended, with what was in memory: of @%d the files are restored, and no memory", plural(res.Ended, "process"), res.Number)
 	} else if res.Ended > 0 {
 		a.say("%s ended", plural(res.Ended, "process"))
 	}

@@ -93,6 +93,11 @@ func commitsSince(old, now *gitFiles) (*state.CellCommits, error) {
 		return nil, nil
 	}
 	out.Commits, out.More = w.count, w.more
+	if there, err := now.mayHave(before.Commit); err != nil {
+		return nil, err
+	} else if !there { // another repository is in its place: git there knows no such commit
+		out.Since = ""
+	}
 	return out, nil
 }
 
@@ -248,6 +253,22 @@ func (g *gitFiles) newPacks(o *gitFiles) (bool, error) {
 		if strings.HasSuffix(path, ".pack") && !o.there(strings.TrimPrefix(path, g.dir+"/")) {
 			found = true
 		}
+		return nil
+	})
+	if cell.KindOf(err) == cell.NotFound {
+		err = nil
+	}
+	return found, err
+}
+
+// mayHave reports whether an object is there, as far as can be seen without reading packs.
+func (g *gitFiles) mayHave(id string) (bool, error) {
+	if id == "" || g.there(gitdir.LooseObject(id)) {
+		return true, nil
+	}
+	found := false
+	err := g.Tree.Walk(g.dir+"/objects/pack", func(path string, e workspace.Entry) error {
+		found = found || strings.HasSuffix(path, ".pack")
 		return nil
 	})
 	if cell.KindOf(err) == cell.NotFound {

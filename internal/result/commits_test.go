@@ -127,6 +127,15 @@ func TestCommitsMadeOfOtherRepositories(t *testing.T) {
 	if got, err := commitsMade(made, old); got != nil || err != nil {
 		t.Errorf("of a repository that is gone: %+v, %v", got, err)
 	}
+	if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	workspacetest.Git(t, dir, "init", "-q", "-b", "fresh")
+	workspacetest.Git(t, dir, "commit", "--allow-empty", "-m", "2")
+	got, err = commitsMade(made, sideOf(t, dir))
+	if d := cmp.Diff(&state.CellCommits{Commits: 1, Branches: []string{"fresh"}}, got); d != "" || err != nil {
+		t.Error("in the place of another: ", d, err)
+	}
 	for what, m := range map[string]workspacetest.Model{
 		"a file":         {".git": {Text: "gitdir: /elsewhere\n"}},
 		"a symlink":      {".git/HEAD": {Link: "/etc/passwd"}},
