@@ -26,7 +26,8 @@ func (a *app) cpCmd() *cobra.Command {
 		Long: `Copy files into or out of a cell; one side is CELL:PATH. As the other side - is a tar
 archive on standard output, or on standard input, which is unpacked in the folder
 PATH. What is copied keeps its modes and modification times; folders that are there
-keep theirs. Symlinks that are copied out have the time of the copy.`,
+keep theirs. Symlinks that are copied out have the time of the copy. Sockets, named
+pipes and devices are left out.`,
 		Example: `  pando cp web:dist ./dist-of-web
   pando cp fixtures web:/tmp/`,
 		Args: cobra.ExactArgs(2),
@@ -193,17 +194,22 @@ func (a *app) copyIn(ctx context.Context, from, sel, to string) error {
 			dir, name = path.Dir(to), path.Base(to)
 		}
 	}
+	if !copyable(st) {
+		return &api.Error{Kind: "invalid", Message: "cannot copy " + from + ": only files, folders and symlinks can be copied"}
+	}
 	r, w := io.Pipe()
-	n := 0
+	p := packer{t: tar.NewWriter(w)}
 	go func() {
-		t := tar.NewWriter(w)
-		err := pack(t, from, name, st, &n)
-		w.CloseWithError(errors.Join(err, t.Close()))
+		err := p.pack(from, name, st)
+		w.CloseWithError(errors.Join(err, p.t.Close()))
 	}()
 	if err := a.client.WriteFiles(ctx, sel, dir, r); err != nil {
 		return err
 	}
-	return a.print(map[string]any{"copied": n, "to": sel + ":" + to}, func(io.Writer) {})
+	for _, left := range p.left {
+		a.say("pando: left out: %s: only files, folders and symlinks can be copied", printable(left))
+	}
+	return a.print(map[string]any{"copied": p.n, "to": sel + ":" + to}, func(io.Writer) {})
 }
 
 func (a *app) isDirIn(ctx context.Context, sel, p string) (bool, error) {
@@ -222,7 +228,24 @@ func (a *app) isDirIn(ctx context.Context, sel, p string) (bool, error) {
 	return err == nil && h.Typeflag == tar.TypeDir, nil
 }
 
-func pack(t *tar.Writer, from, name string, st fs.FileInfo, n *int) error {
+// copyable reports whether a file can be in an archive.
+func copyable(st fs.FileInfo) bool {
+	return st.Mode().IsRegular() || st.IsDir() || st.Mode()&fs.ModeSymlink != 0
+}
+
+// A packer writes files of this host to an archive.
+type packer struct {
+	t    *tar.Writer
+	n    int      // files, folders and symlinks
+	left []string // what is none of these
+}
+
+// pack adds a file or directory under a name. What goes away meanwhile in a directory is not added.
+func (p *packer) pack(from, name string, st fs.FileInfo) error {
+	if !copyable(st) {
+		p.left = append(p.left, from)
+		return nil
+	}
 	link := ""
 	if st.Mode()&fs.ModeSymlink != 0 {
 		var err error
@@ -230,8 +253,13 @@ func pack(t *tar.Writer, from, name string, st fs.FileInfo, n *int) error {
 			return err
 		}
 	}
-	if !st.Mode().IsRegular() && !st.IsDir() && link == "" {
-		return nil
+	var f *os.File
+	if st.Mode().IsRegular() {
+		var err error
+		if f, err = os.Open(from); err != nil {
+			return err
+		}
+		defer f.Close()
 	}
 	h, err := tar.FileInfoHeader(st, link)
 	if err != nil {
@@ -241,34 +269,35 @@ func pack(t *tar.Writer, from, name string, st fs.FileInfo, n *int) error {
 	if st.IsDir() {
 		h.Name += "/"
 	}
-	if err := t.WriteHeader(h); err != nil {
+	if err := p.t.WriteHeader(h); err != nil {
 		return err
 	}
-	*n++
-	if st.IsDir() {
-		entries, err := os.ReadDir(from)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil {
-				return err
-			}
-			if err := pack(t, filepath.Join(from, e.Name()), path.Join(name, e.Name()), info, n); err != nil {
-				return err
-			}
-		}
+	p.n++
+	switch {
+	case st.IsDir():
+		return p.folder(from, name)
+	case f == nil:
 		return nil
 	}
-	if link != "" {
-		return nil
+	if _, err = io.CopyN(p.t, f, h.Size); errors.Is(err, io.EOF) {
+		return fmt.Errorf("cannot copy %s: it became shorter while it was read", from)
 	}
-	f, err := os.Open(from)
+	return err
+}
+
+func (p *packer) folder(from, name string) error {
+	entries, err := os.ReadDir(from)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	_, err = io.CopyN(t, f, h.Size)
-	return err
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil {
+			err = p.pack(filepath.Join(from, e.Name()), path.Join(name, e.Name()), info)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
