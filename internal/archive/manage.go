@@ -170,12 +170,22 @@ func move(root *os.File, from, to string, who owner) error {
 	if _, err := stat(root, from); err != nil {
 		return err
 	}
+	for _, p := range []string{from, to} {
+		if isMount(root, p) {
+			return cell.Errorf(cell.Denied, "archive.move", "move what is in it", "cannot move %s to %s: the cell has %s mounted", from, to, p)
+		}
+	}
 	if err := mkdirs(root, path.Dir(to), who); err != nil {
 		return err
 	}
 	err := rename(root, from, to)
 	if !errors.Is(err, unix.EXDEV) {
 		return err
+	}
+	if in, err := leadsInto(root, path.Dir(to), from); err != nil {
+		return notInCell(err)
+	} else if in {
+		return cell.Errorf(cell.Invalid, "archive.move", "choose another path", "cannot move %s into itself", from)
 	}
 	var b [6]byte
 	rand.Read(b[:])
@@ -194,6 +204,61 @@ func move(root *os.File, from, to string, who owner) error {
 		return err
 	}
 	return remove(root, from)
+}
+
+// leadsInto reports whether the directory dir is the one at p, or below it.
+func leadsInto(root *os.File, dir, p string) (bool, error) {
+	at, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, err
+	}
+	defer at.Close()
+	d, err := openIn(root, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return false, err
+	}
+	defer func() { d.Close() }()
+	for {
+		if same, err := sameFile(d, at); same || err != nil {
+			return same, err
+		}
+		if top, err := sameFile(d, root); top || err != nil {
+			return false, err
+		}
+		fd, err := unix.Openat(int(d.Fd()), "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return false, os.NewSyscallError("openat", err)
+		}
+		up := os.NewFile(uintptr(fd), "..")
+		end, err := sameFile(up, d)
+		d.Close()
+		d = up
+		if end || err != nil {
+			return false, err
+		}
+	}
+}
+
+func sameFile(a, b *os.File) (bool, error) {
+	var x, y unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(a.Fd()), &x), unix.Fstat(int(b.Fd()), &y)); err != nil {
+		return false, err
+	}
+	return x.Dev == y.Dev && x.Ino == y.Ino, nil
+}
+
+// isMount reports whether something is mounted at p, as far as the kernel tells. A rename or a
+// removal there is refused to the processes of the cell alone: for others, in other mount
+// namespaces, it would take the mount away from the cell.
+func isMount(root *os.File, p string) bool {
+	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var st unix.Statx_t
+	err = unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, 0, &st)
+	return err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 func rename(root *os.File, from, to string) error {
@@ -221,6 +286,9 @@ func rename(root *os.File, from, to string) error {
 func remove(root *os.File, p string) error {
 	if p == "/" {
 		return cell.Errorf(cell.Denied, "archive.remove", "", "cannot remove the cell's root")
+	}
+	if isMount(root, p) {
+		return cell.Errorf(cell.Denied, "archive.remove", "remove what is in it", "cannot remove %s: the cell has it mounted", p)
 	}
 	dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

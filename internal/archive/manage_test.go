@@ -199,6 +199,22 @@ func TestPathsThatLeadNowhere(t *testing.T) {
 	}
 }
 
+// Where a move would copy, it looks first whether the destination is in the source.
+func TestLeadsInto(t *testing.T) {
+	root, dir := place(t)
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o755), os.Mkdir(filepath.Join(dir, "ab"), 0o755), os.Symlink("a/b", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir, p string
+		want   bool
+	}{{"/a", "/a", true}, {"/a/b/c", "/a", true}, {"/link/c", "/a", true}, {"/link", "/a/b", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/", "/a", false}, {"/link", "/link", false}} {
+		if got, err := leadsInto(root, c.dir, c.p); got != c.want || err != nil {
+			t.Errorf("%s in %s: %v, %v", c.dir, c.p, got, err)
+		}
+	}
+}
+
 // A folder of more files than a list may have is refused: its list is not cut.
 func TestListsAreNotCut(t *testing.T) {
 	root, dir := place(t)
