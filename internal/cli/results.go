@@ -508,6 +508,9 @@ changed, and the file is named. The cell's processes end, as with pando restore.
 Without a name it is the cell that pando diff shows.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("to") && req.To < 1 { // 0 is the step before for the daemon
+				return usage("--to must be at least 1; pando history shows the numbers")
+			}
 			res, err := a.client.Undo(cmd.Context(), arg(args), req)
 			if err != nil {
 				return err

@@ -68,14 +68,20 @@ func jsonWords(t reflect.Type) string {
 		return "an object"
 	case reflect.Interface:
 		return "something else"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
 	}
-	return "a number"
+	return "a whole number"
 }
 
 // withArticle is the kind of a JSON value in the decoder's error, with an article.
 func withArticle(value string) string {
-	kind, _, _ := strings.Cut(value, " ")
+	kind, which, _ := strings.Cut(value, " ")
 	switch kind {
+	case "number":
+		if which != "" { // one that does not fit
+			return cell.Clip(which)
+		}
 	case "array":
 		return "a list"
 	case "object":

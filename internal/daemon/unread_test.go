@@ -10,6 +10,22 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
+// A number that is no whole number, or is too large, is said as it is.
+func TestNumbersThatDoNotFit(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"count": 1.5}`: "count has to be a whole number, not 1.5",
+		`{"count": 1e3}`: "count has to be a whole number, not 1e3",
+		`{"count": "1"}`: "count has to be a whole number, not a string",
+		`{"count": ` + strings.Repeat("9", 5000) + `}`: "count has to be a whole number, not 999",
+	} {
+		r, _ := http.NewRequest("POST", "/v1/cells/a/fork", strings.NewReader(body))
+		_, err := decode[api.ForkRequest](nil, r)
+		if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), want) || len(err.Error()) > 1000 {
+			t.Errorf("%.30s: %.200s", body, err)
+		}
+	}
+}
+
 // What is wrong with a body is said in the words of JSON, with the fields there are.
 func TestBodiesThatCannotBeRead(t *testing.T) {
 	for body, want := range map[string][2]string{
@@ -18,6 +34,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 		`{"allow": "example.com"}`: {"allow has to be a list, not a string", "/docs"},
 		`{"labels": ["a"]}`:        {"labels has to be an object, not a list", "/docs"},
 		`{"lease": {"extend": 1}}`: {"lease.extend has to be true or false, not a number", "/docs"},
+		`{"lease": {"for": 1.5}}`:  {"lease.for has to be a string, not a number", "/docs"},
 		`[]`:                       {"it has to be an object, not a list", "/docs"},
 		`{`:                        {"its JSON ends in the middle", ""},
 		`{"name": x}`:              {"it is no JSON from byte 10 on", ""},
