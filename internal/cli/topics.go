@@ -25,7 +25,7 @@ Where a cell or run may be left out, it is the latest from this directory.`},
 		{Use: "templates", Short: "Warm cells that are forked", Long: templatesHelp},
 		{Use: "environment", Short: "Environment variables that pando obeys", Long: `Environment variables that pando obeys:
 
-  PANDO_HOME   a directory for state, cache, keys, logs and the socket
+  PANDO_HOME   a directory, absolute, for state, cache, keys, logs and the socket
                (default: the XDG directories; for root /var/lib/pando,
                /var/cache/pando and /run/pando)
   PANDO_IDLE   how long a daemon without work stays, such as 1h (default: 10m)

@@ -25,17 +25,16 @@ type Home struct {
 // HostPolicy is the policy file of the host, which applies to all its users.
 const HostPolicy = "/etc/pando/policy.yaml"
 
-// Find returns the directories: under PANDO_HOME when it is set, else
+// Find returns the directories: under PANDO_HOME, an absolute path, when it is set, else
 // /var/lib/pando, /var/cache/pando and /run/pando for root, else the XDG
 // directories of the user. Where the daemon of that state has its sockets elsewhere, that
 // is where they are.
 func Find(getenv func(string) string, uid int) (Home, error) {
 	if dir := getenv("PANDO_HOME"); dir != "" {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return Home{}, err
+		if !filepath.IsAbs(dir) { // it would be another state in each directory
+			return Home{}, fmt.Errorf("cannot use PANDO_HOME=%s: it is relative; write an absolute path", dir)
 		}
-		h := Home{State: filepath.Join(abs, "state"), Cache: filepath.Join(abs, "cache"), Run: filepath.Join(abs, "run"), Policy: filepath.Join(abs, "policy.yaml")}
+		h := Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run"), Policy: filepath.Join(dir, "policy.yaml")}
 		return h.found(), nil
 	}
 	user := getenv("HOME")

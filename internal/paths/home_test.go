@@ -86,6 +86,16 @@ func TestX19TheStateLeadsToItsDaemon(t *testing.T) {
 	}
 }
 
+// TestF22RelativeHomeIsRefused: a relative PANDO_HOME would be another state in each directory.
+func TestF22RelativeHomeIsRefused(t *testing.T) {
+	for home, ok := range map[string]bool{"x": false, "./x": false, "../x": false, "/x": true, "/x/../y/": true} {
+		h, err := Find(func(v string) string { return map[string]string{"PANDO_HOME": home}[v] }, 1000)
+		if (err == nil) != ok || ok && h.State != filepath.Clean(home)+"/state" {
+			t.Errorf("%s: %+v, %v", home, h, err)
+		}
+	}
+}
+
 // TestX34CopiedState: the lock of a copied state names the sockets of the original's daemon.
 // It leads no client of the copy to that daemon.
 func TestX34CopiedState(t *testing.T) {
