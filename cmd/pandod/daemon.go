@@ -369,11 +369,11 @@ func daemonMain() error {
 		return fail(err)
 	}
 	defer cfg.Audit.Close()
-	if cfg.Keys, err = operation.OpenKeysOrNew(durable.Disk(l.Home.State), "idempotency.log", log); err != nil {
+	if cfg.Keys, err = operation.OpenKeysOrNew(durable.Disk(l.Home.State), filepath.Base(l.Home.Idempotency()), log); err != nil {
 		return fail(err)
 	}
 	defer cfg.Keys.Close()
-	if cfg.Operations, err = operation.OpenOrNew(durable.Disk(l.Home.State), "operations.log", log); err != nil {
+	if cfg.Operations, err = operation.OpenOrNew(durable.Disk(l.Home.State), filepath.Base(l.Home.Operations()), log); err != nil {
 		return fail(err)
 	}
 	defer cfg.Operations.Close()
@@ -506,7 +506,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	cells := isolation.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log}
 	ns := namespace.New(cells)
 	gv := gvisor.New(gvisor.Config{Config: cells, Runsc: beside("pando-runsc"), Guest: beside("pando-guest")})
-	vmCells := microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: filepath.Join(l.Home.Cache, "microvm"), Kernel: l.Machines.Kernel, Unrecorded: l.Machines.Unrecorded}
+	vmCells := microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: l.Home.Machines(), Kernel: l.Machines.Kernel, Unrecorded: l.Machines.Unrecorded}
 	if l.Machines.NoKVM {
 		vmCells.KVM = func() kvm.Verdict {
 			return kvm.Verdict{State: kvm.Refused, Why: "the daemon was started with PANDO_KVM=off"}
@@ -536,7 +536,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		Ceilings: ceilings, MaxCells: most, MinFree: free, MaxState: state,
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
-		Parser:  parse.New(durable.Disk(l.Home.State)),
+		Parser:  parse.New(durable.Disk(l.Home.State), filepath.Base(l.Home.Unreadable())),
 		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: paths.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Proxy: l.Proxy, Pool: l.Pool,
 		Agents: agent.Set{claude.Adapter{}, codex.Adapter{}, gemini.Adapter{}},
 	})
@@ -577,14 +577,14 @@ func unlessMended(why func() string) func() string {
 // identity returns the installation's name and, for root, the first of the host ids that its
 // cells use; both are chosen once.
 func identity(h paths.Home) (name string, base int, err error) {
-	fsys := durable.Disk(h.State)
-	if b, err := durable.ReadFile(fsys, "installation"); err == nil {
+	fsys, file := durable.Disk(h.State), filepath.Base(h.Installation())
+	if b, err := durable.ReadFile(fsys, file); err == nil {
 		f := strings.Fields(string(b))
 		if len(f) == 2 {
 			base, err := strconv.Atoi(f[1])
 			return f[0], base, err
 		}
-		return "", 0, cell.Errorf(cell.Corrupt, "identity", "", "cannot read %s", filepath.Join(h.State, "installation"))
+		return "", 0, cell.Errorf(cell.Corrupt, "identity", "", "cannot read %s", h.Installation())
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return "", 0, err
 	}
@@ -592,7 +592,7 @@ func identity(h paths.Home) (name string, base int, err error) {
 	rand.Read(b[:])
 	name = hex.EncodeToString(b[:])
 	base = linux.FreeIDRange(isolation.IDRange)
-	return name, base, durable.WriteFile(fsys, "installation", []byte(fmt.Sprintf("%s %d\n", name, base)), 0o600)
+	return name, base, durable.WriteFile(fsys, file, []byte(fmt.Sprintf("%s %d\n", name, base)), 0o600)
 }
 
 // currentUser is the owner of cells.

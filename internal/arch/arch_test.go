@@ -194,6 +194,11 @@ func checkFile(t *testing.T, p pkg, path string) {
 			}
 		}
 	}
+	for _, dir := range []string{"Home.State", "Home.Cache", "Home.Run"} {
+		if bytes.Contains(src, []byte(dir+`, "`)) || bytes.Contains(src, []byte(dir+`), "`)) {
+			t.Errorf("%s names a file of %s: that is a method of paths.Home, which is compared with docs/format.md", rel, dir)
+		}
+	}
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
 			t.Errorf("%s has an init function", rel)

@@ -119,7 +119,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.MaxCells = cmp.Or(cfg.MaxCells, DefaultCells)
 	cfg.AttachGrace = cmp.Or(cfg.AttachGrace, DefaultAttachGrace)
 	cfg.ReachGrace = cmp.Or(cfg.ReachGrace, 5*time.Second)
-	reg, err := state.Open(durable.Disk(cfg.Home.State), "registry.log", cfg.Home)
+	reg, err := state.Open(durable.Disk(cfg.Home.State), filepath.Base(cfg.Home.Registry()), cfg.Home)
 	if err != nil {
 		return nil, err
 	}

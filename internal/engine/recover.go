@@ -15,7 +15,7 @@ import (
 func (e *Engine) recover(ctx context.Context) error {
 	strays := e.gc.Strays()
 	e.results.Recover(ctx)
-	if err := workspace.RemoveTree(e.uploadsPath()); err != nil {
+	if err := workspace.RemoveTree(e.cfg.Home.Uploads()); err != nil {
 		e.log.Warn("cannot remove the uploaded sources of an earlier daemon", "error", err)
 	}
 	e.openVolumes()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"path/filepath"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/result"
@@ -12,7 +11,7 @@ import (
 // newResults makes the manager of results.
 func (e *Engine) newResults() *result.Manager {
 	return result.New(result.Config{
-		Records: e.reg, Locks: &e.locks, Log: e.log, Parser: e.cfg.Parser, Redactor: &redactor, Home: e.cfg.User.Home, Backups: filepath.Join(e.cfg.Home.State, "apply"),
+		Records: e.reg, Locks: &e.locks, Log: e.log, Parser: e.cfg.Parser, Redactor: &redactor, Home: e.cfg.User.Home, Backups: e.cfg.Home.Applies(),
 		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.MayStart, Secrets: e.govern.RefuseSecrets},
 		Pin:  func() func() { return e.pins.Begin().End },
 		Tree: e.trees.get, PutTree: e.trees.put, TreeOf: e.tree, Side: e.side,

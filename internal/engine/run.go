@@ -264,7 +264,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		return p, v.planGovernance(p)
 	}
 	if empty != "" {
-		if p.source, p.from, err = empty, e.emptySource(), os.MkdirAll(e.emptySource(), 0o755); err != nil {
+		if p.source, p.from, err = empty, e.cfg.Home.Empty(), os.MkdirAll(e.cfg.Home.Empty(), 0o755); err != nil {
 			return nil, full(err)
 		}
 		return p, v.planGovernance(p)
@@ -353,9 +353,6 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	}
 	return err
 }
-
-// emptySource is a directory in which there is nothing.
-func (e *Engine) emptySource() string { return filepath.Join(e.cfg.Home.State, "empty") }
 
 func (e *Engine) checkSource(at string) error {
 	if !filepath.IsAbs(at) {

@@ -35,8 +35,6 @@ type upload struct {
 	at    time.Time
 }
 
-func (e *Engine) uploadsPath() string { return filepath.Join(e.cfg.Home.State, "uploads") }
-
 // Upload keeps the source that an archive holds until it is imported.
 func (v *View) Upload(ctx context.Context, r io.Reader) (_ api.Upload, err error) {
 	e := v.e
@@ -48,7 +46,7 @@ func (v *View) Upload(ctx context.Context, r io.Reader) (_ api.Upload, err error
 	var b [16]byte
 	rand.Read(b[:])
 	u := upload{id: "u-" + hex.EncodeToString(b[:]), token: v.token, at: time.Now()}
-	u.dir = filepath.Join(e.uploadsPath(), u.id)
+	u.dir = filepath.Join(e.cfg.Home.Uploads(), u.id)
 	failpoint.Step("make the folder of an upload")
 	if err := os.MkdirAll(u.dir, 0o700); err != nil {
 		return api.Upload{}, full(err)

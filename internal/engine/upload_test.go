@@ -48,7 +48,7 @@ func TestX21SourcesFromElsewhere(t *testing.T) {
 	}
 	waiting := func() int {
 		t.Helper()
-		list, err := os.ReadDir(b.uploadsPath())
+		list, err := os.ReadDir(b.cfg.Home.Uploads())
 		b.must(err)
 		return len(list)
 	}

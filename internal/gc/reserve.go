@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -23,18 +22,15 @@ const ReserveSize = 2 << 20
 // can have left a disk on which nothing is free, and a removal writes, too.
 const lastSize = 512 << 10
 
-func (m *Manager) lastPath() string    { return filepath.Join(m.cfg.Home.State, "reserve.last") }
-func (m *Manager) reservePath() string { return filepath.Join(m.cfg.Home.State, "reserve") }
-
 // keepLast makes the reserve of removals as large as there is room for.
 func (m *Manager) keepLast() {
 	m.space.Lock()
 	defer m.space.Unlock()
-	st, err := os.Stat(m.lastPath())
+	st, err := os.Stat(m.cfg.Home.LastReserve())
 	if err == nil && st.Size() == lastSize {
 		return
 	}
-	f, err := os.OpenFile(m.lastPath(), os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(m.cfg.Home.LastReserve(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return // Freeing goes without
 	}
@@ -50,7 +46,7 @@ func (m *Manager) keepLast() {
 func (m *Manager) spendLast() {
 	m.space.Lock()
 	defer m.space.Unlock()
-	os.Remove(m.lastPath())
+	os.Remove(m.cfg.Home.LastReserve())
 }
 
 // KeepReserve makes the reserve if it isn't there. A disk that has no room for it has none for
@@ -59,14 +55,14 @@ func (m *Manager) KeepReserve() error {
 	m.keepLast()
 	m.space.Lock()
 	defer m.space.Unlock()
-	if st, err := os.Stat(m.reservePath()); err == nil && st.Size() == ReserveSize {
+	if st, err := os.Stat(m.cfg.Home.Reserve()); err == nil && st.Size() == ReserveSize {
 		return nil
 	}
 	failpoint.Step("keep some space")
 	if free, _, err := m.Free(); err == nil && !roomForReserve(free, m.spenders) {
 		return &os.PathError{Op: "keep some space free in", Path: m.cfg.Home.State, Err: unix.ENOSPC}
 	}
-	f, err := os.OpenFile(m.reservePath(), os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(m.cfg.Home.Reserve(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -75,7 +71,7 @@ func (m *Manager) KeepReserve() error {
 		_, err = f.Write(make([]byte, ReserveSize))
 	}
 	if err != nil {
-		os.Remove(m.reservePath())
+		os.Remove(m.cfg.Home.Reserve())
 		return &os.PathError{Op: "keep some space free in", Path: m.cfg.Home.State, Err: err}
 	}
 	return nil
@@ -92,7 +88,7 @@ func roomForReserve(free int64, spenders int) bool {
 func (m *Manager) SpendReserve() (done func()) {
 	m.space.Lock()
 	defer m.space.Unlock()
-	os.Remove(m.reservePath())
+	os.Remove(m.cfg.Home.Reserve())
 	m.spenders++
 	return func() {
 		m.space.Lock()

@@ -24,7 +24,7 @@ func TestX27ReserveIsForAllRemovals(t *testing.T) {
 			return nil
 		}
 		return errors.Join(m.Freeing(func() error { // another removal, between this one's look at the disk and its look at the reserve
-			if _, err := os.Stat(m.reservePath()); err == nil {
+			if _, err := os.Stat(m.cfg.Home.Reserve()); err == nil {
 				return unix.ENOSPC
 			}
 			return nil

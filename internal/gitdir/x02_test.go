@@ -133,7 +133,7 @@ func TestX02LargeIndexIsParsedOutside(t *testing.T) {
 	var s *Set
 	boundtest.Allocates(t, len(b), func() {
 		var err error
-		if s, err = Tracked(t.Context(), top, parse.New(durable.Disk(t.TempDir()))); err != nil {
+		if s, err = Tracked(t.Context(), top, parse.New(durable.Disk(t.TempDir()), "unreadable.json")); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -145,7 +145,7 @@ func TestX02LargeIndexIsParsedOutside(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(top, ".git/index"), bad, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Tracked(t.Context(), top, parse.New(durable.Disk(t.TempDir()))); cell.KindOf(err) != cell.Corrupt {
+	if _, err := Tracked(t.Context(), top, parse.New(durable.Disk(t.TempDir()), "unreadable.json")); cell.KindOf(err) != cell.Corrupt {
 		t.Errorf("a damaged index: %v", err)
 	}
 }

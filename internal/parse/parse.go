@@ -58,16 +58,18 @@ type Func func(r io.Reader, job Job) ([]byte, error)
 
 // A Parser runs jobs. A nil Parser refuses all of them.
 type Parser struct {
-	fsys    durable.FS // of the records
+	fsys    durable.FS
+	file    string // of the records
 	program string
 	turns   chan struct{}
 
 	mu sync.Mutex // guards the file of records
 }
 
-// New returns a Parser that keeps its records in a file of fsys.
-func New(fsys durable.FS) *Parser {
-	return &Parser{fsys: fsys, program: reexec.Self, turns: make(chan struct{}, maxAtOnce)}
+// New returns a Parser that records its attempts in a file of fsys. It is removed by hand to
+// have all inputs tried again.
+func New(fsys durable.FS, file string) *Parser {
+	return &Parser{fsys: fsys, file: file, program: reexec.Self, turns: make(chan struct{}, maxAtOnce)}
 }
 
 // answer is what the process says before the result.

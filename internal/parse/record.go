@@ -13,10 +13,6 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 )
 
-// recordFile is where attempts are recorded; it is removed by hand to have all
-// inputs tried again.
-const recordFile = "unreadable.json"
-
 // maxRecords are kept at most; the oldest go first.
 const maxRecords = 1024
 
@@ -32,7 +28,7 @@ func (p *Parser) begin(what string, key cell.Digest) error {
 	return p.change(func(all map[string]record) error {
 		r := all[key.String()]
 		if r.Tried >= attempts {
-			return cell.Errorf(cell.TooLarge, "parse.Do", "remove "+recordFile+" from pando's state to have it tried again",
+			return cell.Errorf(cell.TooLarge, "parse.Do", "remove "+p.file+" from pando's state to have it tried again",
 				"cannot read %s: it ended the process that parses it %d times and is not tried again", what, r.Tried)
 		}
 		all[key.String()] = record{What: what, Tried: r.Tried + 1, Last: time.Now().UTC()}
@@ -60,21 +56,21 @@ func (p *Parser) change(do func(map[string]record) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := map[string]record{}
-	b, err := durable.ReadFile(p.fsys, recordFile)
+	b, err := durable.ReadFile(p.fsys, p.file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return err
 	default:
 		if err := json.Unmarshal(b, &all); err != nil {
-			return cell.Errorf(cell.Corrupt, "parse", "remove it: inputs that can't be parsed are then tried again", "cannot read %s: %w", recordFile, err)
+			return cell.Errorf(cell.Corrupt, "parse", "remove it: inputs that can't be parsed are then tried again", "cannot read %s: %w", p.file, err)
 		}
 	}
 	if err := do(all); err != nil {
 		return err
 	}
 	if b, err = json.Marshal(all); err != nil {
-		return fmt.Errorf("cannot write %s: %w", recordFile, err)
+		return fmt.Errorf("cannot write %s: %w", p.file, err)
 	}
-	return durable.WriteFile(p.fsys, recordFile, b, 0o600)
+	return durable.WriteFile(p.fsys, p.file, b, 0o600)
 }

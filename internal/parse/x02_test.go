@@ -61,7 +61,7 @@ func do(p *Parser, ctx context.Context, in string) ([]byte, error) {
 }
 
 func TestX02ParserAnswers(t *testing.T) {
-	p := New(durable.Disk(t.TempDir()))
+	p := New(durable.Disk(t.TempDir()), "unreadable.json")
 	big := strings.Repeat("x", 20<<20)
 	for range 3 {
 		if b, err := do(p, t.Context(), big); string(b) != big || err != nil {
@@ -92,18 +92,18 @@ func TestX02NotTriedAThirdTime(t *testing.T) {
 		t.Run(in, func(t *testing.T) {
 			dir := t.TempDir()
 			for range attempts {
-				_, err := do(New(durable.Disk(dir)), t.Context(), in)
+				_, err := do(New(durable.Disk(dir), "unreadable.json"), t.Context(), in)
 				if cell.KindOf(err) != cell.TooLarge || !strings.Contains(err.Error(), word) {
 					t.Fatalf("%v", err)
 				}
 			}
-			p := New(durable.Disk(dir))
+			p := New(durable.Disk(dir), "unreadable.json")
 			p.program = "/nonexistent"
 			_, err := do(p, t.Context(), in)
 			if cell.KindOf(err) != cell.TooLarge || !strings.Contains(err.Error(), "ended the process that parses it 2 times and is not tried again") || cell.HintOf(err) == "" {
 				t.Fatalf("the third time: %v", err)
 			}
-			if _, err := do(New(durable.Disk(dir)), t.Context(), "other"); err != nil {
+			if _, err := do(New(durable.Disk(dir), "unreadable.json"), t.Context(), "other"); err != nil {
 				t.Errorf("another input: %v", err)
 			}
 		})
@@ -115,18 +115,18 @@ func TestX02AttemptIsRecordedBefore(t *testing.T) {
 	dir := t.TempDir()
 	key := cell.Sum([]byte("x"))
 	for range attempts {
-		if err := New(durable.Disk(dir)).begin("the input", key); err != nil {
+		if err := New(durable.Disk(dir), "unreadable.json").begin("the input", key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := do(New(durable.Disk(dir)), t.Context(), "x"); cell.KindOf(err) != cell.TooLarge {
+	if _, err := do(New(durable.Disk(dir), "unreadable.json"), t.Context(), "x"); cell.KindOf(err) != cell.TooLarge {
 		t.Errorf("%v", err)
 	}
 }
 
 // What its caller stopped is no attempt.
 func TestX02StoppedIsNoAttempt(t *testing.T) {
-	p := New(durable.Disk(t.TempDir()))
+	p := New(durable.Disk(t.TempDir()), "unreadable.json")
 	for range attempts + 1 {
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
@@ -143,7 +143,7 @@ func TestX02StoppedIsNoAttempt(t *testing.T) {
 }
 
 func TestX02RecordsAreFew(t *testing.T) {
-	p := New(durable.Disk(t.TempDir()))
+	p := New(durable.Disk(t.TempDir()), "unreadable.json")
 	if err := p.change(func(all map[string]record) error {
 		for i := range maxRecords + 5 {
 			all[cell.Sum([]byte{byte(i), byte(i >> 8)}).String()] = record{Tried: 1}

@@ -155,6 +155,33 @@ func (h Home) Credentials() string { return filepath.Join(h.State, "credentials"
 // Tokens holds the records of tokens: their owners and digests.
 func (h Home) Tokens() string { return filepath.Join(h.State, "tokens") }
 
+// Installation has the installation's name, and which ids of the host its cells use.
+func (h Home) Installation() string { return filepath.Join(h.State, "installation") }
+
+// Operations is the journal of operations.
+func (h Home) Operations() string { return filepath.Join(h.State, "operations.log") }
+
+// Idempotency is the journal of idempotency keys.
+func (h Home) Idempotency() string { return filepath.Join(h.State, "idempotency.log") }
+
+// Unreadable counts how often an input ended the process that parses it.
+func (h Home) Unreadable() string { return filepath.Join(h.State, "unreadable.json") }
+
+// Reserve is space kept back for the end of a run that filled the disk.
+func (h Home) Reserve() string { return filepath.Join(h.State, "reserve") }
+
+// LastReserve is space kept back for removals alone.
+func (h Home) LastReserve() string { return filepath.Join(h.State, "reserve.last") }
+
+// Uploads holds sources that were sent by callers on other hosts, until they are imported.
+func (h Home) Uploads() string { return filepath.Join(h.State, "uploads") }
+
+// Applies holds journals of applies under way.
+func (h Home) Applies() string { return filepath.Join(h.State, "apply") }
+
+// Empty is the source of cells that have none: a directory in which there is nothing.
+func (h Home) Empty() string { return filepath.Join(h.State, "empty") }
+
 // Audit is the log of all requests with their callers.
 func (h Home) Audit() string { return filepath.Join(h.State, "audit.jsonl") }
 
@@ -189,6 +216,9 @@ func (h Home) Ledger() string { return filepath.Join(h.State, "ledger") }
 
 // Images holds prepared root file systems.
 func (h Home) Images() string { return filepath.Join(h.Cache, "images") }
+
+// Machines holds what microVMs boot from: the guest kernel, its first files and a copy of QEMU.
+func (h Home) Machines() string { return filepath.Join(h.Cache, "microvm") }
 
 // Keepers holds the sockets and locks of living keepers.
 func (h Home) Keepers() string { return filepath.Join(h.Run, "keepers") }
