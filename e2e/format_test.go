@@ -9,6 +9,36 @@ import (
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
+// Every file at the top of an installation's directories is on the page about what is on disk.
+func TestStateIsOnThePage(t *testing.T) {
+	text, err := os.ReadFile("../docs/format.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, _, _ := strings.Cut(string(text), "\n## ")
+	h := newHost(t)
+	h.write("f", "1\n")
+	h.write("pando.policy.yaml", h.pando("policy", "init"))
+	h.exec(h.cmd(h.bin, "policy", "allow", filepath.Join(h.src, "pando.policy.yaml")))
+	h.exec(h.cmd(h.bin, "run", "--cell", "web", "--from", h.src, "--", "sh", "-c", "echo 2 >> f"))
+	h.pando("accept", "web", "--apply")
+	h.pando("fork", "web", "--name", "copy")
+	h.exec(h.cmd(h.bin, "run", "--disk", "64M", "--allow", "example.com", "--", "true"))
+	h.pando("token", "create", "one", "--scope", "run")
+	h.pando("upload", h.src)
+	for _, dir := range []string{"state", "cache", "run"} {
+		list, err := os.ReadDir(filepath.Join(filepath.Dir(h.state()), dir))
+		if err != nil || len(list) == 0 {
+			t.Errorf("%s has %d entries: %v", dir, len(list), err)
+		}
+		for _, f := range list {
+			if name := f.Name(); !strings.Contains(page, "`"+name+"`") && !(f.IsDir() && strings.Contains(page, "`"+name+"/`")) {
+				t.Errorf("docs/format.md does not have %s/%s", dir, name)
+			}
+		}
+	}
+}
+
 // A verifier written from docs/format.md alone accepts pando's evidence, and rejects every
 // change of it.
 func TestVerifierWithoutPando(t *testing.T) {

@@ -1,8 +1,11 @@
 package state
 
 import (
+	"cmp"
+	"encoding"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -11,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/durable/durabletest"
 	"github.com/pando-dev/pando/internal/paths"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 const journal = "registry.log"
@@ -81,32 +86,97 @@ func TestJournalSaysItsVersion(t *testing.T) {
 	}
 }
 
-// docs/format.md has all members of a record, and no others.
+// docs/format.md has all members of the records, and no others.
 func TestFormatPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/format.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "## The registry")
-	section, _, _ = strings.Cut(section, "\n#")
-	_, table, _ := strings.Cut(section, "|---|---|\n")
-	var page, has []string
-	for line := range strings.Lines(table) {
-		if cells := strings.Split(line, "|"); len(cells) > 2 {
-			for name := range strings.SplitSeq(cells[1], ",") {
-				page = append(page, strings.Trim(name, " `"))
+	rows := func(title string) map[string]string {
+		_, section, ok := strings.Cut(string(text), "# "+title+"\n")
+		section, _, _ = strings.Cut(section, "\n#")
+		_, table, _ := strings.Cut(section, "|---|---|\n")
+		if !ok || table == "" {
+			t.Errorf("the page has no table %q", title)
+		}
+		of := map[string]string{}
+		for line := range strings.Lines(table) {
+			if cells := strings.SplitN(line, "|", 4); len(cells) == 4 {
+				for name := range strings.SplitSeq(cells[1], ",") {
+					of[strings.Trim(name, " `")] = cells[2]
+				}
 			}
 		}
+		return of
 	}
+	records := map[string]reflect.Type{}
 	for f := range reflect.TypeFor[Record]().Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		has = append(has, name)
+		records[memberName(f)] = f.Type
 	}
-	slices.Sort(page)
-	slices.Sort(has)
-	if !slices.Equal(page, has) {
-		t.Errorf("the page has %q, records have %q", page, has)
+	if page := rows("The registry"); !maps.EqualFunc(page, records, func(string, reflect.Type) bool { return true }) {
+		t.Errorf("the page has %q, records have %q", slices.Sorted(maps.Keys(page)), slices.Sorted(maps.Keys(records)))
+	}
+	tables := map[reflect.Type]string{reflect.TypeFor[Cell](): "A cell", reflect.TypeFor[Checkpoint](): "A checkpoint",
+		reflect.TypeFor[Template](): "A template", reflect.TypeFor[Setup](): "A setup"}
+	elsewhere := map[reflect.Type]bool{ // in the text, or on another page
+		reflect.TypeFor[workspace.State](): true, reflect.TypeFor[workspace.Generation](): true,
+		reflect.TypeFor[workspace.LeftOut](): true, reflect.TypeFor[api.TemplateRequest](): true,
+		reflect.TypeFor[Run](): true, reflect.TypeFor[Shared](): true, reflect.TypeFor[int](): true, reflect.TypeFor[string](): true,
+	}
+	for typ := range tables {
+		elsewhere[typ] = true
+	}
+	for typ, title := range tables {
+		page := rows(title)
+		for f := range typ.Fields() {
+			if name := memberName(f); name != "-" {
+				row, ok := page[name]
+				if !ok {
+					t.Errorf("%s: %s is not on the page", title, name)
+				}
+				delete(page, name)
+				onPage(t, title+": "+name, row, f.Type, elsewhere)
+			}
+		}
+		for name := range page {
+			t.Errorf("%s: there is no member %s", title, name)
+		}
+	}
+	others := rows("Other records")
+	for name, typ := range records {
+		for typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if row, ok := others[name]; !ok && !elsewhere[typ] {
+			t.Errorf("the record %s is not on the page", name)
+		} else {
+			onPage(t, name, row, typ, elsewhere)
+		}
+	}
+}
+
+func memberName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return cmp.Or(name, f.Name)
+}
+
+// onPage checks that the text about a value names the members of all structs in it.
+func onPage(t *testing.T, what, text string, typ reflect.Type, elsewhere map[reflect.Type]bool) {
+	t.Helper()
+	switch typ.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		onPage(t, what, text, typ.Elem(), elsewhere)
+	case reflect.Struct:
+		if elsewhere[typ] || typ.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+			return
+		}
+		for f := range typ.Fields() {
+			if name := memberName(f); !strings.Contains(text, "`"+name+"`") {
+				t.Errorf("%s: the page does not name its member %s", what, name)
+			}
+			onPage(t, what, text, f.Type, elsewhere)
+		}
 	}
 }
 
