@@ -50,7 +50,7 @@ s = await Sandbox.create('users')
 assert.deepEqual(await sh('cat a'), ['a', 'b'])
 await s.kill()
 for (const t of [Template().fromBaseImage().setUser('postgres'), Template().fromBaseImage().runCmd('true', { user: 'postgres' }), Template({ fileContextPath: context }).fromBaseImage().copy('a.txt', 'a', { user: 'postgres' })]) {
-  await assert.rejects(Template.build(t, 'users'), /cannot work as "postgres"/)
+  await assert.rejects(Template.build(t, 'users'), /cannot do a step as user "postgres"/)
 }
 
 // What a step writes is in the log while it runs: this one ends when its output was seen.

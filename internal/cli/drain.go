@@ -84,8 +84,8 @@ func (a *app) awaitIdle(ctx context.Context, d api.Daemon, limit time.Duration) 
 		case <-ctx.Done():
 			return d, &api.Error{Kind: "interrupted", Message: "interrupted; the daemon goes on draining", Hint: "have it take work again: pando daemon drain --undo"}
 		case <-late:
-			return d, &api.Error{Kind: "timeout", Message: fmt.Sprintf("cannot wait longer than %s: %d under way at daemon %d, which goes on draining", limit, d.Working, d.PID),
-				Hint: "see what with pando runs and pando ls, and end it with pando stop --all; or take work again: pando daemon drain --undo"}
+			return d, &api.Error{Kind: "timeout", Message: fmt.Sprintf("cannot drain daemon %d within %s: runs and commands that have not ended: %d; it goes on draining", d.PID, limit, d.Working),
+				Hint: "see what runs with pando runs and pando ls, and end it with pando stop --all; or have the daemon take work again: pando daemon drain --undo"}
 		case <-time.After(idlePoll):
 		}
 		var err error

@@ -146,7 +146,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	}
 	src, dest := arg(0), arg(1)
 	if src == "" || dest == "" {
-		return cell.Errorf(cell.Invalid, op, "give both", "cannot copy: source or destination is missing")
+		return cell.Errorf(cell.Invalid, op, "give the step a source and a destination", "cannot copy files in a step: its source or destination is missing")
 	}
 	if err := f.buildUser(arg(2)); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	if m := arg(3); m != "" {
 		var err error
 		if mode, err = strconv.ParseInt(m, 8, 32); err != nil || mode < 0 || mode > 0o7777 {
-			return cell.Errorf(cell.Invalid, op, "write it like 0755", "cannot copy %s: %q is no mode", cell.Clip(src), cell.Clip(m))
+			return cell.Errorf(cell.Invalid, op, "write the mode in octal, such as 0755", "cannot copy %s: %q is no mode of files", cell.Clip(src), cell.Clip(m))
 		}
 	}
 	b.mu.Lock()
@@ -163,7 +163,7 @@ func (f *Front) copyStep(ctx context.Context, b *build, from, id cell.ID, s *bui
 	sent := a != nil && a.present
 	b.mu.Unlock()
 	if !sent {
-		return cell.Errorf(cell.NotFound, op, "send them first: GET and PUT /templates/ID/files/HASH", "cannot copy %s: its files were not uploaded", cell.Clip(src))
+		return cell.Errorf(cell.NotFound, op, "upload them first, by GET and PUT /templates/ID/files/HASH", "cannot copy %s: its files were not uploaded", cell.Clip(src))
 	}
 	e := f.cfg.Engine
 	into := strings.HasSuffix(dest, "/") || strings.HasSuffix(dest, "/.") || dest == "." || dest == "~"

@@ -130,7 +130,7 @@ func (f *Front) state(name string) (cell.ID, int, error) {
 	}
 	if t, ok := f.built(name); ok {
 		if t.Labels[labelBuild] != buildReady {
-			return "", 0, cell.Errorf(cell.Conflict, "e2b.create", "wait until it is", "template %s is not ready: %s", cell.Clip(name), t.Labels[labelBuild])
+			return "", 0, cell.Errorf(cell.Conflict, "e2b.create", "wait until its build has ended; if it failed, build it again", "cannot make a sandbox of template %s: it is not ready, its build is %s", cell.Clip(name), t.Labels[labelBuild])
 		}
 		return cell.ID(t.ID), t.Head, nil
 	}
@@ -334,12 +334,12 @@ func (n *network) check() error {
 		return nil
 	}
 	for what, hint := range map[string]string{
-		"egressProxy":     "leave it out: the gateway connects itself",
-		"maskRequestHost": "leave it out: requests keep their Host",
-		"httpsPorts":      "leave it out: ports of a sandbox are reached by plain HTTP",
+		"egressProxy":     "leave network.egressProxy out: requests go through the sandbox's own gateway",
+		"maskRequestHost": "leave network.maskRequestHost out: requests keep their header Host",
+		"httpsPorts":      "leave network.httpsPorts out, and have the sandbox's program answer in plain HTTP",
 	} {
 		if map[string]bool{"egressProxy": isSet(n.EgressProxy), "maskRequestHost": n.MaskHost != "", "httpsPorts": len(n.HTTPSPorts) > 0}[what] {
-			return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot do network.%s", what)
+			return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot use network.%s: pando does not have this option of E2B", what)
 		}
 	}
 	_, err := n.rules()
@@ -407,7 +407,7 @@ func (n *network) policy(to *api.CreateRequest, internet *bool, lent []string) e
 	all, deny := n.denied()
 	open := internet != nil && *internet && !all || internet == nil && len(deny) > 0 && !all
 	if len(n.AllowOut) > 0 && len(deny) > 0 {
-		return cell.Errorf(cell.Unsupported, "e2b.network", `deny "0.0.0.0/0" and allow what may be reached`, "cannot allow parts of what is denied: here a denial wins")
+		return cell.Errorf(cell.Unsupported, "e2b.network", `set denyOut to ["0.0.0.0/0"], and allowOut to what may be reached`, "cannot use allowOut with this denyOut: in pando a denied address stays denied")
 	}
 	allow := slices.Clone(n.AllowOut)
 	if open {

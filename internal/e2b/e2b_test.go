@@ -211,11 +211,11 @@ func TestNetworkRules(t *testing.T) {
 		`{"a.example":[{"transform":{"headers":{"A":"1","B":"2"}}}]}`:                                                             "2 headers for a.example",
 		`{"a.example":[{"transform":{"headers":{"A":"1"}}},{"transform":{"headers":{"B":"2"}}}]}`:                                 "2 headers for a.example",
 		`{"a.example":[{"rewrite":1}]}`:                                                                                           "rewrite",
-		`{"a.example":[{"transform":{"headers":{"A":"${e2b.secrets.x}"}}}]}`:                                                      "of E2B's",
-		`{"*.a.example":[{"transform":{"headers":{"A":"1"}}}],"x.a.example":[{"transform":{"headers":{"A":"1"}}}]}`:               "requests in common",
-		`{"A.example":[{"transform":{"headers":{"A":"1"}}}],"a.example":[{"transform":{"headers":{"A":"2"}}}]}`:                   "requests in common",
+		`{"a.example":[{"transform":{"headers":{"A":"${e2b.secrets.x}"}}}]}`:                                                      "that E2B keeps",
+		`{"*.a.example":[{"transform":{"headers":{"A":"1"}}}],"x.a.example":[{"transform":{"headers":{"A":"1"}}}]}`:               "overlap",
+		`{"A.example":[{"transform":{"headers":{"A":"1"}}}],"a.example":[{"transform":{"headers":{"A":"2"}}}]}`:                   "overlap",
 		`{"*.a.example":[{"transform":{"headers":{"A":"1"}}}],"a.example":[{"transform":{"headers":{"A":"2"}}}],"xa.example":[]}`: "",
-		`[1]`: "cannot do network.rules",
+		`[1]`: "cannot use network.rules",
 	} {
 		n := &network{Rules: json.RawMessage(body)}
 		_, err := n.rules()

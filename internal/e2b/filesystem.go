@@ -199,7 +199,7 @@ func (f *Front) fileEvents(ctx context.Context, id cell.ID, in *watchRequest, be
 		}
 		t := eventTypes[ev.What]
 		if t == "" {
-			return cell.Errorf(cell.Unavailable, "e2b.watch", "watch it again, and list it", "cannot follow %s: it changes faster than the client reads", root)
+			return cell.Errorf(cell.Unavailable, "e2b.watch", "watch the directory again, and list it", "cannot follow %s: it changes faster than the client reads", root)
 		}
 		out := fileEvent{Name: relative(root, ev.Path), Type: t}
 		if in.IncludeEntry {
@@ -269,7 +269,7 @@ func (f *Front) createWatcher(r *http.Request, in *watchRequest) (any, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if len(w.events) >= maxEvents {
-				return cell.Errorf(cell.Unavailable, "e2b.watch", "ask more often", "cannot follow %s: %d changes were not polled", in.Path, maxEvents)
+				return cell.Errorf(cell.Unavailable, "e2b.watch", "poll the watcher more often", "cannot follow %s: %d changes were not polled", in.Path, maxEvents)
 			}
 			w.events = append(w.events, ev)
 			return nil

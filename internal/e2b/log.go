@@ -72,7 +72,7 @@ func logQueryOf(w http.ResponseWriter, r *http.Request, names ...string) (l logQ
 			l.search = s
 		}
 		if !ok {
-			return l, cell.Errorf(cell.Invalid, "e2b.logs", "leave it out", "cannot read logs: %s is %q", name, cell.Clip(s))
+			return l, cell.Errorf(cell.Invalid, "e2b.logs", "leave "+name+" out, or correct it", "cannot read logs: %s cannot be %q", name, cell.Clip(s))
 		}
 	}
 	return l, nil

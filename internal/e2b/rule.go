@@ -42,7 +42,7 @@ func (n *network) rules() (map[string]map[string]string, error) {
 		return nil, nil
 	}
 	cannot := func(hint, what string, args ...any) error {
-		return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot do network.rules: "+what, args...)
+		return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot use network.rules: "+what, args...)
 	}
 	var in map[string][]transform
 	d := json.NewDecoder(bytes.NewReader(n.Rules))
@@ -59,7 +59,7 @@ func (n *network) rules() (map[string]map[string]string, error) {
 			}
 			for name, value := range t.Transform.Headers {
 				if strings.Contains(value, "${e2b.") {
-					return nil, cannot("give the value itself", "the header %s for %s names a secret or identity of E2B's", cell.Clip(name), cell.Clip(host))
+					return nil, cannot("write the value itself into the header", "the header %s for %s names a secret or identity that E2B keeps", cell.Clip(name), cell.Clip(host))
 				}
 				headers[name] = value
 			}
@@ -68,12 +68,12 @@ func (n *network) rules() (map[string]map[string]string, error) {
 		case len(headers) == 0:
 			continue
 		case len(headers) > 1:
-			return nil, cannot("keep the one with the secret; the program can send the others", "%d headers for %s: there can be one", len(headers), cell.Clip(host))
+			return nil, cannot("keep the header with the secret; the program in the sandbox can send the others", "there are %d headers for %s, and a host has one", len(headers), cell.Clip(host))
 		}
 		host = strings.ToLower(host)
 		for other := range out {
 			if covers(host, other) || covers(other, host) {
-				return nil, cannot("give rules for hosts that do not overlap", "%s and %s have requests in common", cell.Clip(other), cell.Clip(host))
+				return nil, cannot("name hosts that do not overlap", "the hosts %s and %s overlap", cell.Clip(other), cell.Clip(host))
 			}
 		}
 		out[host] = headers
@@ -143,7 +143,7 @@ func (f *Front) lend(ctx context.Context, hosts map[string]map[string]string) (n
 			}
 			if _, err := f.all.AddCredential(ctx, api.CredentialRequest{Name: name, Kind: "token", Secret: secret, For: []string{"https://" + host + "/**"},
 				As: as, Comment: ruleComment}); err != nil {
-				return nil, cell.Errorf(cell.KindOf(err), "e2b.network", cell.HintOf(err), "cannot do network.rules for %s: %w", cell.Clip(host), err)
+				return nil, cell.Errorf(cell.KindOf(err), "e2b.network", cell.HintOf(err), "cannot use network.rules for %s: %w", cell.Clip(host), err)
 			}
 		}
 	}

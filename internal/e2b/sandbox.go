@@ -70,7 +70,7 @@ func (req *createRequest) refused() error {
 		raw  json.RawMessage
 	}{{"mcp", req.MCP}, {"iam", req.IAM}, {"volumeMounts", req.VolumeMounts}} {
 		if isSet(x.raw) {
-			return cell.Errorf(cell.Unsupported, "e2b.create", "leave it out", "cannot make a sandbox with %s", x.name)
+			return cell.Errorf(cell.Unsupported, "e2b.create", "leave "+x.name+" out of the request", "cannot make a sandbox with %s: pando does not have this option of E2B", x.name)
 		}
 	}
 	return nil
@@ -346,7 +346,7 @@ func labelsOf(req *createRequest) (map[string]string, error) {
 			return nil, cell.Errorf(cell.Invalid, "e2b.create", "choose another key", "cannot set metadata %s: pando uses such keys itself", cell.Clip(k))
 		}
 		if strings.HasPrefix(k, "pando:") && (k != metaBackend || !slices.Contains(isolating, v)) {
-			return nil, cell.Errorf(cell.Invalid, "e2b.create", "there is "+metaBackend+": "+strings.Join(isolating, ", "), "cannot do metadata %s: %s", cell.Clip(k), cell.Clip(v))
+			return nil, cell.Errorf(cell.Invalid, "e2b.create", "set "+metaBackend+" to one of "+strings.Join(isolating, ", ")+", or choose a key that does not begin with pando:", "cannot set metadata %s to %s: it is not an option of pando's", cell.Clip(k), cell.Clip(v))
 		}
 		labels[k] = v
 	}

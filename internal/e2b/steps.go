@@ -23,7 +23,7 @@ func (f *Front) buildUser(name string) error {
 	case "", "user", "root", own.Name, strconv.Itoa(own.UID):
 		return nil
 	}
-	return cell.Errorf(cell.Unsupported, "e2b.build", "leave it out", "cannot work as %q: the cell's only user is %s", cell.Clip(name), own.Name)
+	return cell.Errorf(cell.Unsupported, "e2b.build", "leave the user out", "cannot do a step as user %q: the cell's only user is %s", cell.Clip(name), own.Name)
 }
 
 // runStep runs a command of a build. Its output goes to the log as it comes.

@@ -80,6 +80,7 @@ func TestF03Verdicts(t *testing.T) {
 // in the receipt.
 func TestF03AcceptingAFailure(t *testing.T) {
 	t.Parallel()
+	why := map[string]string{"exit code": "its command failed with exit code 3", "time-out": "its command was ended: timeout", "check": "its check failed with exit code 1"}
 	for name, ask := range map[string]func(*api.RunRequest){
 		"exit code": func(r *api.RunRequest) { r.Command[2] = "echo 1 > f; exit 3" },
 		"time-out":  func(r *api.RunRequest) { r.Command[2], r.Limits.Timeout = "echo 1 > f; sleep 300", "200ms" },
@@ -94,7 +95,7 @@ func TestF03AcceptingAFailure(t *testing.T) {
 				r := b.do(req)
 				id := cell.RunID(r.ID)
 				_, err := b.results.Accept(b.ctx, result.Target{Run: id}, api.AcceptRequest{Apply: true})
-				b.wantKind("without force", err, cell.Conflict, "did not succeed")
+				b.wantKind("without force", err, cell.Conflict, "cannot accept run "+r.ID+": "+why[name])
 				_, err = b.results.Accept(b.ctx, result.Target{Run: id}, api.AcceptRequest{Force: true, Reason: " "})
 				b.wantKind("without a reason", err, cell.Invalid, "reason")
 				if now, _ := b.Engine.Run(id); now.Verdict != string(cell.Pending) || b.source("f") != "0" {
@@ -163,7 +164,7 @@ func TestF05AcceptTakesOnlyTheLatest(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	b.has("w", "f: 3")
-	b.wantKind("it failed all the same", accept(three, api.AcceptRequest{}), cell.Conflict, "did not succeed")
+	b.wantKind("it failed all the same", accept(three, api.AcceptRequest{}), cell.Conflict, "its command failed with exit code 1")
 	b.must(accept(three, api.AcceptRequest{Force: true, Reason: "x"}))
 	b.verified()
 }

@@ -112,7 +112,7 @@ func (m *Manager) Answer(ctx context.Context, id string, allow bool, scope strin
 	const opName = "govern.Answer"
 	a, ok := m.cfg.Records.Approval(id)
 	if !ok || !sees(a.Ask.Cell) {
-		return api.Approval{}, cell.Errorf(cell.NotFound, opName, "run `pando approvals` to see what waits", "no approval %s", clip(id))
+		return api.Approval{}, cell.Errorf(cell.NotFound, opName, "run `pando approvals` to see what waits", "cannot decide on %s: no approval has this id", clip(id))
 	}
 	if a.State != state.ApprovalWaiting {
 		return m.approvalView(&a), cell.Errorf(cell.Conflict, opName, "run `pando approvals` to see what waits", "%s is %s already", id, a.State)

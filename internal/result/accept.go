@@ -354,9 +354,8 @@ func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 	}
 	for i := range runs {
 		run := &runs[i]
-		failed := run.Error != nil || run.ExitCode == nil || *run.ExitCode != 0 || run.Cause != "" || (run.Check != nil && run.Check.ExitCode != 0)
-		if failed && !req.Force {
-			return cell.Errorf(cell.Conflict, opName, "look at it with pando diff "+run.ID+"; to take it all the same: --force --reason TEXT", "run %s did not succeed", run.ID)
+		if failed := failure(run); failed != "" && !req.Force {
+			return cell.Errorf(cell.Conflict, opName, "look at its changes with pando diff "+run.ID+"; to accept them all the same: --force --reason TEXT", "cannot accept run %s: %s", run.ID, failed)
 		}
 		if err := m.checkRecord(run); err != nil {
 			return err
@@ -366,6 +365,25 @@ func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 		return cell.Errorf(cell.Invalid, opName, "say why with --reason TEXT", "cannot accept with --force: there is no reason, which the receipt keeps")
 	}
 	return nil
+}
+
+// failure says why a run failed; "" if it succeeded.
+func failure(run *state.Run) string {
+	switch {
+	case run.Error != nil:
+		return "it could not be carried out: " + run.Error.Message
+	case run.ExitCode == nil:
+		return "its command did not start"
+	case run.Cause != "":
+		return "its command was ended: " + run.Cause
+	case run.Signal != "":
+		return "its command was ended by " + run.Signal
+	case *run.ExitCode != 0:
+		return fmt.Sprintf("its command failed with exit code %d", *run.ExitCode)
+	case run.Check != nil && run.Check.ExitCode != 0:
+		return fmt.Sprintf("its check failed with exit code %d", run.Check.ExitCode)
+	}
+	return ""
 }
 
 // nothing says why there is nothing to accept in a cell in which no run waits.

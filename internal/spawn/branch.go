@@ -183,7 +183,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	case c.State == cell.Paused:
 		return cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cannot branch %s: it is paused", c.Title())
 	case c.Volume > 0:
-		return cell.Errorf(cell.Unsupported, opName, m.forkFiles(c)+"; or work in a cell without --disk", "cannot branch %s: it has a disk of its own, which can't be in two states", c.Title())
+		return cell.Errorf(cell.Unsupported, opName, m.forkFiles(c)+"; or work in a cell without --disk", "cannot branch %s: it has a disk of its own (--disk), and its files there cannot be copied in the same moment", c.Title())
 	}
 	back, err := m.cfg.Backend(c.Backend)
 	if err != nil {

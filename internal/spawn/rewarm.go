@@ -83,7 +83,7 @@ func (m *Manager) rewarm(ctx context.Context, t state.Template, out func(api.Str
 		return t, err
 	}
 	b := &build{m: m, p: p, out: out, began: time.Now(), again: &t, notes: t.Notes}
-	b.report("warming again", fmt.Sprintf("template %s is cold: %s; its source as it was %s", t.Name, cmp.Or(was.Cause, "it was not used"), t.Built.Format(time.DateTime)))
+	b.report("warming again", fmt.Sprintf("template %s is cold: %s; it is made again of the source as imported on %s", t.Name, cmp.Or(was.Cause, "it was not used"), t.Built.Format(time.DateTime)))
 	ctx, cancel := m.cfg.Bound(ctx)
 	defer cancel()
 	err = b.makeAgain(ctx, &was, &base)

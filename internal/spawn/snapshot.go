@@ -54,7 +54,7 @@ func (m *Manager) snapshotOf(ctx context.Context, p workspace.Provider, inst bac
 		return nil, cell.Errorf(cell.Unsupported, "spawn.snapshot", cell.ForkSandbox, "cannot capture the memory of %s: its backend can't", c.Title())
 	}
 	if c.Volume > 0 {
-		return nil, cell.Errorf(cell.Unsupported, "spawn.snapshot", m.forkFiles(c)+"; or work in a cell without --disk", "cannot capture the memory of %s: it has a disk of its own, which can't be in two states", c.Title())
+		return nil, cell.Errorf(cell.Unsupported, "spawn.snapshot", m.forkFiles(c)+"; or work in a cell without --disk", "cannot capture the memory of %s: it has a disk of its own (--disk), and its files there cannot be copied in the same moment", c.Title())
 	}
 	if err := m.layHome(ctx, c, p); err != nil {
 		return nil, err
