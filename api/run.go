@@ -273,6 +273,9 @@ type Mount struct {
 	Why      string `json:"why,omitempty"`
 }
 
+// ReasonNoChanges is the reason of the verdict on a run that succeeded and changed nothing.
+const ReasonNoChanges = "no changes"
+
 // Causes of an end that are a failure of the command itself: it exceeded a limit.
 const (
 	CauseMemoryLimit = "memory limit"

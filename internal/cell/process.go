@@ -71,10 +71,23 @@ type Start struct {
 type Exit struct {
 	Code   int    `json:"code"`             // exit code; 128+n after signal n
 	Signal string `json:"signal,omitempty"` // "SIGKILL"
-	// Cause is set when something else ended the process: "timeout", "interrupted",
-	// "memory limit", "disk limit", "keeper lost", "stopped".
+	// Cause is set when something else ended the process: one of the causes below, a limit
+	// ("memory limit", "disk limit"), or a text for people.
 	Cause string `json:"cause,omitempty"`
 }
+
+// Causes of an end that programs decide on.
+const (
+	CauseTimeout     = "timeout"
+	CauseInterrupted = "interrupted"
+	CauseStopped     = "stopped"     // by a request to stop the cell
+	CauseRemoved     = "removed"     // by a request to remove the cell
+	CauseKeeperLost  = "keeper lost" // the process ended with its keeper
+
+	// Of an evaluation, beside timeout and interrupted.
+	CauseEnded = "ended" // the interpreter ended
+	CauseStuck = "stuck" // it timed out, cannot be interrupted and is still busy
+)
 
 // Usage is the resource use of a process and its ended children.
 type Usage struct {

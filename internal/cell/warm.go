@@ -81,9 +81,8 @@ type Evaluated struct {
 	// Display is what the code displayed meanwhile: figures, display(…).
 	Display []Bundle   `json:"display,omitempty"`
 	Error   *EvalError `json:"error,omitempty"` // an exception; absent when OK
-	// Cause is the reason of the end when it was not the code itself: "timeout",
-	// "interrupted", "ended" (the interpreter is gone), "stuck" (it timed out, cannot be
-	// interrupted and is still busy).
+	// Cause is the reason of the end when it was not the code itself: CauseTimeout,
+	// CauseInterrupted, CauseEnded or CauseStuck.
 	Cause  string  `json:"cause,omitempty"`
 	TookMS float64 `json:"took_ms"` // in the interpreter
 	N      int64   `json:"n"`       // number of this evaluation in its interpreter, from 1

@@ -138,9 +138,9 @@ func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (re
 // evalExit returns the exit code of an evaluation.
 func evalExit(ev cell.Evaluated) int {
 	switch {
-	case ev.Cause == "timeout" || ev.Cause == "stuck":
+	case ev.Cause == cell.CauseTimeout || ev.Cause == cell.CauseStuck:
 		return api.ExitTimeout
-	case ev.Cause == "interrupted":
+	case ev.Cause == cell.CauseInterrupted:
 		return api.ExitInterrupted
 	case !ev.OK:
 		return 1
@@ -159,14 +159,14 @@ func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
 	}
 	switch ev.Cause {
 	case "":
-	case "timeout":
+	case cell.CauseTimeout:
 		a.say("pando: the evaluation reached its time limit and was interrupted; the interpreter can be used again")
-	case "stuck":
+	case cell.CauseStuck:
 		a.say("pando: the evaluation reached its time limit and cannot be interrupted: pando eval --fresh %s CODE ends it and starts a new interpreter", sel)
-	case "interrupted":
+	case cell.CauseInterrupted:
 		a.say("pando: interrupted")
-	case "ended":
-		if ev.Error != nil && ev.Error.Message == "removed" { // another caller removed the cell
+	case cell.CauseEnded:
+		if ev.Error != nil && ev.Error.Message == cell.CauseRemoved { // by another caller
 			a.say("pando: cell %s was removed meanwhile", sel)
 			break
 		}

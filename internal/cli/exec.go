@@ -12,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (a *app) execCmd() *cobra.Command {
@@ -120,7 +121,7 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach,
 		a.exit = *x.ExitCode
 	}
 	switch {
-	case x.Cause == "timeout":
+	case x.Cause == cell.CauseTimeout:
 		a.exit = api.ExitTimeout
 	case x.Cause == api.CauseDiskLimit && a.exit == 0:
 		a.exit = 1

@@ -299,10 +299,10 @@ func forkAnswer(f api.WarmFork) string {
 		return last(f.Stdout)
 	}
 	switch {
-	case ev.Error != nil && (ev.Cause == "" || ev.Cause == "ended"):
+	case ev.Error != nil && (ev.Cause == "" || ev.Cause == cell.CauseEnded):
 		return strings.TrimRight(ev.Error.Type+": "+ev.Error.Message, ": ")
 	case ev.Cause != "":
-		return map[string]string{"timeout": "time limit reached", "stuck": "time limit reached, and it can't be interrupted", "interrupted": "interrupted"}[ev.Cause]
+		return map[string]string{cell.CauseTimeout: "time limit reached", cell.CauseStuck: "time limit reached, and it can't be interrupted", cell.CauseInterrupted: "interrupted"}[ev.Cause]
 	case ev.Value != nil && ev.Value.Cut > 0:
 		return fmt.Sprintf("%s… and %d more characters", ev.Value.Repr, ev.Value.Cut)
 	case ev.Value != nil:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (a *app) runCmd() *cobra.Command {
@@ -258,11 +259,11 @@ func exitOf(run api.Run) int {
 		return startExit(run.Error.Kind)
 	case run.Error != nil: // whatever the command's exit code was: its result is unknown
 		return api.ExitPandoFailed
-	case run.Cause == "timeout":
+	case run.Cause == cell.CauseTimeout:
 		return api.ExitTimeout
 	case code != 0:
 		return code
-	case run.Cause == "interrupted":
+	case run.Cause == cell.CauseInterrupted:
 		return api.ExitInterrupted
 	case run.Cause == api.CauseDiskLimit, run.Cause == api.CauseUnreadable, run.Check != nil && run.Check.ExitCode != 0:
 		return 1
@@ -408,7 +409,7 @@ func summary(run api.Run) string {
 		}
 		return fmt.Sprintf("%s %s, nothing changed", run.ID, how)
 	case "accepted":
-		if run.Reason == "no changes" {
+		if run.Reason == api.ReasonNoChanges {
 			return fmt.Sprintf("%s %s, no changes", run.ID, how)
 		}
 		return fmt.Sprintf("%s %s, %s, accepted", run.ID, how, changed)

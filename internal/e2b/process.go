@@ -325,7 +325,7 @@ func (p *proc) conclude(end endEvent) {
 // endOf describes the end of a process as Go's os.ProcessState does, like envd.
 func endOf(result any, err error) (e endEvent) {
 	x, ok := result.(api.Exec)
-	e.late = ok && x.Cause == "timeout"
+	e.late = ok && x.Cause == cell.CauseTimeout
 	switch {
 	case err != nil:
 		e.ExitCode, e.Status = -1, err.Error()

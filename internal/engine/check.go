@@ -70,7 +70,7 @@ func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, j *run.Job
 	}
 	st, err := e.alive.WaitFor(ctx, inst, proc)
 	if err != nil || st.Exit == nil {
-		st.Exit = &cell.Exit{Code: 255, Cause: "keeper lost"}
+		st.Exit = &cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}
 	}
 	return st, nil
 }

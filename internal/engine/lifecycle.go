@@ -74,7 +74,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		return api.Cell{}, err
 	}
 	defer release()
-	if err := e.alive.Deactivate(ctx, id, "stopped"); err != nil {
+	if err := e.alive.Deactivate(ctx, id, cell.CauseStopped); err != nil {
 		return api.Cell{}, err
 	}
 	if c, err = e.reg.Cell(id); err != nil {
@@ -172,7 +172,7 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	if err := e.alive.Deactivate(ctx, id, "removed"); err != nil {
+	if err := e.alive.Deactivate(ctx, id, cell.CauseRemoved); err != nil {
 		return err
 	}
 	if c.State != cell.Removed {
@@ -223,7 +223,7 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 		if err := c.To(cell.Removed); err != nil {
 			return errors.Join(err, workers.Wait())
 		}
-		workers.Go(func() error { return e.alive.Deactivate(ctx, id, "removed") })
+		workers.Go(func() error { return e.alive.Deactivate(ctx, id, cell.CauseRemoved) })
 		gone = append(gone, &c)
 		objects = append(objects, &c)
 		for _, k := range e.reg.Checkpoints(id) {

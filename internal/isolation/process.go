@@ -143,7 +143,7 @@ func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	p.Child.PIDFD.Close()
 	err = errors.Join(err, rerr)
 	if err != nil {
-		return cell.Exit{Code: 255, Cause: "keeper lost"}, cell.Usage{}
+		return cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}, cell.Usage{}
 	}
 	return linux.ExitOf(ws), cell.Usage{
 		UserMS: ru.Utime.Sec*1000 + ru.Utime.Usec/1000, SystemMS: ru.Stime.Sec*1000 + ru.Stime.Usec/1000,

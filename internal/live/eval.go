@@ -138,7 +138,7 @@ func EvalOf(code, timeout string) (cell.Eval, error) {
 func (m *Manager) Evaluate(ctx context.Context, id cell.ID, w backend.Warmer, ev cell.Eval, out func(api.StreamLine)) (cell.Evaluated, error) {
 	done, err := w.Eval(ctx, ev, OutputTo(out))
 	switch {
-	case err == nil && done.Cause == "ended":
+	case err == nil && done.Cause == cell.CauseEnded:
 		m.InterpEnded(id, endedCause(done))
 	case cell.KindOf(err) == cell.Unavailable:
 		m.InterpEnded(id, state.KeeperLost)

@@ -194,7 +194,7 @@ func endUnawaited(ctx context.Context, r *ReadyExec, over <-chan struct{}) {
 // endedExec is what is told of a command that has ended.
 func (m *Manager) endedExec(id string, of cell.ID, began time.Time, st cell.Status) api.Exec {
 	r := api.Exec{ID: id, Cell: string(of), Isolation: m.isolation(of), WallMS: since(began)}
-	exit := cell.Exit{Code: 255, Cause: "keeper lost"}
+	exit := cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}
 	if st.Exit != nil {
 		exit = *st.Exit
 	}

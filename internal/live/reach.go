@@ -102,7 +102,7 @@ func (m *Manager) Living(ctx context.Context, c *state.Cell) (backend.Instance, 
 		return inst, nil
 	}
 	m.RecordEnd(c.ID, state.KeeperLost)
-	if err := m.Deactivate(ctx, c.ID, "keeper lost"); err != nil {
+	if err := m.Deactivate(ctx, c.ID, cell.CauseKeeperLost); err != nil {
 		return nil, err
 	}
 	if c.State != cell.Running && c.State != cell.Paused {

@@ -107,11 +107,11 @@ func (s *Server) evaluation(name string, raw json.RawMessage, out, errs *collect
 	}
 	switch ev.Cause {
 	case "":
-	case "timeout":
+	case cell.CauseTimeout:
 		text = append(text, "it reached its time limit and was interrupted; the interpreter can be used again")
-	case "stuck":
+	case cell.CauseStuck:
 		text = append(text, "it reached its time limit and cannot be interrupted: fresh ends it and starts a new interpreter")
-	case "ended":
+	case cell.CauseEnded:
 		text = append(text, "the interpreter has ended: fresh starts a new one")
 	default:
 		text = append(text, "ended: "+ev.Cause)

@@ -51,7 +51,7 @@ func TestLiarsAreGone(t *testing.T) {
 			them.Close()
 		}()
 		ev, err := c.Eval(soon(t), Evaluation{Code: "1", Interrupt: func() {}})
-		if err != nil || ev.OK || ev.Cause != CauseEnded {
+		if err != nil || ev.OK || ev.Cause != cell.CauseEnded {
 			t.Errorf("%s: %v %s", name, err, show(ev))
 		}
 		if _, err := c.Check(soon(t)); cell.KindOf(err) != cell.Unavailable {
@@ -190,7 +190,7 @@ func TestFamiliesOfLiarsAreBounded(t *testing.T) {
 		them.Read(make([]byte, 4096))
 		them.Write(bytes.Repeat([]byte("x"), maxLine-1<<20))
 	}()
-	if ev, err := c.Eval(soon(t), Evaluation{Code: "1", Interrupt: func() {}}); err != nil || ev.Cause != CauseEnded {
+	if ev, err := c.Eval(soon(t), Evaluation{Code: "1", Interrupt: func() {}}); err != nil || ev.Cause != cell.CauseEnded {
 		t.Errorf("%v %s", err, show(ev))
 	}
 	if n := c.large.Load(); n != maxLarge-4<<20 {

@@ -10,14 +10,6 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Causes of an evaluation's end other than the code itself.
-const (
-	CauseTimeout     = "timeout"
-	CauseInterrupted = "interrupted"
-	CauseEnded       = "ended"
-	CauseStuck       = "stuck"
-)
-
 const (
 	// again is the interval of repeated interruptions, for code that ignores the first.
 	again = time.Second
@@ -118,11 +110,11 @@ func (c *Conn) Eval(ctx context.Context, ev Evaluation) (cell.Evaluated, error) 
 	took := float64(time.Since(began)) / float64(time.Millisecond)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		go c.late(id)
-		return cell.Evaluated{Cause: CauseStuck, TookMS: took, N: n}, nil
+		return cell.Evaluated{Cause: cell.CauseStuck, TookMS: took, N: n}, nil
 	}
 	defer c.yield()
 	if err != nil {
-		return cell.Evaluated{Cause: CauseEnded, TookMS: took, N: n}, nil
+		return cell.Evaluated{Cause: cell.CauseEnded, TookMS: took, N: n}, nil
 	}
 	var got *cell.Evaluated
 	if a.Evaluated != nil {
@@ -131,7 +123,7 @@ func (c *Conn) Eval(ctx context.Context, ev Evaluation) (cell.Evaluated, error) 
 	} else {
 		if a.Error == "" {
 			c.broken("its answer has no result")
-			return cell.Evaluated{Cause: CauseEnded, TookMS: took, N: n}, nil
+			return cell.Evaluated{Cause: cell.CauseEnded, TookMS: took, N: n}, nil
 		}
 		got = &cell.Evaluated{Error: &cell.EvalError{Type: "error", Message: a.Error}}
 	}
@@ -178,7 +170,7 @@ func (c *Conn) insist(ctx context.Context, ev Evaluation) (back func() (cause st
 	stop := context.AfterFunc(ctx, func() { interrupt(causeOf(ctx)) })
 	var timer *time.Timer
 	if ev.Timeout > 0 {
-		timer = time.AfterFunc(ev.Timeout, func() { interrupt(CauseTimeout) })
+		timer = time.AfterFunc(ev.Timeout, func() { interrupt(cell.CauseTimeout) })
 	}
 	return func() string {
 		close(answered)
@@ -197,9 +189,9 @@ func (c *Conn) insist(ctx context.Context, ev Evaluation) (back func() (cause st
 
 func causeOf(ctx context.Context) string {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return CauseTimeout
+		return cell.CauseTimeout
 	}
-	return CauseInterrupted
+	return cell.CauseInterrupted
 }
 
 // Busy reports whether a question is in progress, or a stuck evaluation continues.

@@ -385,7 +385,7 @@ func TestF49TimeoutsInterrupt(t *testing.T) {
 		began := time.Now()
 		ev, err := p.Eval(ctx, code, 1000, p.interrupt)
 		cancel()
-		if err != nil || ev.OK || ev.Cause != CauseTimeout || ev.Error == nil || ev.Error.Type != "KeyboardInterrupt" {
+		if err != nil || ev.OK || ev.Cause != cell.CauseTimeout || ev.Error == nil || ev.Error.Type != "KeyboardInterrupt" {
 			t.Errorf("%q: %v %s", code, err, show(ev))
 		}
 		if d := time.Since(began); d > 55*time.Second { // the code by itself takes a minute
@@ -403,7 +403,7 @@ func TestF49TimeoutsInterrupt(t *testing.T) {
 	// A caller that cancels is no time-out.
 	ctx, cancel := context.WithCancel(p.ctx)
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if ev, err := p.Eval(ctx, "time.sleep(60)", 1000, p.interrupt); err != nil || ev.Cause != CauseInterrupted {
+	if ev, err := p.Eval(ctx, "time.sleep(60)", 1000, p.interrupt); err != nil || ev.Cause != cell.CauseInterrupted {
 		t.Errorf("interrupted: %v %s", err, show(ev))
 	}
 }
@@ -414,7 +414,7 @@ func TestStuckEvaluations(t *testing.T) {
 	ctx, cancel := context.WithTimeout(p.ctx, 100*time.Millisecond)
 	defer cancel()
 	ev, err := p.Eval(ctx, "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(6.5)", 1000, p.interrupt)
-	if err != nil || ev.Cause != CauseStuck || !p.Busy() {
+	if err != nil || ev.Cause != cell.CauseStuck || !p.Busy() {
 		t.Fatalf("%v, busy %v: %s", err, p.Busy(), show(ev))
 	}
 	short, cancel2 := context.WithTimeout(p.ctx, 50*time.Millisecond)
@@ -427,7 +427,7 @@ func TestStuckEvaluations(t *testing.T) {
 	}
 	ctx, cancel = context.WithTimeout(p.ctx, 100*time.Millisecond)
 	defer cancel()
-	if ev, err := p.Eval(ctx, "time.sleep(60)", 1000, p.interrupt); err != nil || ev.Cause != CauseTimeout {
+	if ev, err := p.Eval(ctx, "time.sleep(60)", 1000, p.interrupt); err != nil || ev.Cause != cell.CauseTimeout {
 		t.Errorf("its handler was not put back: %v %s", err, show(ev))
 	}
 }
@@ -452,7 +452,7 @@ func TestEvalOneAtATime(t *testing.T) {
 func TestInterpreterEnds(t *testing.T) {
 	p := startPython(t)
 	ev := p.eval("import os; os._exit(3)")
-	if ev.OK || ev.Cause != CauseEnded {
+	if ev.OK || ev.Cause != cell.CauseEnded {
 		t.Errorf("%s", show(ev))
 	}
 	if _, err := p.Eval(p.ctx, "1", 1000, p.interrupt); cell.KindOf(err) != cell.Unavailable {

@@ -436,7 +436,7 @@ func TestForksAreInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, 100*time.Millisecond)
 	defer cancel()
-	if ev, err := f.Eval(ctx, "time.sleep(60)", 1000, f.interrupt); err != nil || ev.Cause != CauseTimeout || ev.Error.Type != "KeyboardInterrupt" {
+	if ev, err := f.Eval(ctx, "time.sleep(60)", 1000, f.interrupt); err != nil || ev.Cause != cell.CauseTimeout || ev.Error.Type != "KeyboardInterrupt" {
 		t.Errorf("process 1 of a namespace: %v %s", err, show(ev))
 	}
 }

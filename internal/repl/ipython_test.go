@@ -177,7 +177,7 @@ func TestIPythonsCommandsAreInterrupted(t *testing.T) {
 	p.run("import os")
 	p.run("!true")
 	ev, err := p.Conn.Eval(p.ctx, Evaluation{Code: "!sleep 61 & echo $! >child; echo begun; wait", Limit: 1000, Timeout: 300 * 1e6, Interrupt: p.interrupt})
-	if err != nil || ev.Cause != CauseTimeout {
+	if err != nil || ev.Cause != cell.CauseTimeout {
 		t.Errorf("%v %s", err, show(ev))
 	}
 	p.run("import time\ndef gone(pid):\n    return not os.path.exists('/proc/' + pid) or ') Z' in open('/proc/%s/stat' % pid).read()")

@@ -168,7 +168,7 @@ func javaIsInterrupted(p *python) {
 		"synchronized (Object.class) { Object.class.wait(); }", "new Endless()", "n = 4; for (;;) if (n == 0) break; n = 5;",
 	} {
 		ev := p.within(code, 300*time.Millisecond)
-		if ev.OK || ev.Cause != CauseTimeout || ev.Error == nil || ev.Error.Type != "Interrupted" {
+		if ev.OK || ev.Cause != cell.CauseTimeout || ev.Error == nil || ev.Error.Type != "Interrupted" {
 			p.Errorf("%s: %s", code, show(ev))
 		}
 		if v := p.value("n"); v.Repr != "3" && v.Repr != "4" {

@@ -186,7 +186,7 @@ func TestOutputOfNode(t *testing.T) {
 	if out, errs := p.out.until(t, "no end"), p.err.until(t, "err"); !strings.HasPrefix(out, "out\nxxx") || len(out) != 300010 || errs != "err\n" {
 		t.Errorf("stdout %.20q of %d, stderr %q", out, len(out), errs)
 	}
-	if ev := p.eval("process.exit(3)"); ev.Cause != CauseEnded {
+	if ev := p.eval("process.exit(3)"); ev.Cause != cell.CauseEnded {
 		t.Errorf("exit: %s", show(ev))
 	}
 }
@@ -208,7 +208,7 @@ func TestNodeIsInterrupted(t *testing.T) {
 		"process.on('SIGINT', () => console.log('mine')); for (;;);",
 	} {
 		ev := p.within(code, 150*time.Millisecond)
-		if ev.OK || ev.Cause != CauseTimeout || ev.Error == nil || ev.Error.Type != "Interrupted" {
+		if ev.OK || ev.Cause != cell.CauseTimeout || ev.Error == nil || ev.Error.Type != "Interrupted" {
 			t.Errorf("%s: %s", code, show(ev))
 		}
 		if v := p.value("x"); v.Repr != "3" {
@@ -221,7 +221,7 @@ func TestNodeIsInterrupted(t *testing.T) {
 	p.cmd.Process.Signal(unix.SIGINT) // the answer may have been on its way
 	p.value("await new Promise(r => setTimeout(r, 100, 1))")
 	p.run("void setTimeout(() => { for (;;); }, 1); void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)")
-	if ev := p.within("x", 300*time.Millisecond); ev.Cause != CauseTimeout {
+	if ev := p.within("x", 300*time.Millisecond); ev.Cause != cell.CauseTimeout {
 		t.Errorf("behind an endless loop: %s", show(ev))
 	}
 	if v := p.value("x"); v.Repr != "3" {

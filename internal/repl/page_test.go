@@ -57,7 +57,7 @@ func TestProgramsOfThePage(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			ctx, cancel := context.WithTimeout(p.ctx, 200*time.Millisecond)
 			defer cancel()
-			if ev, err := p.Eval(ctx, x.slow, 1000, p.interrupt); err != nil || ev.Cause != CauseTimeout {
+			if ev, err := p.Eval(ctx, x.slow, 1000, p.interrupt); err != nil || ev.Cause != cell.CauseTimeout {
 				t.Errorf("what takes too long: %v %s", err, show(ev))
 			}
 			if v := p.value(x.get); v.Repr != x.want {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/bound/boundtest"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // A program that says much in few bytes is not believed, and what it says expands to
@@ -27,8 +28,8 @@ func TestX02AnswersThatExpand(t *testing.T) {
 		ask  func(ctx context.Context, c *Conn) string
 		want string
 	}{
-		"bundles":      {`{"id":1,"evaluated":{"ok":true,"display":[` + strings.Repeat("{},", n) + "{}]}}\n", eval, CauseEnded},
-		"one bundle":   {`{"id":1,"evaluated":{"ok":true,"display":[{` + strings.Repeat(`"":"",`, n/2) + "\"\":\"\"}]}}\n", eval, CauseEnded},
+		"bundles":      {`{"id":1,"evaluated":{"ok":true,"display":[` + strings.Repeat("{},", n) + "{}]}}\n", eval, cell.CauseEnded},
+		"one bundle":   {`{"id":1,"evaluated":{"ok":true,"display":[{` + strings.Repeat(`"":"",`, n/2) + "\"\":\"\"}]}}\n", eval, cell.CauseEnded},
 		"calls":        {`{"id":1,"evaluated":{"ok":true,"missing_calls":[` + strings.Repeat(`"",`, n) + "\"\"]}}\n", eval, ""},
 		"a long value": {`{"id":1,"evaluated":{"ok":true,"value":{"type":"list","json":[` + strings.Repeat("1,", n) + "1]}}}\n", eval, ""},
 		"threads":      {`{"id":1,"threads":[` + strings.Repeat(`"",`, n) + "\"\"]}\n", check, "values"},

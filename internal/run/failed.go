@@ -59,7 +59,7 @@ func (m *Manager) failedToStart(ctx context.Context, j Job, cause error, cells .
 		return false
 	}
 	if cell.KindOf(cause) == cell.Interrupted {
-		run.Cause = "interrupted"
+		run.Cause = cell.CauseInterrupted
 	}
 	run.Ended = time.Now().UTC()
 	err = m.cfg.Evidence.SealRun(ctx, run, j.Planned)

@@ -135,14 +135,14 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	}
 	if waitErr != nil {
 		x.m.cfg.Log.Warn("lost a command", "run", run.ID, "error", waitErr)
-		status = cell.Status{Exit: &cell.Exit{Code: 255, Cause: "keeper lost"}, Started: run.Started, Ended: time.Now()}
+		status = cell.Status{Exit: &cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}, Started: run.Started, Ended: time.Now()}
 	}
-	exit := cell.Exit{Code: 255, Cause: "keeper lost"}
+	exit := cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}
 	if status.Exit != nil {
 		exit = *status.Exit
 	}
 	if exit.Cause == "" && exit.Code != 0 && x.Live.interrupted.Load() {
-		exit.Cause = "interrupted"
+		exit.Cause = cell.CauseInterrupted
 	}
 	if exit.Cause == "" && x.Cell.Volume > 0 && x.m.cfg.DiskFull(x.Cell.ID) {
 		exit.Cause = api.CauseDiskLimit // whatever the command made of it
@@ -271,7 +271,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 		switch run.Verdict {
 		case cell.Accepted:
 			x.Cell.Expires = time.Now().Add(state.KeepAnonymous).UTC()
-			gone = run.Reason == "no changes"
+			gone = run.Reason == api.ReasonNoChanges
 		case cell.Restored:
 			x.Cell.Expires = time.Now().Add(state.KeepResult).UTC()
 			gone = after.ID == x.Before.ID

@@ -45,7 +45,7 @@ func (x *execution) verdict(changed Changed) (v cell.Verdict, reason string) {
 	case run.Check != nil && run.Check.ExitCode != 0:
 		return cell.Pending, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case changed.Nothing():
-		return cell.Accepted, "no changes"
+		return cell.Accepted, api.ReasonNoChanges
 	case run.In.OnSuccess == "accept":
 		return cell.Accepted, "--on-success accept"
 	}

@@ -121,7 +121,7 @@ func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
 		code = st.Exit.Code
 		if st.Exit.Cause != "" {
 			ch.res.Error = &api.Error{Kind: api.Kind(cell.Conflict), Message: "cannot say that it ended by itself: " + st.Exit.Cause}
-			if st.Exit.Cause == "timeout" {
+			if st.Exit.Cause == cell.CauseTimeout {
 				ch.res.Error = &api.Error{Kind: api.Kind(cell.Timeout), Message: "cannot let it go on: its time is over"}
 			}
 		}

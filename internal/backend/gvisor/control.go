@@ -101,6 +101,7 @@ func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
 func refused(text string) error {
 	text, _, _ = strings.Cut(text, "\n")
 	text = strings.TrimSuffix(text, ":")
+	// gVisor's control connection (pkg/urpc) sends an error as its text alone, without an errno.
 	if strings.Contains(text, unix.ENOSPC.Error()) {
 		return unix.ENOSPC
 	}

@@ -339,7 +339,7 @@ func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	p.d.mu.Unlock()
 	st := p.cmd.ProcessState
 	if st == nil {
-		return cell.Exit{Code: 255, Cause: "keeper lost"}, cell.Usage{}
+		return cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}, cell.Usage{}
 	}
 	u := cell.Usage{UserMS: st.UserTime().Milliseconds(), SystemMS: st.SystemTime().Milliseconds()}
 	if ru, ok := st.SysUsage().(*syscall.Rusage); ok {

@@ -153,9 +153,9 @@ func (s *Server) evaluate(ctx context.Context, q proto.Evaluation, sink func(cel
 	}
 	h.mu.Lock()
 	h.evals++
-	h.stuck = ev.Cause == repl.CauseStuck
+	h.stuck = ev.Cause == cell.CauseStuck
 	h.mu.Unlock()
-	if ev.Cause == repl.CauseEnded {
+	if ev.Cause == cell.CauseEnded {
 		h.endedIn(&ev)
 	}
 	return ev, nil
@@ -167,11 +167,11 @@ func (h *warm) endedIn(ev *cell.Evaluated) {
 	case <-h.gone:
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		ev.Error = &cell.EvalError{Type: "ended", Message: h.death}
+		ev.Error = &cell.EvalError{Type: cell.CauseEnded, Message: h.death}
 	case <-time.After(deathGrace): // it lives, and does not talk any more
 		h.blame(causeBrokeOff)
 		h.in.Process.Signal("SIGKILL")
-		ev.Error = &cell.EvalError{Type: "ended", Message: causeBrokeOff}
+		ev.Error = &cell.EvalError{Type: cell.CauseEnded, Message: causeBrokeOff}
 	}
 }
 

@@ -417,12 +417,12 @@ const moreMemory = "give it more with pando template build --memory, or have the
 func (h *warm) unready(what string, ev cell.Evaluated, timeout time.Duration) error {
 	kind, hint, detail := cell.Invalid, "mend the set-up or its probe", ""
 	switch ev.Cause {
-	case repl.CauseTimeout, repl.CauseStuck:
+	case cell.CauseTimeout, cell.CauseStuck:
 		kind, hint = cell.Timeout, moreTime
 		detail = fmt.Sprintf("it took longer than %v", timeout)
-	case repl.CauseInterrupted:
+	case cell.CauseInterrupted:
 		detail = "it was interrupted"
-	case repl.CauseEnded:
+	case cell.CauseEnded:
 		detail = "the interpreter ended"
 		select {
 		case <-h.gone: // and why is known
