@@ -262,10 +262,11 @@ func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api
 	return p, sub, nil
 }
 
-// attend follows a process to its end, and then drops it: a client that is told of the end finds it in
-// no list.
-func (f *Front) attend(id cell.ID, b *box, p *proc) {
-	end := p.follow()
+// attend follows a process to its end.
+func (f *Front) attend(id cell.ID, b *box, p *proc) { f.ended(id, b, p, p.follow()) }
+
+// ended drops a process that has ended, and tells its clients then: they find it in no list.
+func (f *Front) ended(id cell.ID, b *box, p *proc, end endEvent) {
 	b.mu.Lock()
 	delete(b.procs, p.pid)
 	kept := p.kept
@@ -277,8 +278,8 @@ func (f *Front) attend(id cell.ID, b *box, p *proc) {
 	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" ended: "+end.Status)
 }
 
-// follow passes the output of a process to its followers, until its end, which it returns. Output without a follower
-// is lost, as in envd.
+// follow passes the output of a process to its followers, until its end, which it returns.
+// Output without a follower is lost, as in envd.
 func (p *proc) follow() endEvent {
 	defer p.conn.Close()
 	var buf []byte
