@@ -30,15 +30,17 @@ const megabyte = 1 << 20
 type bed struct {
 	testing.TB
 	*Manager
-	reg      *state.Registry
-	clone    *clone.Provider
-	locked   map[cell.ID]bool // TryLock fails for these
-	removed  []cell.ID        // by the manager's decision
-	sources  []Source
-	leftover []string
-	work     sync.WaitGroup // in the background
-	began    time.Time
-	made     int // checkpoints
+	reg    *state.Registry
+	clone  *clone.Provider
+	locked map[cell.ID]bool // TryLock fails for these
+	// meanwhile happens before such a failure.
+	meanwhile func()
+	removed   []cell.ID // by the manager's decision
+	sources   []Source
+	leftover  []string
+	work      sync.WaitGroup // in the background
+	began     time.Time
+	made      int // checkpoints
 }
 
 func newBed(t testing.TB) *bed {
@@ -69,6 +71,9 @@ func newBed(t testing.TB) *bed {
 		Lock: func(context.Context, cell.ID, string) (func(), error) { return func() {}, nil },
 		TryLock: func(id cell.ID, why string) (func(), error) {
 			if b.locked[id] {
+				if b.meanwhile != nil {
+					b.meanwhile()
+				}
 				return nil, cell.Errorf(cell.Conflict, "bed", "", "%s is in use", id)
 			}
 			return func() {}, nil

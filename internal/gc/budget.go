@@ -65,8 +65,7 @@ func (m *Manager) lookAtSpace() {
 	})
 }
 
-// mayBeNear reports whether the state may be near its budget: that costs no walk. What
-// the file system has less free than at the last measurement may all be the state's.
+// mayBeNear reports whether the state may be near its budget: that costs no walk.
 func (m *Manager) mayBeNear() bool {
 	budget, err := m.budget()
 	free, _, ferr := m.disk()
@@ -75,8 +74,13 @@ func (m *Manager) mayBeNear() bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.usage == nil || m.usage.held+max(m.usage.free-free, 0) >= nearBudget(budget)
+	return m.usage == nil || m.usage.held+m.grown(free) >= nearBudget(budget)
 }
+
+// grown is how much the state may have grown since it was measured, in bytes. What the file
+// system has less free may all be the state's; what runs have made is, also while other
+// programs free space. The caller holds m.mu.
+func (m *Manager) grown(free int64) int64 { return max(m.usage.free-free, m.made, 0) }
 
 // fitBudget measures the state, removes what an earlier warning has named if the state is
 // over its budget, and says what is next.
@@ -130,7 +134,7 @@ func (m *Manager) fitBudget(ctx context.Context) error {
 		m.removed = m.removed[:min(len(m.removed), keptRemovals)]
 		m.mu.Unlock()
 	}
-	m.announce(u, oldest(u), budget)
+	m.announce(budget)
 	return nil
 }
 
@@ -152,20 +156,12 @@ func (m *Manager) wasNamed(id string) bool {
 	return m.warned[id] || logged && time.Since(at) >= logNotice
 }
 
-// announce decides what is removed next, and writes it into the log once.
-func (m *Manager) announce(u *usage, list []*holding, budget int64) {
-	var next []*holding
-	if u.held >= nearBudget(budget) {
-		want := max(u.held-budget, 0) + budget/10
-		for _, h := range list {
-			if want <= 0 {
-				break
-			}
-			next = append(next, h)
-			want -= h.Bytes
-		}
-	}
+// announce decides by the newest measurement what is removed next, and writes it into the log
+// once. An older one would take back what an answer has named by the newest.
+func (m *Manager) announce(budget int64) {
 	m.mu.Lock()
+	u := m.usage
+	next := nextOf(u, budget)
 	m.next = next
 	fresh := len(next) == 0 && u.held > budget
 	was := m.warnings
@@ -184,6 +180,21 @@ func (m *Manager) announce(u *usage, list []*holding, budget int64) {
 	if fresh {
 		m.cfg.Log.Warn(spaceWords(u, budget, next))
 	}
+}
+
+// nextOf is what is removed next of what was measured; none far from the budget.
+func nextOf(u *usage, budget int64) (next []*holding) {
+	if u.held >= nearBudget(budget) {
+		want := max(u.held-budget, 0) + budget/10
+		for _, h := range oldest(u) {
+			if want <= 0 {
+				break
+			}
+			next = append(next, h)
+			want -= h.Bytes
+		}
+	}
+	return next
 }
 
 // spaceWords says how full the state is and what is removed next.
@@ -224,27 +235,31 @@ func (m *Manager) Warning() string {
 	return spaceWords(m.usage, budget, m.next)
 }
 
-// Note is Warning after something was made that may be large. What it names stays until
-// something else begins.
-func (m *Manager) Note(ctx context.Context) string {
+// Note is Warning after something was made that has at least so many bytes. What it names
+// stays until something else begins.
+func (m *Manager) Note(ctx context.Context, made int64) string {
+	m.mu.Lock()
+	m.made += made
+	m.mu.Unlock()
 	budget, err := m.budget()
 	free, _, ferr := m.disk()
 	if err != nil || ferr != nil || !m.mayBeNear() {
 		return ""
 	}
 	m.mu.Lock()
-	u := m.usage
+	measured := m.usage != nil
+	grown := measured && m.grown(free) >= budget/100
 	m.mu.Unlock()
 	switch {
-	case u == nil: // that takes long in a large state
+	case !measured: // that takes long in a large state
 		m.lookAtSpace()
 		return ""
-	case u.free-free >= budget/100:
-		if u, err = m.measureDisk(ctx); err != nil {
+	case grown:
+		if _, err := m.measureDisk(ctx); err != nil {
 			m.cfg.Log.Warn("cannot look at what the state holds", "error", err)
 			return ""
 		}
-		m.announce(u, oldest(u), budget)
+		m.announce(budget)
 	}
 	return m.Warning()
 }

@@ -55,7 +55,7 @@ func TestX27StateBudget(t *testing.T) {
 
 	// What fills it is told so, and nothing is taken away under it.
 	u := b.cell("u", megabyte+megabyte/2)
-	if n := b.Note(t.Context()); !strings.Contains(n, "result w@2") || b.gone(first) {
+	if n := b.Note(t.Context(), 0); !strings.Contains(n, "result w@2") || b.gone(first) {
 		t.Errorf("noted is %q; gone: %v", n, b.gone(first))
 	}
 	b.fit()
@@ -113,6 +113,51 @@ func TestX27BudgetWaitsForNothing(t *testing.T) {
 	b.locked[w.ID] = false
 	if b.fit(); !b.gone(failed) || b.has(failed.State) {
 		t.Error("it is still there")
+	}
+}
+
+// What runs make counts, also while other programs free as much on the same disk.
+func TestX27GrowthIsNotHidden(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := b.cell("w", 10)
+	b.result(&w, 3*megabyte)
+	b.cfg.MaxState = b.df().Held * 5 / 4
+	b.usage.free = 0 // since then much was freed
+	b.cell("u", megabyte)
+	if n := b.Note(t.Context(), 0); n != "" {
+		t.Fatalf("far from the budget it says %q", n)
+	}
+	if n := b.Note(t.Context(), megabyte); !strings.Contains(n, "result w@2") {
+		t.Errorf("near the budget it says %q", n)
+	}
+	if b.Manager.made != 0 {
+		t.Errorf("after it was measured, %d bytes are said to be made since", b.Manager.made)
+	}
+}
+
+// What an answer has named stays named when an older measurement is looked at after it.
+func TestX27TheNewestMeasurementCounts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := b.cell("w", 10)
+	first, second := b.result(&w, 3*megabyte), b.result(&w, 3*megabyte)
+	b.cfg.MaxState = b.df().Held - megabyte
+	if b.fit(); !strings.Contains(b.Warning(), "result w@2") || strings.Contains(b.Warning(), "result w@3") {
+		t.Fatalf("it says %q", b.Warning())
+	}
+	b.locked[w.ID] = true
+	b.meanwhile = func() {
+		b.cell("u", 4*megabyte)
+		if n := b.Note(t.Context(), 4*megabyte); !strings.Contains(n, "result w@3") {
+			t.Errorf("noted is %q", n)
+		}
+		b.meanwhile = nil
+	}
+	b.fit()
+	b.locked[w.ID] = false
+	if b.fit(); !b.gone(first) || !b.gone(second) {
+		t.Errorf("gone: %v, %v; it says %q", b.gone(first), b.gone(second), b.Warning())
 	}
 }
 

@@ -100,6 +100,9 @@ func (m *meter) own(h *holding, layer string) {
 func (m *Manager) measureDisk(ctx context.Context) (*usage, error) {
 	m.measuring.Lock()
 	defer m.measuring.Unlock()
+	m.mu.Lock()
+	made := m.made
+	m.mu.Unlock()
 	x := &meter{mgr: m, cfg: &m.cfg, things: map[string]*holding{}, owners: map[string]map[string]bool{}, frozen: map[string]bool{}}
 	gone, err := m.collect(ctx, true)
 	if err != nil {
@@ -128,6 +131,7 @@ func (m *Manager) measureDisk(ctx context.Context) (*usage, error) {
 	})
 	m.mu.Lock()
 	m.usage = u
+	m.made -= made
 	m.mu.Unlock()
 	return u, nil
 }

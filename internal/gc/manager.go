@@ -110,6 +110,7 @@ type Manager struct {
 
 	mu       sync.Mutex           // guards what follows
 	usage    *usage               // as it was measured last; nil: not yet
+	made     int64                // bytes that runs made since
 	looking  bool                 // at it, in the background
 	next     []*holding           // what is removed next if the state grows
 	warned   map[string]bool      // ids of what an answer, or the log an hour ago, has named as next

@@ -119,7 +119,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		}
 	}
 	if !x.Alone { // its result is kept by now
-		if w := x.m.cfg.Space.Note(ctx); w != "" {
+		if w := x.m.cfg.Space.Note(ctx, x.Run.Changes.Bytes); w != "" {
 			x.Run.Notes = append(x.Run.Notes, w)
 		}
 	}

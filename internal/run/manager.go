@@ -128,7 +128,7 @@ type Space interface {
 	// SyncLayers makes all layers survive power loss.
 	SyncLayers() error
 	// Note is a warning for a run that ends; "" for none.
-	Note(context.Context) string
+	Note(ctx context.Context, made int64) string
 }
 
 // Drops removes what no record names.
