@@ -121,7 +121,7 @@ func debianRepository(t *testing.T) string {
 	control := "Package: greeting\nVersion: 1.0\nArchitecture: all\nMaintainer: none <none@example.test>\nDescription: says hello\n"
 	for name, text := range map[string]string{
 		"DEBIAN/control":  control,
-		"DEBIAN/postinst": "#!/bin/sh\nset -e\necho \"configured by $(id -u)\" > /var/lib/greeting\nchown 42:42 /var/lib/greeting\n",
+		"DEBIAN/postinst": "#!/bin/sh\nset -e\necho \"configured by $(id -u)\" > /var/lib/greeting\nchown 42:42 /var/lib/greeting\nmkdir /run/greeting\n: >/run/lock/greeting\n",
 		"usr/bin/greet":   "#!/bin/sh\necho hello from the package\n",
 	} {
 		must(t, os.MkdirAll(filepath.Join(tree, filepath.Dir(name)), 0o755))

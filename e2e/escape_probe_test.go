@@ -116,7 +116,7 @@ func fileTries(b bait) (list []try) {
 			try{"read " + f, func() error { return opens(f, unix.O_RDONLY) }},
 			try{"write " + f, func() error { return opens(f, unix.O_WRONLY) }})
 	}
-	for _, f := range []string{"/x", "/usr/x", "/usr/bin/x", "/etc/x", "/dev/x", "/proc/x", "/run/x", "/run/pando/x", "/opt/x", "/root/x", "/home/x"} {
+	for _, f := range []string{"/x", "/usr/x", "/usr/bin/x", "/etc/x", "/dev/x", "/proc/x", "/.pando/x", "/opt/x", "/root/x", "/home/x"} {
 		list = append(list, try{"create " + f, func() error { return opens(f, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL) }})
 	}
 	for _, f := range []string{"/etc/passwd", "/etc/hostname", "/etc/machine-id", "/usr/bin/env", "/bin/sh", "/etc/ld.so.cache"} {

@@ -32,9 +32,9 @@ func TestEscape(t *testing.T) {
 func escape(t *testing.T, flags ...string) { escapeBy(t, fromRun, nil, flags...) }
 
 // interpreters are attempts that work, and lead nowhere, where an interpreter
-// makes them: it is the first process of its cell itself, and /run is a file
+// makes them: it is the first process of its cell itself, and /.pando is a file
 // system of its own.
-var interpreters = []string{"/proc/1/", "the first process", "first process without filter", "create /run/"}
+var interpreters = []string{"/proc/1/", "the first process", "first process without filter", "create /.pando/"}
 
 // The probe is this program, in which the scanner for secrets finds its own patterns.
 

@@ -11,7 +11,7 @@ var notOnGvisor = map[string]string{
 	"soak-forks":                   "ten thousand forks have ten thousand kernels",
 	"f08-output-is-counted":        "counts what the keeper has got, which is the same code",
 	"f23-full-disk-forks":          "counts with the room that forks of an interpreter take; whole/full-disk does with that of copies",
-	"fork-talks":                   "what lies in /run can be forked; live-shapes has connections of copies",
+	"fork-talks":                   "run-directory has what lies in /run; live-shapes has connections of copies",
 	"template-network":             "copies have the placeholder that their memory has, and not one each",
 	"policy":                       "is about what a policy says, and not about who keeps to it",
 	"policy-replay":                "is about what a policy says",
@@ -32,7 +32,7 @@ var notOnGvisor = map[string]string{
 
 // oftenOnGvisor are those, and of gVisor's own, that every change must pass. The others
 // hold, and are for soak: all of them together take longer than everything else.
-var oftenOnGvisor = []string{"run", "terminal", "denied-programs", "network", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/ceilings-of-copies", "whole/live-python", "whole/memory-restored", "whole/x18-memory-is-marked", "whole/x09-renewed", "whole/x48-stopped-stays-stopped"}
+var oftenOnGvisor = []string{"run", "run-directory", "terminal", "denied-programs", "network", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/ceilings-of-copies", "whole/live-python", "whole/memory-restored", "whole/x18-memory-is-marked", "whole/x09-renewed", "whole/x48-stopped-stays-stopped"}
 
 func TestScriptsOnGvisor(t *testing.T) {
 	if !hasGvisor() {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -63,7 +64,13 @@ func main() {
 			Settle:  fuseproxy.Settle,
 		})
 	}
-	if err := guest.Serve(0); err != nil {
+	err := machine.RunDir("")
+	if err == nil {
+		err = guest.Serve(0)
+	} else {
+		err = errors.Join(err, guest.Refuse(0, err))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "pando-guest:", err)
 		os.Exit(1)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// CanaryDir is writable for mounts, and forbidden by Landlock.
-const CanaryDir = "/run/pando"
+// CanaryDir is pando's own directory in a cell: writable for mounts, and forbidden by Landlock.
+const CanaryDir = "/.pando"
 
 // A canary is a call that must be refused. The process that becomes the command makes it with
 // all restrictions in force. If the call is not refused, the process exits before the command
@@ -55,18 +55,28 @@ var battery = []canary{
 	{name: "write to /", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}},
 	{name: "write a kernel setting", bites: "read-only root", errnos: append(readonly, unix.ENOENT), nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/proc/sys/kernel/core_pattern", unix.O_WRONLY, 0}},
 	{name: "read /etc/shadow", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/shadow", unix.O_RDONLY, 0}, path: "/etc/shadow"},
-	{name: "Docker's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/var/run/docker.sock", unix.O_PATH, 0}, path: "/var/run/docker.sock"},
 	{name: "take back a capability", bites: "capabilities", errnos: perm, nr: unix.SYS_PRCTL, args: []any{unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_ADMIN, 0, 0}},
 	{name: "raise a limit", bites: "limits", errnos: perm, nr: unix.SYS_PRLIMIT64, args: []any{0, unix.RLIMIT_CORE, rlimit(1 << 20), nil}},
 	{name: "write a cgroup's limits", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/sys/fs/cgroup/cgroup.procs", unix.O_WRONLY, 0}},
 	{name: "change an interface", bites: "capabilities", errnos: noIoctl, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCSIFFLAGS, ifreq("lo")}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
 	{name: "change a route", bites: "capabilities", errnos: noIoctl, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCADDRT, make([]byte, 128)}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
-	{name: "containerd's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/containerd/containerd.sock", unix.O_PATH, 0}},
-	{name: "Podman's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/podman/podman.sock", unix.O_PATH, 0}},
-	{name: "D-Bus", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/dbus/system_bus_socket", unix.O_PATH, 0}},
 	{name: "the host's SSH key", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/ssh/ssh_host_ed25519_key", unix.O_RDONLY, 0}, path: "/etc/ssh/ssh_host_ed25519_key"},
 	{name: "root's .netrc", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/root/.netrc", unix.O_RDONLY, 0}, path: "/root/.netrc"},
 	{name: "the host's memory", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/dev/mem", unix.O_RDONLY, 0}},
+}
+
+// hostSockets are sockets of the host in /run. A new cell has none of them; later the cell may
+// have made its own.
+var hostSockets = []struct{ name, path string }{
+	{"Docker's socket", "/run/docker.sock"}, {"containerd's socket", "/run/containerd/containerd.sock"},
+	{"Podman's socket", "/run/podman/podman.sock"}, {"D-Bus", "/run/dbus/system_bus_socket"},
+}
+
+// HostSockets adds the canaries of a new cell, before anything runs in it.
+func HostSockets(s *linux.Script) {
+	for _, k := range hostSockets {
+		s.Refused(CanaryOp+k.name, absent, unix.SYS_OPENAT, linux.AtCWD, k.path, unix.O_PATH, 0)
+	}
 }
 
 // landlockCanary needs Landlock.

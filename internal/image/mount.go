@@ -156,7 +156,7 @@ func (p *planner) askedHint(pl place) string {
 
 // reserved are the places of a cell that can't be targets, with what is below
 // them: the backend's and the image's own.
-var reserved = []string{"/proc", "/dev", "/sys", "/etc", "/usr", "/run/pando", "/oldroot"}
+var reserved = []string{"/proc", "/dev", "/sys", "/etc", "/usr", "/run/pando", ownDir, "/oldroot"}
 
 // refuseTarget says why pl can't be mounted at the path dst.
 func (p *planner) refuseTarget(dst string, pl place) string {

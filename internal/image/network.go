@@ -22,7 +22,10 @@ import (
 
 // TalkDir is where a cell that talks finds what it has to trust, as its
 // variables name it.
-const TalkDir = "/run/pando-net"
+const TalkDir = ownDir + "/net"
+
+// ownDir is pando's own directory in a cell.
+const ownDir = "/.pando"
 
 // What a cell that talks was refused last is in two files of a folder below
 // TalkDir, which links below DeniedAt lead to.

@@ -45,7 +45,7 @@ type Seed struct {
 const maxTops = 100
 
 // cellsOwn are the names at the top that an image has no say in.
-var cellsOwn = []string{"proc", "dev", "sys", "run", "tmp", "oldroot", "lost+found"}
+var cellsOwn = []string{"proc", "dev", "sys", "run", "tmp", ".pando", "oldroot", "lost+found"}
 
 // Rooted plans the root file system of a directory: what lies at its top, each
 // directory below a writable layer of the cell's own, and the environment that
@@ -145,7 +145,7 @@ func (r *rooted) places() error {
 }
 
 // reservedInImages are the places that are no targets, with what is below them.
-var reservedInImages = []string{"/proc", "/dev", "/sys", "/run/pando", TalkDir, "/oldroot"}
+var reservedInImages = []string{"/proc", "/dev", "/sys", "/run/pando", ownDir, "/oldroot"}
 
 // tops shows what lies at the top of the image.
 func (r *rooted) tops() error {

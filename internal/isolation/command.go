@@ -218,7 +218,7 @@ func (c *Cell) newRules() (*linux.LandlockRuleset, error) {
 func (c *Cell) writable() []string {
 	list := []string{"/proc", "/dev/shm"}
 	for _, m := range c.w.Spec.Mounts {
-		if !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect && m.Target != "/run" {
+		if !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect {
 			list = append(list, m.Target)
 		}
 	}

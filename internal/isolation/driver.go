@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -214,6 +215,10 @@ func explainSetup(err error) error {
 	se, ok := errors.AsType[*linux.ScriptError](err)
 	if !ok {
 		return err
+	}
+	if name, ok := strings.CutPrefix(se.Call, confine.CanaryOp); ok {
+		return cell.Errorf(cell.Denied, "isolation.Create", "report this: the cell's isolation does not hold on this host",
+			"cannot set up the cell: the canary %q was not stopped as it must be (%v)", name, se.Errno).About(cell.Canary)
 	}
 	hint := "run `pando doctor`"
 	if se.Call == "mount /proc" {

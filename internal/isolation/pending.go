@@ -143,11 +143,12 @@ func (p *Pending) script(full []string, made *confine.Measured) *linux.Script {
 	confine.CoverProc(s)
 	terminals(s)
 	if slices.Contains(full, "/dev/shm") {
-		layered(s, "/dev/shm", "mode=1777")
+		layered(s, "/dev/shm", 0o1777, "")
 	} else {
 		s.Mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
 	}
-	b := builder{s: s, full: full, made: map[string]bool{"/proc": true, "/dev": true, "/run": true}}
+	ownDir(s)
+	b := builder{s: s, full: full, made: map[string]bool{"/proc": true, "/dev": true, runDir: true, confine.CanaryDir: true}}
 	for i, m := range c.w.Spec.Mounts {
 		if p.mine[i] {
 			b.place(m, c.w.Mounts[i], p.mounts[i])
@@ -163,8 +164,6 @@ func (p *Pending) script(full []string, made *confine.Measured) *linux.Script {
 		s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))
 		s.Loopback()
 	}
-	s.Mkdir(confine.CanaryDir, 0o777)
-	s.Try("chmod", unix.SYS_FCHMODAT, linux.AtCWD, confine.CanaryDir, 0o777)
 	for i, f := range idFiles(c.w.Spec.ID, "") {
 		// Without such a file in the image there is nothing to replace.
 		at := s.Try("open "+f.path, unix.SYS_OPENAT, linux.AtCWD, f.path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -186,12 +185,12 @@ func (p *Pending) script(full []string, made *confine.Measured) *linux.Script {
 
 // privateMounts reports for each mount of a fork whether it is made anew: writable mounts,
 // those that the parent lacks or has otherwise, those with denied programs, and all below one
-// of these.
+// of these or in pando's own directory.
 func privateMounts(forkParent, fork []cell.Mount) []bool {
 	list := make([]bool, len(fork))
 	for i, m := range fork {
 		writable := !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect
-		list[i] = writable || m.Denies != nil || !slices.ContainsFunc(forkParent, func(t cell.Mount) bool { return same(t, m) })
+		list[i] = writable || m.Denies != nil || Below(m.Target, confine.CanaryDir) || !slices.ContainsFunc(forkParent, func(t cell.Mount) bool { return same(t, m) })
 		for j := range i {
 			list[i] = list[i] || list[j] && Below(m.Target, fork[j].Target)
 		}

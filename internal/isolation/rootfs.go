@@ -52,8 +52,10 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.Mkdir("/dev/.empty", 0o555)
 	confine.CoverProc(s)
 	dev(s)
-	s.Mkdir("/run", 0o755)
-	b := builder{s: s, made: map[string]bool{"/proc": true, "/dev": true, "/run": true}}
+	s.Mkdir(runDir, 0o755)
+	s.Mkdir(confine.CanaryDir, 0o755)
+	ownDir(s)
+	b := builder{s: s, made: map[string]bool{"/proc": true, "/dev": true, runDir: true, confine.CanaryDir: true}}
 	for i, m := range w.Spec.Mounts {
 		b.place(m, w.Mounts[i], mounts[i])
 	}
@@ -62,6 +64,7 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 			remount(s, m.Target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
 		}
 	}
+	confine.HostSockets(s)
 	identity(s, w.Spec)
 	s.Loopback()
 	s.Call("umount the old root", unix.SYS_UMOUNT2, "/oldroot", unix.MNT_DETACH)
@@ -78,6 +81,22 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 	s.ExecFD(int(program.Fd()), []string{"pando-init"}, nil)
 	return s
+}
+
+// The directories in /run that a cell is made with. Told holds links to what the cell was
+// refused; Debian's programs expect Locks.
+const (
+	runDir = "/run"
+	Told   = runDir + "/pando"
+	Locks  = runDir + "/lock"
+)
+
+// runSize bounds what a cell writes to /run, which is memory.
+const runSize = ",size=64m,nr_inodes=16k"
+
+// ownDir mounts pando's own directory in a cell.
+func ownDir(s *linux.Script) {
+	s.Mount("tmpfs", confine.CanaryDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0777,size=64k")
 }
 
 func present(files []*os.File) (out []*os.File) {
@@ -169,13 +188,13 @@ func (b *builder) dirs(target string) {
 	}
 }
 
-func (b *builder) dir(path string) {
-	if b.made[path] {
+func (b *builder) dir(at string) {
+	if b.made[at] {
 		return
 	}
-	b.made[path] = true
-	b.s.In(path, func(dir linux.Slot, name string) {
-		b.s.Try("mkdir "+path, unix.SYS_MKDIRAT, dir, name, 0o755)
+	b.made[at] = true
+	b.s.In(at, func(dir linux.Slot, name string) {
+		b.s.Try("mkdir "+at, unix.SYS_MKDIRAT, dir, name, 0o755)
 	})
 }
 
@@ -190,20 +209,27 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 			b.s.Call("close", unix.SYS_CLOSE, at)
 		})
 	case m.Kind == cell.Tmpfs:
-		mode := "mode=1777"
-		if m.Target == "/run" || m.ReadOnly {
-			mode = "mode=0755"
+		mode, size := uint32(0o1777), ""
+		if m.ReadOnly {
+			mode = 0o755
+		}
+		if m.Target == runDir {
+			mode, size = 0o755, runSize
 		}
 		b.dir(m.Target)
 		if slices.Contains(b.full, m.Target) {
-			layered(b.s, m.Target, mode)
+			layered(b.s, m.Target, mode, size)
 			break
 		}
 		at := b.s.OpenPlain(m.Target)
 		b.s.Call("enter "+m.Target, unix.SYS_FCHDIR, at)
-		b.s.Mount("tmpfs", ".", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
+		b.s.Mount("tmpfs", ".", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, modeOption(mode)+size)
 		b.s.Call("leave "+m.Target, unix.SYS_CHDIR, "/")
 		b.s.Call("close", unix.SYS_CLOSE, at)
+		if m.Target == runDir {
+			b.s.Call("mkdir "+Locks, unix.SYS_MKDIRAT, linux.AtCWD, Locks, 0o777)
+			b.s.Call("chmod "+Locks, unix.SYS_FCHMODAT, linux.AtCWD, Locks, 0o1777)
+		}
 	case m.Kind == cell.Protect:
 		b.protect(m.Target)
 	case how.Dir:
@@ -231,20 +257,21 @@ func (b *builder) protect(target string) {
 }
 
 // layered mounts an overlay in memory over a mount that keeps its contents.
-func layered(s *linux.Script, target, mode string) {
+func layered(s *linux.Script, target string, mode uint32, size string) {
 	const at = 90 // unused: given files have higher numbers, opened ones lower
 	old := s.OpenPlain(target)
 	s.Call("hold "+target, unix.SYS_DUP3, old, at, unix.O_CLOEXEC)
 	s.Call("close", unix.SYS_CLOSE, old)
-	s.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
-	bits, _ := strconv.ParseUint(strings.TrimPrefix(mode, "mode="), 8, 32)
+	s.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, modeOption(mode)+size)
 	for _, d := range []string{"/u", "/w"} {
 		s.Call("mkdir "+target+d, unix.SYS_MKDIRAT, linux.AtCWD, target+d, 0o700)
 	}
-	s.Call("chmod "+target, unix.SYS_FCHMODAT, linux.AtCWD, target+"/u", uint32(bits))
+	s.Call("chmod "+target, unix.SYS_FCHMODAT, linux.AtCWD, target+"/u", mode)
 	s.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, "lowerdir=/proc/self/fd/90,upperdir="+target+"/u,workdir="+target+"/w,userxattr")
 	s.Call("close", unix.SYS_CLOSE, at)
 }
+
+func modeOption(mode uint32) string { return "mode=" + strconv.FormatUint(uint64(mode), 8) }
 
 // madeInside reports whether a mount is created inside the cell, from no opened file.
 func madeInside(m cell.Mount) bool {
@@ -273,8 +300,6 @@ func idFiles(id cell.ID, hostname string) []idFile {
 func identity(s *linux.Script, spec cell.Spec) {
 	name := []byte(spec.Hostname)
 	s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))
-	s.Mkdir(confine.CanaryDir, 0o777)
-	s.Call("chmod", unix.SYS_FCHMODAT, linux.AtCWD, confine.CanaryDir, 0o777)
 	for _, f := range idFiles(spec.ID, spec.Hostname) {
 		at := confine.CanaryDir + "/" + strings.TrimPrefix(f.path, "/etc/")
 		fd := s.Call("create "+at, unix.SYS_OPENAT, linux.AtCWD, at, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)

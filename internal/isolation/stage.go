@@ -29,7 +29,7 @@ type Stage struct {
 const StageRoot = "/cell"
 
 // inEveryCell is a directory that every cell's root has. The stage covers it while it is built.
-const inEveryCell = "/run"
+const inEveryCell = runDir
 
 // A Scene is the content of a stage, by absolute paths. Parent directories are created.
 type Scene struct {

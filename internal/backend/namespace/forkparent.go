@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/hazard"
+	"github.com/pando-dev/pando/internal/isolation"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/repl"
 )
@@ -155,17 +156,25 @@ func (c *liveCell) filled() (list []string) {
 	return list
 }
 
-// inMemory returns the names in a mount that forks get a layer over. Mount points and the
-// canaries' directory are made anew in each fork.
+// inMemory returns the names in a mount that forks get a layer over. Mount points and what every
+// cell has in /run are made anew in each fork.
 func (c *liveCell) inMemory(place string) (names []string) {
 	entries, _ := os.ReadDir(procPath(c.Init.PID, "root"+place))
 	for _, e := range entries {
 		at := place + "/" + e.Name()
-		if at != confine.CanaryDir && !slices.ContainsFunc(c.Spec().Mounts, func(m cell.Mount) bool { return m.Target == at }) {
+		if at == isolation.Told || at == isolation.Locks && c.empty(at) {
+			continue
+		}
+		if !slices.ContainsFunc(c.Spec().Mounts, func(m cell.Mount) bool { return m.Target == at }) {
 			names = append(names, e.Name())
 		}
 	}
 	return names
+}
+
+func (c *liveCell) empty(dir string) bool {
+	entries, err := os.ReadDir(procPath(c.Init.PID, "root"+dir))
+	return err == nil && len(entries) == 0
 }
 
 // covered refuses a fork if something is mounted below a mount in memory that contains files.
@@ -201,7 +210,7 @@ const sealOp = "seal "
 
 // changing returns the writable mounts of a cell.
 func (c *liveCell) changing() []string {
-	list := []string{"/dev/shm"}
+	list := []string{"/dev/shm", confine.CanaryDir}
 	for _, m := range c.Spec().Mounts {
 		if !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect {
 			list = append(list, m.Target)

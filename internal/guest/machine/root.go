@@ -79,6 +79,9 @@ func inside(root string) error {
 			return err
 		}
 	}
+	if err := RunDir(root); err != nil {
+		return err
+	}
 	return os.NewSyscallError("protect /dev", unix.Mount("", root+"/dev", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID, ""))
 }
 
