@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -107,18 +108,48 @@ func (e *Engine) layImage(c *state.Cell, mounts []cell.Mount) error {
 			if m.Role != cell.RoleImage || m.Kind != cell.Overlay || len(m.Lower) > 1 || !strings.HasPrefix(s.Path, m.Target+"/") {
 				continue
 			}
-			at := filepath.Join(m.Upper, strings.TrimPrefix(s.Path, m.Target))
-			if f, err := os.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
-				_, err = f.WriteString(s.Text)
-				if err = errors.Join(err, f.Close()); err != nil {
-					return full(err)
-				}
-			} else if !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
+			if err := plant(filepath.Join(m.Upper, strings.TrimPrefix(s.Path, m.Target)), s); err != nil {
 				return full(err)
 			}
 		}
 	}
 	return nil
+}
+
+// plant writes a seed. A file that is there stays, unless it is the seed's predecessor.
+func plant(at string, s image.Seed) error {
+	if s.Instead != "" {
+		if err := removeSeed(at, s.Instead); err != nil || s.Text == "" {
+			return err
+		}
+	}
+	f, err := os.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(s.Text)
+	return errors.Join(err, f.Close())
+}
+
+// removeSeed removes a file with this text alone. The cell may have put anything there.
+func removeSeed(at, text string) error {
+	f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil // nothing of pando's
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() != int64(len(text)) {
+		return err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, st.Size()))
+	if err != nil || string(b) != text {
+		return err
+	}
+	return os.Remove(at)
 }
 
 // rootLayer is where a cell's layer over a part of its image is.

@@ -116,9 +116,12 @@ func (h *HostPlan) Talk(dir string) (lists []string) {
 // retryVars are the variables by which package managers are told how often to try again.
 var retryVars = []string{"CARGO_NET_RETRY", "PIP_RETRIES", "UV_HTTP_RETRIES", "npm_config_fetch_retries"}
 
-// Silent adds to the plan of a cell without a network that package managers don't try again:
-// what they can't reach now they can't reach in a minute.
+// Silent adds to the plan of a cell without a network that package managers don't try again, and
+// that no name is there: what they can't reach now they can't reach in a minute.
 func (h *HostPlan) Silent() {
+	if h.rooted != nil {
+		h.rooted.hosts(h, false)
+	}
 	for _, name := range retryVars {
 		if h.getenv(name) == "" {
 			h.setenv(name, "0")

@@ -39,6 +39,9 @@ const whyImage = "image"
 type Seed struct {
 	Path string `json:"path"` // absolute, in the cell, without symlinks
 	Text string `json:"text"`
+	// Instead is the text of an earlier seed, which this one replaces, or only takes away if Text
+	// is empty. What the cell itself wrote stays.
+	Instead string `json:"instead,omitempty"`
 }
 
 // maxTops bounds the directories at the top of an image: each is a mount.
@@ -300,7 +303,7 @@ func (r *rooted) text(at string) string { return string(r.in.read(r.in.resolve(a
 // is left as it is.
 func (r *rooted) seed(at, text string) {
 	if r.in.resolve(path.Dir(at)).path == path.Dir(at) {
-		r.plan.Seeds = append(r.plan.Seeds, Seed{at, text})
+		r.plan.Seeds = append(r.plan.Seeds, Seed{Path: at, Text: text})
 	}
 }
 
@@ -404,7 +407,46 @@ func (r *rooted) talk(h *HostPlan, dir string) (lists []string) {
 		h.setenv(v, path.Join(TalkDir, bundleFile))
 	}
 	h.tellWhy()
+	r.hosts(h, true)
 	return lists
+}
+
+// hosts seeds the image's nsswitch.conf: in a cell without a network with the files as the last
+// source of hosts (see nsswitch), else as it is. A libc without that file's mechanism (musl) is
+// not changed by it.
+func (r *rooted) hosts(h *HostPlan, talks bool) {
+	const at = "/etc/nsswitch.conf"
+	if pl := r.in.resolve(at); pl.path != at {
+		return
+	}
+	image := r.text(at)
+	if image == "" {
+		image = nsswitch("files dns")
+	}
+	silent := filesLast(image)
+	switch {
+	case silent == image:
+	case talks:
+		h.Seeds = append(h.Seeds, Seed{Path: at, Instead: silent})
+	default:
+		h.Seeds = append(h.Seeds, Seed{Path: at, Text: silent})
+	}
+}
+
+// filesLast makes the files the last source of hosts, where DNS is one.
+func filesLast(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		rule, comment, commented := strings.Cut(strings.TrimSuffix(line, "\n"), "#")
+		if f := strings.Fields(rule); len(f) > 1 && f[0] == "hosts:" && slices.Contains(f, "dns") && f[len(f)-1] != "files" {
+			line = strings.TrimRight(rule, " \t") + " files\n"
+			if commented {
+				line = strings.TrimSuffix(line, "\n") + " #" + comment + "\n"
+			}
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }
 
 // RootOf is the directory that a cell's root file system is made from, on the

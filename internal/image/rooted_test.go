@@ -230,3 +230,38 @@ func TestParseName(t *testing.T) {
 		}
 	}
 }
+
+// In a cell without a network the files are the last source of hosts, and with one the image's
+// own sources are back.
+func TestRootedNamesAreNotThereWithoutANetwork(t *testing.T) {
+	const at = "/etc/nsswitch.conf"
+	for _, tc := range []struct{ image, silent string }{
+		{"passwd: files systemd\nhosts: files dns # as usual\n", "passwd: files systemd\nhosts: files dns files # as usual\n"},
+		{"hosts:\tfiles resolve [!UNAVAIL=return] dns", "hosts:\tfiles resolve [!UNAVAIL=return] dns files\n"},
+		{"", nsswitch("files dns files")},
+		{"hosts: files\n", ""},
+		{"hosts: dns files\n", ""},
+	} {
+		f, req := rootedFake(t)
+		if tc.image != "" {
+			f.file("/srv/root"+at, tc.image)
+		}
+		silent, talking := rootedPlan(t, f, req), rootedPlan(t, f, req)
+		silent.Silent()
+		talking.Talk("/talk")
+		of := func(p *HostPlan) (s Seed) {
+			for _, x := range p.Seeds {
+				if x.Path == at {
+					s = x
+				}
+			}
+			return s
+		}
+		if got := of(silent); got.Text != tc.silent || got.Instead != "" {
+			t.Errorf("%q: without a network %+v, want %q", tc.image, got, tc.silent)
+		}
+		if got := of(talking); got.Instead != tc.silent || got.Text != "" {
+			t.Errorf("%q: with a network %+v takes not away %q", tc.image, got, tc.silent)
+		}
+	}
+}
