@@ -7,7 +7,7 @@ type ImagePullRequest struct {
 	// Image is its name: "docker.io/library/python:3.12-slim", or the path of a layout directory
 	// or an archive; "oci:" before it is allowed.
 	Image     string `json:"image"`
-	User      string `json:"user,omitempty"`       // user name for the registry; it is not stored
+	User      string `json:"user,omitempty"`       // user name for the registry, "<token>" for an identity token; it is not stored
 	Password  string `json:"password,omitempty"`   // sent to the registry's own host alone; it is not stored
 	CallerDir string `json:"caller_dir,omitempty"` // what a relative path is relative to
 }

@@ -33,7 +33,8 @@ import (
 // registryCmd starts an image registry on loopback, $REGISTRY. It counts what it
 // is asked for; `asked N` compares and begins anew. With "slow", blobs come in
 // small pieces; with "basic" or "token", images are given to the user me with
-// the password $REGISTRY_PASSWORD alone, by that scheme.
+// the password $REGISTRY_PASSWORD alone, by that scheme, or by token with the identity token
+// identity-$REGISTRY_PASSWORD.
 func registryCmd(ts *testscript.TestScript, neg bool, args []string) {
 	how := strings.Join(args, " ")
 	slow := how == "slow"
@@ -65,8 +66,8 @@ func (l *registryLogin) refuses(w http.ResponseWriter, r *http.Request) bool {
 	user, password, _ := r.BasicAuth()
 	known := user == "me" && password == l.password
 	switch {
-	case r.URL.Path == "/token" && known:
-		fmt.Fprintf(w, `{"token":%q}`, "token of "+r.URL.Query().Get("scope"))
+	case r.URL.Path == "/token" && (known || r.Method == "POST" && r.FormValue("grant_type") == "refresh_token" && r.FormValue("refresh_token") == "identity-"+l.password):
+		fmt.Fprintf(w, `{"token":%q}`, "token of "+r.FormValue("scope"))
 		return true
 	case r.URL.Path == "/token":
 	case r.Method != "GET":

@@ -2,14 +2,8 @@ package cli
 
 import (
 	"bufio"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,7 +79,7 @@ func (a *app) imagePullCmd() *cobra.Command {
 			}
 			if docker {
 				var err error
-				if req.User, req.Password, err = dockerLogin(req.Image); err != nil {
+				if req.User, req.Password, err = dockerLogin(cmd.Context(), req.Image); err != nil {
 					return err
 				}
 			}
@@ -115,7 +109,7 @@ func (a *app) imagePullCmd() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&docker, "docker-login", false, "use what docker login has stored in ~/.docker/config.json for this registry")
+	f.BoolVar(&docker, "docker-login", false, "use what docker login has stored for this registry, in ~/.docker/config.json or with the credential helper that it names")
 	f.StringVar(&req.User, "user", "", "log in to the registry as this user")
 	f.BoolVar(&fromStdin, "password-stdin", false, "with the password, or token, that is on standard input")
 	c.MarkFlagsMutuallyExclusive("docker-login", "user")
@@ -153,52 +147,6 @@ func (a *app) imageRmCmd() *cobra.Command {
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")
 	return c
-}
-
-// dockerLogin reads the credentials that `docker login` has stored for the registry of an image.
-func dockerLogin(ref string) (user, password string, err error) {
-	dir := os.Getenv("DOCKER_CONFIG")
-	if dir == "" {
-		dir = filepath.Join(os.Getenv("HOME"), ".docker")
-	}
-	file := filepath.Join(dir, "config.json")
-	const hint = "log in with --user NAME --password-stdin"
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", "", &api.Error{Kind: "not-found", Message: "cannot use what docker login has stored: " + err.Error(), Hint: hint}
-	}
-	var conf struct {
-		Auths map[string]struct {
-			Auth     string `json:"auth"`
-			Identity string `json:"identitytoken"`
-		} `json:"auths"`
-	}
-	if err := json.Unmarshal(b, &conf); err != nil {
-		return "", "", &api.Error{Kind: "invalid", Message: "cannot read " + file + ": " + err.Error(), Hint: hint}
-	}
-	registry, _, ok := strings.Cut(strings.TrimPrefix(ref, "oci:"), "/")
-	if !ok || !strings.ContainsAny(registry, ".:") && registry != "localhost" {
-		registry = "docker.io"
-	}
-	for _, key := range slices.Sorted(maps.Keys(conf.Auths)) {
-		entry := conf.Auths[key]
-		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://"), "/")
-		if host == "index.docker.io" || host == "registry-1.docker.io" {
-			host = "docker.io"
-		}
-		if host != registry || entry.Auth == "" {
-			continue
-		}
-		raw, err := base64.StdEncoding.DecodeString(entry.Auth)
-		user, password, ok = strings.Cut(strings.TrimRight(string(raw), "\x00"), ":")
-		switch {
-		case entry.Identity != "" && password == "":
-			return "", "", &api.Error{Kind: "unsupported", Message: "cannot use what docker login has stored for " + registry + " in " + file + ": it is an identity token, not a password", Hint: hint}
-		case err == nil && ok:
-			return user, password, nil
-		}
-	}
-	return "", "", &api.Error{Kind: "not-found", Message: fmt.Sprintf("cannot find credentials for %s in %s: there are none, or a helper program keeps them, which pando does not run", registry, file), Hint: hint}
 }
 
 // imageWords names an image for people.

@@ -25,7 +25,7 @@ func (g *registry) authorize(ctx context.Context, challenges []string) error {
 				return err
 			}
 			value = "Bearer " + token
-		case strings.EqualFold(scheme, "basic") && value == "" && g.login != (Login{}):
+		case strings.EqualFold(scheme, "basic") && value == "" && g.login != (Login{}) && !g.login.identity():
 			value = g.login.basic()
 		}
 	}
@@ -48,21 +48,16 @@ func (g *registry) token(ctx context.Context, params map[string]string) (string,
 	if err != nil || !g.mayAsk(u.Scheme, u.Host) || u.User != nil {
 		return "", cell.Errorf(cell.Denied, "oci.Pull", "use another registry", "cannot get %s: the registry asks to log in at %q, which is not asked", g.ref, cell.Clip(params["realm"]))
 	}
-	q := u.Query()
-	if s := params["service"]; s != "" {
-		q.Set("service", s)
-	}
-	q.Set("scope", "repository:"+g.ref.Repository+":pull")
-	u.RawQuery = q.Encode()
-	req, err := http.NewRequestWithContext(ctx, "GET", u.String(), nil)
+	req, err := g.tokenRequest(ctx, u, params["service"])
 	if err != nil {
 		return "", err
 	}
 	req.Header.Set("User-Agent", g.agent)
-	if g.login != (Login{}) {
-		req.Header.Set("Authorization", g.login.basic())
+	client := *g.http
+	if g.login.identity() { // a redirection could take the body along, to any host
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
-	resp, err := g.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
@@ -87,6 +82,31 @@ func (g *registry) token(ctx context.Context, params map[string]string) (string,
 		return "", g.refused(http.StatusUnauthorized)
 	}
 	return t.Token, nil
+}
+
+// tokenRequest asks for a token with user and password, or with an identity token: see "Token
+// authentication" and "OAuth 2 token authentication" of the distribution registry.
+func (g *registry) tokenRequest(ctx context.Context, u *url.URL, service string) (*http.Request, error) {
+	scope := "repository:" + g.ref.Repository + ":pull"
+	if g.login.identity() {
+		form := url.Values{"grant_type": {"refresh_token"}, "client_id": {"pando"}, "service": {service}, "scope": {scope}, "refresh_token": {g.login.Password}}
+		req, err := http.NewRequestWithContext(ctx, "POST", u.String(), strings.NewReader(form.Encode()))
+		if err == nil {
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		return req, err
+	}
+	q := u.Query()
+	if service != "" {
+		q.Set("service", service)
+	}
+	q.Set("scope", scope)
+	u.RawQuery = q.Encode()
+	req, err := http.NewRequestWithContext(ctx, "GET", u.String(), nil)
+	if err == nil && g.login != (Login{}) {
+		req.Header.Set("Authorization", g.login.basic())
+	}
+	return req, err
 }
 
 // challenge takes a WWW-Authenticate header apart (RFC 9110, 11.6.1), as far as

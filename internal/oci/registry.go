@@ -16,11 +16,17 @@ import (
 )
 
 // Login is a user name and a password for a registry. They are sent only to the registry's
-// own host, and to the host that it names for tokens.
+// own host, and to the host that it names for tokens. With the user IdentityUser the password is
+// an identity token (OAuth 2 calls it a refresh token), which only the latter gets.
 type Login struct {
 	User     string
 	Password string
 }
+
+// IdentityUser is what Docker's credential helpers call the user of an identity token.
+const IdentityUser = "<token>"
+
+func (l Login) identity() bool { return l.User == IdentityUser }
 
 // registry is a source in a registry, spoken to as the OCI distribution
 // specification (v1.1) and Docker's registry token documentation say.
@@ -293,7 +299,11 @@ func (g *registry) refused(status int) error {
 		if g.login == (Login{}) {
 			return cell.Errorf(cell.Denied, op, "check its name; if it is private: pando image pull --docker-login "+g.ref.String(), "cannot get %s: the registry requires credentials", g.ref)
 		}
-		return cell.Errorf(cell.Denied, op, "check the name, and what the credentials are for", "cannot get %s: the registry does not give it to %s", g.ref, cell.Clip(g.login.User))
+		to := cell.Clip(g.login.User)
+		if g.login.identity() {
+			to = "the owner of the identity token"
+		}
+		return cell.Errorf(cell.Denied, op, "check the name, and what the credentials are for", "cannot get %s: the registry does not give it to %s", g.ref, to)
 	case http.StatusTooManyRequests:
 		return cell.Errorf(cell.Unavailable, op, "try again later, or log in", "cannot get %s: the registry has had too many requests", g.ref)
 	}

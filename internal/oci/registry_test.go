@@ -374,6 +374,62 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// An identity token goes to the service for tokens alone: not to a registry that asks for a
+// password, and not to where a redirection leads.
+func TestIdentityToken(t *testing.T) {
+	b := buildImage(t, tarOf(t, item{name: "a", text: "1"}))
+	elsewhere := serve(t)
+	elsewhere.wrap = func(w http.ResponseWriter, r *http.Request) bool {
+		t.Errorf("the token may have gone elsewhere: %s %s", r.Method, r.URL)
+		return false
+	}
+	for how, works := range map[string]bool{"bearer": true, "wrong": false, "basic": false, "redirected": false} {
+		t.Run(how, func(t *testing.T) {
+			reg := serve(t)
+			reg.push(t, b, "private/app", "1")
+			reg.wrap = func(w http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case strings.Contains(r.Header.Get("Authorization"), "Basic"):
+					t.Errorf("it was sent as a password: %s", r.URL)
+				case r.URL.Path == "/token" && how == "redirected":
+					http.Redirect(w, r, elsewhere.URL+"/token", http.StatusTemporaryRedirect)
+					return true
+				case r.URL.Path == "/token":
+					r.ParseForm()
+					if f := r.PostForm; r.Method != "POST" || f.Get("grant_type") != "refresh_token" || f.Get("service") != "s" || f.Get("scope") != "repository:private/app:pull" || f.Get("client_id") == "" {
+						t.Errorf("a token was asked for with %s %v", r.Method, f)
+					}
+					if r.PostForm.Get("refresh_token") != "identity" {
+						w.WriteHeader(401)
+						return true
+					}
+					io.WriteString(w, `{"access_token":"abc"}`)
+					return true
+				case r.Header.Get("Authorization") == "Bearer abc":
+					return false
+				}
+				challenge := `Bearer realm="http://` + r.Host + `/token",service="s"`
+				if how == "basic" {
+					challenge = `Basic realm="x"`
+				}
+				w.Header().Set("WWW-Authenticate", challenge)
+				w.WriteHeader(401)
+				return true
+			}
+			r, err := Parse(reg.host()+"/private/app:1", "/")
+			must(t, err)
+			token := "identity"
+			if how == "wrong" {
+				token = "other"
+			}
+			_, err = newStore(t).Pull(t.Context(), r, PullOptions{Login: Login{IdentityUser, token}})
+			if works != (err == nil) || (how == "wrong" || how == "basic") && cell.KindOf(err) != cell.Denied || err != nil && strings.Contains(err.Error(), token) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Where a registry keeps its blobs elsewhere, the login is not sent there, not even to another
 // port of the same host.
 func TestLoginStaysWithTheRegistry(t *testing.T) {
