@@ -31,7 +31,11 @@ import (
 // part of the run.
 func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	run, err := e.startRun(ctx, req)
-	if errors.Is(err, errMadeMeanwhile) { // by another run: this one goes into its cell
+	for again := true; again && errors.Is(err, errMadeMeanwhile); { // by another run, or by a fork: this one goes into its cell
+		var awaitErr error
+		if again, awaitErr = e.spawn.AwaitName(ctx, req.Cell); awaitErr != nil {
+			return run, awaitErr
+		}
 		run, err = e.startRun(ctx, req)
 	}
 	return run, err

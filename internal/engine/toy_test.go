@@ -78,16 +78,19 @@ func (h *toyHost) fails(act string) error {
 	if x != nil {
 		x.reached()
 		<-x.over
-		err = errors.New("the daemon that asked is dead")
+		if !x.works {
+			err = errors.New("the daemon that asked is dead")
+		}
 	}
 	return err
 }
 
-// hold is an act in which a daemon dies.
+// hold is an act that waits, or in which a daemon dies.
 type hold struct {
 	begun   chan struct{} // closed when it is asked for
 	reached func()
 	over    chan struct{} // closed when it may go on, and fails
+	works   bool          // it does not fail
 }
 
 // hold has an act wait until the daemon is dead: see bed.die.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -210,6 +211,57 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 		b.has("w", "f: first", "g: first\nsecond")
 		b.verified()
 	})
+}
+
+// A run in a cell that is being forked waits for the fork, and goes on in it; or makes the cell when
+// there is no fork.
+func TestRunsWaitForForks(t *testing.T) {
+	for name, works := range map[string]bool{"made": true, "not made": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, "f: 0")
+				b.template("warm", "x = 1")
+				x := b.toys.hold("fork")
+				x.works = works
+				forked := make(chan error, 1)
+				go func() {
+					_, err := b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Name: "n", Count: 1}, nil)
+					forked <- err
+				}()
+				<-x.begun
+				ctx, cancel := context.WithCancelCause(b.ctx)
+				began := make(chan error, 2)
+				start := func(ctx context.Context) {
+					r, err := b.StartRun(ctx, b.request("n", "true"))
+					if err == nil {
+						_, err = b.runs.Wait(b.ctx, cell.RunID(r.ID))
+					}
+					began <- err
+				}
+				go start(ctx)
+				synctest.Wait()
+				gone := errors.New("the client is gone")
+				cancel(gone)
+				if err := <-began; !errors.Is(err, gone) {
+					t.Errorf("a run that waits, after its client went: %v", err)
+				}
+				go start(b.ctx)
+				synctest.Wait()
+				if len(began) > 0 {
+					t.Fatalf("the run did not wait: %v", <-began)
+				}
+				close(x.over)
+				if err := <-forked; (err == nil) != works {
+					t.Fatalf("the fork: %v", err)
+				}
+				b.must(<-began)
+				if c, err := b.reg.Cell(b.id("n")); err != nil || (c.Parent != nil) != works {
+					t.Errorf("it ran in %+v, %v", c, err)
+				}
+			})
+		})
+	}
 }
 
 // When the cell that a run waits for can't be made, the run says why, and what to do.

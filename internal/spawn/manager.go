@@ -231,22 +231,22 @@ type Manager struct {
 	live  Live
 	space Space
 
-	mu       sync.Mutex            // guards what follows
-	names    map[string]bool       // of cells that are being forked
-	building map[string]bool       // templates that are being built, warmed or removed
-	pools    map[string]*pool      // by template
-	promised Needs                 // to forks under way
-	fitting  map[cell.ID]int64     // forks under way of a template's cell, beside those that were made ahead
-	measured map[string]*footprint // what forks of each template took
-	sights   map[cell.ID]sight     // of templates' files
-	forkings int                   // requests for forks under way
-	filling  int                   // how many fill pools
+	mu       sync.Mutex               // guards what follows
+	names    map[string]chan struct{} // of cells that are being forked; closed at the end of that
+	building map[string]bool          // templates that are being built, warmed or removed
+	pools    map[string]*pool         // by template
+	promised Needs                    // to forks under way
+	fitting  map[cell.ID]int64        // forks under way of a template's cell, beside those that were made ahead
+	measured map[string]*footprint    // what forks of each template took
+	sights   map[cell.ID]sight        // of templates' files
+	forkings int                      // requests for forks under way
+	filling  int                      // how many fill pools
 }
 
 // New returns a Manager, which calls nothing of c yet.
 func New(c Config) *Manager {
 	return &Manager{
-		cfg: c, reg: c.Registry, log: c.Log, live: c.Live, space: c.Space, names: map[string]bool{}, building: map[string]bool{}, pools: map[string]*pool{},
+		cfg: c, reg: c.Registry, log: c.Log, live: c.Live, space: c.Space, names: map[string]chan struct{}{}, building: map[string]bool{}, pools: map[string]*pool{},
 		fitting: map[cell.ID]int64{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
 	}
 }

@@ -1,6 +1,7 @@
 package spawn
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -14,7 +15,7 @@ const (
 
 // taken says what has a name; "" for nothing. The caller holds m.mu.
 func (m *Manager) taken(name string) string {
-	if _, ok := m.reg.Named(name); ok || m.names[name] {
+	if _, ok := m.reg.Named(name); ok || m.names[name] != nil {
 		return TakenByCell
 	}
 	if _, err := m.reg.Template(name); err == nil || m.building[name] {
@@ -29,6 +30,23 @@ func (m *Manager) Name(name string, commit func(taken string) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return commit(m.taken(name))
+}
+
+// AwaitName waits until forks that are being made under a name are there, or are not made. It
+// reports whether there were any.
+func (m *Manager) AwaitName(ctx context.Context, name string) (bool, error) {
+	m.mu.Lock()
+	ended := m.names[name]
+	m.mu.Unlock()
+	if ended == nil {
+		return false, nil
+	}
+	select {
+	case <-ended:
+		return true, nil
+	case <-ctx.Done():
+		return true, context.Cause(ctx)
+	}
 }
 
 // claimNames chooses the names of forks and keeps others from taking them until
@@ -67,14 +85,15 @@ func (m *Manager) claimNumbered(of, stem, asked string, count int) (names []stri
 		}
 		if what := m.taken(n); what != "" {
 			kind := cell.Exists
-			if m.names[n] {
+			if m.names[n] != nil {
 				kind = cell.Conflict
 			}
 			return nil, nil, cell.Errorf(kind, "spawn.claimNames", "choose another --name", "cannot fork %s: %s %s exists", of, what, n)
 		}
 	}
+	ended := make(chan struct{})
 	for _, n := range names {
-		m.names[n] = true
+		m.names[n] = ended
 	}
 	return names, func() {
 		m.mu.Lock()
@@ -82,5 +101,6 @@ func (m *Manager) claimNumbered(of, stem, asked string, count int) (names []stri
 		for _, n := range names {
 			delete(m.names, n)
 		}
+		close(ended)
 	}, nil
 }
