@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -43,6 +44,29 @@ func TestUnfreeze(t *testing.T) {
 			if err := b.reg.Commit(state.StateChange{Cell: "c-1", From: cell.Paused, To: cell.Running}); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// A paused cell that comes to rest while it is resumed is there, and has no processes.
+func TestResumeOfACellThatComesToRest(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.alive("c-1", false)
+		if err := b.reg.Commit(state.StateChange{Cell: "c-1", From: cell.Running, To: cell.Paused}); err != nil {
+			t.Fatal(err)
+		}
+		f.thawing = make(chan struct{})
+		resumed := make(chan error, 1)
+		go func() { resumed <- b.Resume(context.Background(), "c-1") }()
+		synctest.Wait()
+		b.Rest(context.Background(), "c-1")
+		if !b.AtRest("c-1") {
+			t.Fatal("it did not come to rest")
+		}
+		close(f.thawing)
+		again := func() error { return b.Resume(context.Background(), "c-1") }
+		if err := <-resumed; cell.KindOf(err) != cell.Conflict || err.Error() != again().Error() {
+			t.Errorf("while it comes to rest: %v; later: %v", err, again())
 		}
 	})
 }

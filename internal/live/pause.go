@@ -57,8 +57,11 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 			}
 		}
 	}
-	if inst == nil {
+	atRest := func() error {
 		return cell.Errorf(cell.Conflict, "live.Pause", "", "cell %s has no processes", c.Title())
+	}
+	if inst == nil {
+		return atRest()
 	}
 	if c.State == to {
 		return nil
@@ -67,7 +70,9 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 	if err != nil {
 		return err
 	}
-	if err := do(inst, ctx); err != nil {
+	if err := do(inst, ctx); cell.KindOf(err) == cell.NotFound && m.Instance(id) != inst { // it came to rest meanwhile
+		return atRest()
+	} else if err != nil {
 		return err
 	}
 	if l := m.cfg.Registry.Lease(id); l != nil && l.Door != "" { // paused cells of doors may be kept for a time
