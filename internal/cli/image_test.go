@@ -32,8 +32,7 @@ func TestDockerLogin(t *testing.T) {
 	}
 }
 
-// dockerConf is docker's configuration in this test, and dir a directory whose programs alone
-// are there.
+// dockerConf writes docker's configuration for this test into dir, which is the test's PATH, too.
 func dockerConf(t *testing.T, conf string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -399,7 +399,7 @@ func TestIdentityToken(t *testing.T) {
 					if f := r.PostForm; r.Method != "POST" || f.Get("grant_type") != "refresh_token" || f.Get("service") != "s" || f.Get("scope") != "repository:private/app:pull" || f.Get("client_id") == "" {
 						t.Errorf("a token was asked for with %s %v", r.Method, f)
 					}
-					if r.PostForm.Get("refresh_token") != "identity" {
+					if r.PostForm.Get("refresh_token") != "s3cr3t-1" {
 						w.WriteHeader(401)
 						return true
 					}
@@ -418,9 +418,9 @@ func TestIdentityToken(t *testing.T) {
 			}
 			r, err := Parse(reg.host()+"/private/app:1", "/")
 			must(t, err)
-			token := "identity"
+			token := "s3cr3t-1"
 			if how == "wrong" {
-				token = "other"
+				token = "s3cr3t-2"
 			}
 			_, err = newStore(t).Pull(t.Context(), r, PullOptions{Login: Login{IdentityUser, token}})
 			if works != (err == nil) || (how == "wrong" || how == "basic") && cell.KindOf(err) != cell.Denied || err != nil && strings.Contains(err.Error(), token) {
