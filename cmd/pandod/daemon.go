@@ -377,6 +377,8 @@ func daemonMain() error {
 		return fail(err)
 	}
 	defer cfg.Operations.Close()
+	eng.SettleAllBut(append(cfg.Keys.Open(), cfg.Operations.Open()...))
+	cfg.Settle = eng.SettleRequest
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)

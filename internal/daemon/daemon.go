@@ -51,6 +51,9 @@ type Config struct {
 	Keys   *operation.Keys // nil: idempotency keys are ignored
 	// Operations run requests with Prefer: respond-async; nil: no request becomes an operation.
 	Operations *operation.Store
+	// Settle is told of each request that has its answer and an idempotency key, or was an
+	// operation; nil: nothing asks.
+	Settle func(request string)
 	// Orphaned reports whether the process has ended that the daemon ends with; nil if there is
 	// none.
 	Orphaned func() bool
@@ -262,6 +265,9 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	}
 	if g, ok := l.(*guarded); ok {
 		l = &localListener{guarded: g, ending: d.ending}
+	}
+	if err := d.resumeOperations(ctx); err != nil {
+		return err
 	}
 	err := d.serve(ctx, stop, l)
 	wg.Wait()

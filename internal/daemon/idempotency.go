@@ -41,6 +41,10 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 		how += "\nrespond-async"
 	}
 	keyed, mine, err := d.cfg.Keys.Begin(p, key, r.Context().Done(), r.Method, r.URL.Path, r.URL.RawQuery, how, string(body))
+	if err == nil && mine && keyed.Again() && !d.isKnown(r, route) {
+		d.cfg.Keys.Leave(keyed)
+		err = operation.BrokenOff()
+	}
 	if err != nil {
 		fail(err)
 		return
@@ -58,6 +62,7 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	r = r.WithContext(operation.WithRequest(r.Context(), keyed.ID))
 	_, tells := route.Out.(api.Token) // a secret is sent once, and stored nowhere
 	rec := &recorded{ResponseWriter: w, large: tells}
 	ok := false
@@ -69,7 +74,15 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 		if err := d.cfg.Keys.End(keyed, answer); err != nil {
 			d.cfg.Log.Error("cannot record an idempotency key", "error", err)
 		}
+		if rec.status != http.StatusAccepted { // its operation goes on
+			d.settle(keyed.ID)
+		}
 	}()
+	if keyed.Again() {
+		if ok = d.replyAgain(rec, r, route, keyed.ID); ok {
+			return
+		}
+	}
 	ok = d.reply(rec, r, route)
 }
 

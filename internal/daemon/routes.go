@@ -18,7 +18,7 @@ const (
 )
 
 // Traits are further columns of the table: what else is checked before a handler runs.
-type Traits uint8
+type Traits uint16
 
 // The traits of routes.
 const (
@@ -33,6 +33,10 @@ const (
 	cellTag
 	runTag
 	templateTag
+	// What it does is in records, of which the next daemon makes the answer when this one ends
+	// first: see outcome.go.
+	inRecords
+	repeats // to do it twice is as good as once
 )
 
 // has reports whether any of the traits is among those of t.
@@ -72,7 +76,7 @@ const Lines = "lines"
 var Routes = []Route{
 	{"GET", "/v1/daemon", Read, labelled, "Describes the daemon that answers.", nil, api.Daemon{}, "", "", "look at the daemon", (*Daemon).getDaemon},
 	{"POST", "/v1/daemon/stop", Admin, 0, "Ends the daemon; cells survive.", nil, api.Daemon{}, "", "", "stop the daemon", (*Daemon).stopDaemon},
-	{"POST", "/v1/daemon/drain", Admin, 0, "Makes the daemon refuse new work; running work continues, and can be inspected, stopped and removed.", api.DrainRequest{}, api.Daemon{}, "", "", "drain the daemon", (*Daemon).setDrain},
+	{"POST", "/v1/daemon/drain", Admin, repeats, "Makes the daemon refuse new work; running work continues, and can be inspected, stopped and removed.", api.DrainRequest{}, api.Daemon{}, "", "", "drain the daemon", (*Daemon).setDrain},
 	{"GET", "/metrics", Read, 0, "Returns metrics in Prometheus' text format.", nil, nil, "", metricsText, "tell metrics", (*Daemon).getMetrics},
 	{"GET", "/v1/openapi.json", Read, labelled, "Describes this API.", nil, nil, "", "application/json", "describe the API", (*Daemon).getOpenAPI},
 	{"GET", "/v1/tokens?limit&cursor", Admin, 0, "Lists the tokens of callers over the network, oldest first.", nil, []api.Token{}, "", "", "list tokens", (*Daemon).listTokens},
@@ -80,29 +84,29 @@ var Routes = []Route{
 	{"DELETE", "/v1/tokens/{token}", Admin, 0, "Revokes a token at once, and ends the requests begun with it.", nil, api.Token{}, "", "", "remove token {token}", (*Daemon).removeToken},
 	{"GET", "/v1/doctor", Read, labelled, "Checks what works on this host, and what each missing part would add.", nil, api.Diagnosis{}, "", "", "examine this host", (*Daemon).getDoctor},
 	{"GET", "/v1/disk?objects", Read, 0, "Returns the disk usage, its budget, and what is removed next.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
-	{"POST", "/v1/gc", Admin, 0, "Collects garbage: frees unneeded disk space.", api.GCRequest{}, api.GCResult{}, "", Lines, "free disk space", (*Daemon).gc},
+	{"POST", "/v1/gc", Admin, repeats, "Collects garbage: frees unneeded disk space.", api.GCRequest{}, api.GCResult{}, "", Lines, "free disk space", (*Daemon).gc},
 	{"GET", "/v1/tree", Read, labelled, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
 
 	{"GET", "/v1/cells?limit&cursor&label", Read, labelled, "Lists cells, or those with all given labels, newest first; cells made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
-	{"POST", "/v1/cells", Act, labelled, "Makes a cell without a run.", api.CreateRequest{}, api.Cell{}, "", Lines, "create the cell", (*Daemon).createCell},
+	{"POST", "/v1/cells", Act, labelled | inRecords, "Makes a cell without a run.", api.CreateRequest{}, api.Cell{}, "", Lines, "create the cell", (*Daemon).createCell},
 	{"POST", "/v1/cells/{cell}/lease?dir", Act, labelled | cellTag, "Changes the lifetime of a cell, and its labels.", api.LeaseRequest{}, api.Cell{}, "", "", "change the lease of cell {cell}", (*Daemon).leaseCell},
 	{"GET", "/v1/cells/{cell}?dir", Read, labelled, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},
 	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Act, labelled, "Removes a cell with its processes, files and checkpoints: one made with the same token, or any with scope admin.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
-	{"POST", "/v1/cells/{cell}/pause?dir", Act, labelled, "Pauses a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
-	{"POST", "/v1/cells/{cell}/resume?dir", Act, labelled, "Resumes a paused cell's processes.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
-	{"POST", "/v1/cells/{cell}/stop?dir", Act, labelled, "Ends a cell's processes; its files stay.", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
+	{"POST", "/v1/cells/{cell}/pause?dir", Act, labelled | repeats, "Pauses a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
+	{"POST", "/v1/cells/{cell}/resume?dir", Act, labelled | repeats, "Resumes a paused cell's processes.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
+	{"POST", "/v1/cells/{cell}/stop?dir", Act, labelled | repeats, "Ends a cell's processes; its files stay.", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
 	{"GET", "/v1/cells/{cell}/processes?dir", Read, labelled, "Lists the processes of a cell.", nil, []api.Process{}, "", "", "list the processes of cell {cell}", (*Daemon).listProcesses},
 	{"GET", "/v1/cells/{cell}/stats?dir", Read, labelled, "Returns the present resource usage of a cell.", nil, api.Stats{}, "", "", "measure cell {cell}", (*Daemon).getStats},
 	{"GET", "/v1/cells/{cell}/history?limit&cursor&dir", Read, labelled, "Lists a cell's checkpoints.", nil, []api.Checkpoint{}, "", "", "show the history of cell {cell}", (*Daemon).getHistory},
 	{"GET", "/v1/cells/{cell}/tree?dir", Read, labelled, "Shows a cell's family as a tree.", nil, []api.TreeNode{}, "", "", "show the family of cell {cell}", (*Daemon).getTree},
 	{"GET", "/v1/cells/{cell}/diff?from&to&form&colour&width&ignored&include&dir", Read, labelled, "Shows the changes of a cell against its source, which accept takes; with from and to compares two checkpoints.", nil, api.Diff{}, "", "", "compare states of cell {cell}", (*Daemon).diff},
-	{"POST", "/v1/cells/{cell}/accept?dir", Admin, labelled | cellTag, "Accepts the present state of a cell, with all results in it; with apply, applies it to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept cell {cell}", (*Daemon).accept},
-	{"POST", "/v1/cells/{cell}/revert?dir", Admin, labelled | cellTag, "Undoes the latest apply of a cell in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of cell {cell}", (*Daemon).revert},
-	{"POST", "/v1/cells/{cell}/discard?dir", Act, labelled | cellTag, "Discards the pending changes of a cell.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard the work in cell {cell}", (*Daemon).discard},
-	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, labelled, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", Lines, "checkpoint cell {cell}", (*Daemon).checkpoint},
-	{"POST", "/v1/cells/{cell}/restore?dir", Act, labelled | cellTag, "Restores a cell to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
-	{"POST", "/v1/cells/{cell}/undo?dir", Act, labelled | cellTag, "Restores a cell to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
-	{"POST", "/v1/cells/{cell}/fork?dir", Act, labelled | begins, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", Lines, "fork cell {cell}", (*Daemon).fork},
+	{"POST", "/v1/cells/{cell}/accept?dir", Admin, labelled | cellTag | inRecords, "Accepts the present state of a cell, with all results in it; with apply, applies it to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept cell {cell}", (*Daemon).accept},
+	{"POST", "/v1/cells/{cell}/revert?dir", Admin, labelled | cellTag | inRecords, "Undoes the latest apply of a cell in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of cell {cell}", (*Daemon).revert},
+	{"POST", "/v1/cells/{cell}/discard?dir", Act, labelled | cellTag | inRecords, "Discards the pending changes of a cell.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard the work in cell {cell}", (*Daemon).discard},
+	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, labelled | repeats, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", Lines, "checkpoint cell {cell}", (*Daemon).checkpoint},
+	{"POST", "/v1/cells/{cell}/restore?dir", Act, labelled | cellTag | inRecords, "Restores a cell to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
+	{"POST", "/v1/cells/{cell}/undo?dir", Act, labelled | cellTag | inRecords, "Restores a cell to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
+	{"POST", "/v1/cells/{cell}/fork?dir", Act, labelled | begins | inRecords, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", Lines, "fork cell {cell}", (*Daemon).fork},
 	{"POST", "/v1/uploads", Act, labelled | begins, "Uploads a source, a tar archive, for one run, cell or template within the hour.", nil, api.Upload{}, tarball, "", "take the source", (*Daemon).upload},
 	{"GET", "/v1/cells/{cell}/files?path&dir", Read, labelled, "Reads files out of a cell.", nil, nil, "", tarball, "read files of cell {cell}", (*Daemon).readFiles},
 	{"PUT", "/v1/cells/{cell}/files?path&dir", Act, labelled, "Writes the files of a tar archive into a cell.", nil, nil, tarball, "", "write files into cell {cell}", (*Daemon).writeFiles},
@@ -123,7 +127,7 @@ var Routes = []Route{
 	{"GET", "/v1/execs/{exec}", Read, labelled, "Shows a command that was started in a cell.", nil, api.Exec{}, "", "", "show exec {exec}", (*Daemon).getExec},
 	{"GET", "/v1/execs/{exec}/attach?input&stdout&stderr&screen&rows&cols&client", Act, labelled, "Attaches to it.", nil, nil, "", WebSocket, "attach to exec {exec}", (*Daemon).attachExec},
 	{"POST", "/v1/cells/{cell}/eval?dir", Act, labelled | begins, "Evaluates code in a cell's interpreter, which is started in a cell without one.", api.EvalRequest{}, api.EvalResult{}, "", Lines, "evaluate in cell {cell}", (*Daemon).eval},
-	{"POST", "/v1/cells/{cell}/branch?dir", Act, labelled | begins, "Forks a running cell with its interpreter; the cell continues.", api.BranchRequest{}, api.BranchResult{}, "", Lines, "branch cell {cell}", (*Daemon).branch},
+	{"POST", "/v1/cells/{cell}/branch?dir", Act, labelled | begins | inRecords, "Forks a running cell with its interpreter; the cell continues.", api.BranchRequest{}, api.BranchResult{}, "", Lines, "branch cell {cell}", (*Daemon).branch},
 
 	{"GET", "/v1/operations?limit&cursor", Read, labelled, "Lists the caller's operations (for scope admin all), newest first, without their results.", nil, []api.Operation{}, "", "", "list operations", (*Daemon).listOperations},
 	{"GET", "/v1/operations/{operation}?wait", Read, labelled, "Shows an operation: a request with Prefer: respond-async.", nil, api.Operation{}, "", "", "show operation {operation}", (*Daemon).getOperation},
@@ -131,18 +135,18 @@ var Routes = []Route{
 	{"POST", "/v1/operations/{operation}/abort", Act, labelled, "Stops an operation, and answers when it is undone; an ended one stays as it is.", nil, api.Operation{}, "", "", "abort operation {operation}", (*Daemon).abortOperation},
 
 	{"GET", "/v1/templates?limit&cursor", Read, labelled, "Lists templates.", nil, []api.Template{}, "", "", "list templates", (*Daemon).listTemplates},
-	{"POST", "/v1/templates", Act, labelled | begins | templateTag, "Builds a template: a cell with a warm interpreter that is kept to be forked.", api.TemplateRequest{}, api.Template{}, "", Lines, "build the template", (*Daemon).buildTemplate},
+	{"POST", "/v1/templates", Act, labelled | begins | templateTag | inRecords, "Builds a template: a cell with a warm interpreter that is kept to be forked.", api.TemplateRequest{}, api.Template{}, "", Lines, "build the template", (*Daemon).buildTemplate},
 	{"GET", "/v1/templates/{template}", Read, labelled, "Shows a template.", nil, api.Template{}, "", "", "show template {template}", (*Daemon).getTemplate},
 	{"DELETE", "/v1/templates/{template}?cascade&force&dry_run", Act, labelled, "Removes a template, with cascade its forks, too: one made with the same token, or any with scope admin.", nil, api.Template{}, "", "", "remove template {template}", (*Daemon).removeTemplate},
-	{"POST", "/v1/templates/{template}/fork", Act, labelled | begins, "Makes cells from a template, and evaluates code or runs a command in each.", api.WarmForkRequest{}, api.WarmForkResult{}, "", Lines, "fork template {template}", (*Daemon).forkTemplate},
+	{"POST", "/v1/templates/{template}/fork", Act, labelled | begins | inRecords, "Makes cells from a template, and evaluates code or runs a command in each.", api.WarmForkRequest{}, api.WarmForkResult{}, "", Lines, "fork template {template}", (*Daemon).forkTemplate},
 	{"GET", "/v1/stats", Read, labelled, "Returns the usage of templates, pools and cells, and the resources of the host.", nil, api.Overview{}, "", "", "measure what is used", (*Daemon).getOverview},
 
 	{"GET", "/v1/images?limit&cursor", Read, labelled, "Lists the OCI images that are unpacked here.", nil, []api.Image{}, "", "", "list images", (*Daemon).listImages},
-	{"POST", "/v1/images", Act, labelled | begins, "Fetches and unpacks an OCI image, or checks whether its name has a newer one.", api.ImagePullRequest{}, api.Image{}, "", Lines, "pull the image", (*Daemon).pullImage},
+	{"POST", "/v1/images", Act, labelled | begins | repeats, "Fetches and unpacks an OCI image, or checks whether its name has a newer one.", api.ImagePullRequest{}, api.Image{}, "", Lines, "pull the image", (*Daemon).pullImage},
 	{"DELETE", "/v1/images?image&dry_run&dir", Admin, 0, "Removes an image that no cell is made from.", nil, api.Image{}, "", "", "remove the image", (*Daemon).removeImage},
 
-	{"POST", "/v1/plans", Read, labelled, "Returns what a run would import, mount and enforce; starts nothing.", api.RunRequest{}, api.Plan{}, "", "", "plan the run", (*Daemon).planRun},
-	{"POST", "/v1/runs", Act, labelled | begins, "Starts a governed run.", api.RunRequest{}, api.Run{}, "", "", "start the run", (*Daemon).startRun},
+	{"POST", "/v1/plans", Read, labelled | repeats, "Returns what a run would import, mount and enforce; starts nothing.", api.RunRequest{}, api.Plan{}, "", "", "plan the run", (*Daemon).planRun},
+	{"POST", "/v1/runs", Act, labelled | begins | inRecords, "Starts a governed run.", api.RunRequest{}, api.Run{}, "", "", "start the run", (*Daemon).startRun},
 	{"GET", "/v1/runs?cell&limit&cursor&dir", Read, labelled, "Lists runs, newest first.", nil, []api.Run{}, "", "", "list runs", (*Daemon).listRuns},
 	{"GET", "/v1/runs/{run}?wait&dir", Read, labelled, "Shows a run.", nil, api.Run{}, "", "", "show run {run}", (*Daemon).getRun},
 	{"GET", "/v1/runs/{run}/attach?input&stdout&stderr&screen&rows&cols&client&dir", Act, labelled, "Attaches to a run: to its output, and with input also to its input. For a terminal, screen begins with its screen, as pando attach does; several clients may be attached, and the latest size counts. A run with a terminal continues without clients.", nil, nil, "", WebSocket, "attach to run {run}", (*Daemon).attachRun},
@@ -151,9 +155,9 @@ var Routes = []Route{
 	{"GET", "/v1/runs/{run}/files/{name}?dir", Read, labelled, "Reads one of a run's records.", nil, nil, "", "application/octet-stream", "read {name} of run {run}", (*Daemon).getRunFile},
 	{"GET", "/v1/runs/{run}/events?kind&denied&follow&format&after&dir", Read, labelled, "Streams a run's events as JSON lines and checks their hash chain; an error is the last line. With Accept: text/event-stream as server-sent events with their numbers as ids, and end after the last.", nil, nil, "", jsonLines, "tell the events of run {run}", (*Daemon).getEvents},
 	{"GET", "/v1/runs/{run}/export?dir", Read, labelled, "Exports all kept data of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
-	{"POST", "/v1/runs/{run}/accept?dir", Admin, labelled | runTag, "Accepts the changes of a run; with apply, applies them to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept {run}", (*Daemon).accept},
-	{"POST", "/v1/runs/{run}/discard?dir", Act, labelled | runTag, "Discards a run's result.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard {run}", (*Daemon).discard},
-	{"POST", "/v1/runs/{run}/revert?dir", Admin, labelled | runTag, "Undoes the apply of a run in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of run {run}", (*Daemon).revert},
+	{"POST", "/v1/runs/{run}/accept?dir", Admin, labelled | runTag | inRecords, "Accepts the changes of a run; with apply, applies them to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept {run}", (*Daemon).accept},
+	{"POST", "/v1/runs/{run}/discard?dir", Act, labelled | runTag | inRecords, "Discards a run's result.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard {run}", (*Daemon).discard},
+	{"POST", "/v1/runs/{run}/revert?dir", Admin, labelled | runTag | inRecords, "Undoes the apply of a run in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of run {run}", (*Daemon).revert},
 
 	{"POST", "/v1/policies/check", Read, labelled, "Checks a policy file and returns remarks about it.", api.PolicyCheckRequest{}, api.PolicyCheck{}, "", "", "use the policy", (*Daemon).checkPolicy},
 	{"POST", "/v1/policies/show", Read, labelled, "Shows the effective policy of a cell, a run or a planned run.", api.PolicyRequest{}, api.Policy{}, "", "", "show the policy", (*Daemon).showPolicy},

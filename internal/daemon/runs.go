@@ -30,7 +30,11 @@ func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.
 		return run, err
 	}
 	operation.Name(ctx, run.ID)
-	id := cell.RunID(run.ID)
+	return d.followRun(ctx, cell.RunID(run.ID), out)
+}
+
+// followRun returns a run at its end.
+func (d *Daemon) followRun(ctx context.Context, id cell.RunID, out func(api.StreamLine)) (any, error) {
 	a, err := d.cfg.Engine.AttachRun(id, false)
 	if err != nil {
 		return nil, err
@@ -44,12 +48,12 @@ func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.
 		case <-a.Done:
 			res, err := a.Result()
 			if err == nil && ctx.Err() != nil {
-				err = cell.Errorf(cell.Interrupted, "daemon", "see its state: pando show "+run.ID, "cannot finish run %s: %w", run.ID, context.Cause(ctx))
+				err = cell.Errorf(cell.Interrupted, "daemon", "see its state: pando show "+string(id), "cannot finish run %s: %w", id, context.Cause(ctx))
 			}
 			return res, err
 		case <-stopped:
 			if stopped = nil; d.ended() {
-				return nil, cell.Errorf(cell.Unavailable, "daemon", "follow it: GET /v1/runs/"+run.ID+"?wait=1", "cannot wait for run %s, the daemon has ended: %w", run.ID, operation.ErrContinues)
+				return nil, cell.Errorf(cell.Unavailable, "daemon", "follow it: GET /v1/runs/"+string(id)+"?wait=1", "cannot wait for run %s, the daemon has ended: %w", id, operation.ErrContinues)
 			}
 			if err := d.cfg.Engine.Interrupt(id, "aborted by request"); err != nil && cell.KindOf(err) != cell.Conflict {
 				return nil, err

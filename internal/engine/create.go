@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/live"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
@@ -96,7 +97,11 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	}
 	x.c.Setup.Notes = append(x.run.Notes, p.notes...)
 	e.alive.SetLeaseEnv(lease, p.policy.Env)
-	if err := e.reg.Commit(&x.c, &x.before, lease); err != nil {
+	made, err := operation.Outcome(ctx, madeCell, x.c.ID)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	if err := e.reg.Commit(append(made, &x.c, &x.before, lease)...); err != nil {
 		return api.Cell{}, err
 	}
 	return e.cellView(&x.c), nil

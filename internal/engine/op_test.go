@@ -18,9 +18,15 @@ import (
 // under it, and starts the next daemon.
 func (b *bed) interrupted(kind string, args any) {
 	b.Helper()
+	b.interruptedOf("", kind, args)
+}
+
+// interruptedOf is interrupted for work of a request.
+func (b *bed) interruptedOf(request, kind string, args any) {
+	b.Helper()
 	raw, err := json.Marshal(args)
 	b.must(err)
-	b.must(b.reg.Write(operation.Redo{ID: "o-0000000000000001", Kind: kind, Args: raw, Phase: operation.Doing}))
+	b.must(b.reg.Write(operation.Redo{ID: "o-0000000000000001", Kind: kind, Args: raw, Phase: operation.Doing, Request: request}))
 	b.reopen()
 	if open := b.reg.OpenOps(); len(open) > 0 {
 		b.Errorf("operations are open still: %+v", open)

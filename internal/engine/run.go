@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/secret"
@@ -88,7 +89,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	if r, ok := e.pendingFrom(p); ok {
 		run.Notes = append(run.Notes, "the result of "+r+" is still pending; this run starts from the source, without it")
 	}
-	if err := e.record(p); err != nil {
+	if err := e.record(ctx, p); err != nil {
 		return api.Run{}, err
 	}
 	asked := run.API() // from here on run is the work's
@@ -419,20 +420,25 @@ var errMadeMeanwhile = cell.Errorf(cell.Conflict, "engine.StartRun", "choose ano
 // record makes the run and, if it is new, its cell known. The name of a cell
 // that is to be made is taken from here on: of two runs that make it at once
 // one does, and the other gets errMadeMeanwhile.
-func (e *Engine) record(p *runPlan) error {
+func (e *Engine) record(ctx context.Context, p *runPlan) error {
+	objects, err := operation.Outcome(ctx, madeRun, p.run.RunID())
+	if err != nil {
+		return err
+	}
 	if p.cell != nil {
-		return e.reg.Commit(p.run)
+		return e.reg.Commit(append(objects, p.run)...)
 	}
 	c := &state.Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(), Image: p.image.String(),
 		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, Maker: p.made.maker()}
 	p.cell = c
+	objects = append(objects, c, p.run)
 	if c.Name == "" {
-		return e.reg.Commit(c, p.run)
+		return e.reg.Commit(objects...)
 	}
 	return e.spawn.Name(c.Name, func(taken string) error {
 		switch taken {
 		case "":
-			return e.reg.Commit(c, p.run)
+			return e.reg.Commit(objects...)
 		case spawn.TakenByCell:
 			return errMadeMeanwhile
 		}

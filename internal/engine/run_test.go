@@ -256,7 +256,7 @@ func TestF19RunThatWasBeingPrepared(t *testing.T) {
 	run := &state.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
 		Policy: p.policy.Digest().String(), Isolation: api.Isolated, Phase: cell.Preparing, Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}
 	p.run = run
-	b.must(b.record(p))
+	b.must(b.record(b.ctx, p))
 	b.reopen()
 	r, err := b.Engine.Run(run.RunID())
 	if err != nil || r.Phase != string(cell.Ended) || r.Verdict != string(cell.Discarded) || r.Error == nil || r.Receipt == "" {

@@ -193,7 +193,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 		}
 		gone.Release(false)
 		late.run = &state.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID())}
-		if err := b.record(late); err != errMadeMeanwhile {
+		if err := b.record(b.ctx, late); err != errMadeMeanwhile {
 			t.Errorf("a cell of that name was made twice: %v", err)
 		}
 		release()

@@ -61,7 +61,7 @@ func (m *Manager) CommitBatch(ctx context.Context, key string, of *state.Cell, b
 	if err != nil {
 		return nil, err
 	}
-	rec := operation.Redo{ID: operation.NewID(), Kind: OpBatch, Args: args, Phase: operation.Doing}
+	rec := operation.Redo{ID: operation.NewID(), Kind: OpBatch, Args: args, Phase: operation.Doing, Request: operation.RequestOf(ctx)}
 	if err := m.cfg.Records.Commit(append([]any{&rec}, objects...)...); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -44,12 +45,14 @@ type sealArgs struct {
 func (m *Manager) Seal(ctx context.Context, key string, act state.Act, objects ...any) (cell.Digest, error) {
 	act.Pando, act.At = m.cfg.Version, time.Now().UTC()
 	args := sealArgs{Key: key, Predicate: act}
-	for _, o := range objects {
+	for _, o := range m.cfg.Records.WithLeases(objects) { // a later daemon does not know the cells' maker
 		switch v := o.(type) {
 		case *state.Cell:
 			args.Records = append(args.Records, state.Record{Cell: v})
 		case *state.Checkpoint:
 			args.Records = append(args.Records, state.Record{Checkpoint: v})
+		case *state.Lease:
+			args.Records = append(args.Records, state.Record{Lease: v})
 		case *state.Run:
 			args.Records = append(args.Records, state.Record{Run: v})
 			args.Predicate.Runs = append(args.Predicate.Runs, decided(v))
@@ -80,6 +83,8 @@ func (m *Manager) seal(ctx context.Context, args sealArgs) (cell.Digest, error) 
 			objects = append(objects, r.Cell)
 		case r.Checkpoint != nil:
 			objects = append(objects, r.Checkpoint)
+		case r.Lease != nil:
+			objects = append(objects, r.Lease)
 		case r.Run != nil:
 			r.Run.AddReceipt(d)
 			objects = append(objects, r.Run)
@@ -111,6 +116,42 @@ func (m *Manager) actReceipt(ctx context.Context, key string, p state.Act) (cell
 		subject = receipt.Subject{Name: "workspace", Digest: digest(p.From.TreeDigest)}
 	}
 	return m.once(ctx, receipt.Request{Key: key, Type: receipt.PredicateVerdict, Subjects: []receipt.Subject{subject}, Predicate: p})
+}
+
+// Told is what the receipt of an act or of a batch says.
+type Told struct {
+	Act   *state.Act // nil for a batch
+	Batch *Batch     // nil for an act
+
+	key string
+}
+
+// ToldBy reads what an operation seals; ok is false for one that seals nothing.
+func ToldBy(rec *operation.Redo) (t Told, ok bool) {
+	switch rec.Kind {
+	case OpSeal:
+		var a sealArgs
+		if json.Unmarshal(rec.Args, &a) != nil {
+			return t, false
+		}
+		return Told{Act: &a.Predicate, key: a.Key}, true
+	case OpBatch:
+		var a batchArgs
+		if json.Unmarshal(rec.Args, &a) != nil {
+			return t, false
+		}
+		return Told{Batch: &a.Predicate, key: a.Key}, true
+	}
+	return t, false
+}
+
+// ReceiptOf is the digest of the receipt that says it; "" while it is not written.
+func (m *Manager) ReceiptOf(t Told) string {
+	entry, err := m.cfg.Ledger.Lookup(t.key)
+	if err != nil {
+		return ""
+	}
+	return entry.ID.String()
 }
 
 // Resume finishes an operation of one of the kinds above that an earlier daemon began.

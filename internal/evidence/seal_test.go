@@ -55,8 +55,8 @@ func TestSealNamesItsRuns(t *testing.T) {
 	if len(b.reg.OpenOps()) > 0 {
 		t.Error("the operation is open")
 	}
-	if _, err := b.Seal(b.ctx, "discard/3", state.Act{}, &state.Lease{}); err == nil {
-		t.Error("a lease is sealed")
+	if _, err := b.Seal(b.ctx, "discard/3", state.Act{}, &state.Template{}); err == nil {
+		t.Error("a template is sealed")
 	}
 	b.verified()
 }

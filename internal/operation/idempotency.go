@@ -22,8 +22,8 @@ import (
 // has its own keys.
 //
 // The beginning of a request is on disk before it runs, and its answer after it. A request that
-// was in progress when the daemon ended is known as such, and not run again. A failed request
-// has changed nothing, and may be repeated.
+// was in progress when the daemon ended is known as such: who repeats it has to find out what
+// became of it. A failed request has changed nothing, and may be repeated.
 type Keys struct {
 	log *durable.Log
 
@@ -35,13 +35,23 @@ type Keys struct {
 // Keyed is a request with a key: its journal record.
 type Keyed struct {
 	At     time.Time `json:"at"`
+	ID     string    `json:"id"`    // of this try: see WithRequest
 	Key    string    `json:"key"`   // digest of the caller and the key
 	Asked  string    `json:"asked"` // digest of the request
 	Over   bool      `json:"over,omitempty"`
 	Failed bool      `json:"failed,omitempty"` // the request may be repeated
 	Answer
 
-	done chan struct{} // closed at the end; nil if it was in progress when a daemon ended
+	done  chan struct{} // closed at the end; nil if it was in progress when a daemon ended
+	again bool
+}
+
+// Again reports whether an earlier daemon began the request: it may have been done.
+func (d *Keyed) Again() bool { return d.again }
+
+// BrokenOff is the error for a repeated request whose outcome no record tells.
+func BrokenOff() error {
+	return cell.Errorf(cell.Conflict, "operation.Keys", onceHint, "this request was in progress when the daemon ended, and what it did is in no record")
 }
 
 // Answer is what a request was answered.
@@ -66,7 +76,7 @@ const (
 // MaxAnswer is the length of the longest answer that is kept, in bytes.
 const MaxAnswer = 1 << 20
 
-const onceHint = "check whether it was done, then use another key"
+const onceHint = "look at what it would have changed, then use another key"
 
 // OpenKeys reads the journal called name, and creates it if it does not exist.
 func OpenKeys(fsys durable.FS, name string) (*Keys, error) {
@@ -156,7 +166,8 @@ func (o *Keys) rewrite() error {
 
 // Begin returns a new record, with mine for a request that the caller runs and then gives to
 // End, or that of an ended request. request is all that the answer depends on. It waits for a
-// request with the same key that is in progress, until gone is closed.
+// request with the same key that is in progress, until gone is closed. A request that an earlier
+// daemon began is mine and Again, and may be given to Leave instead.
 func (o *Keys) Begin(p access.Principal, key string, gone <-chan struct{}, request ...string) (d *Keyed, mine bool, err error) {
 	return o.begin(digest(p.Name, p.Token, key), digest(request...), gone)
 }
@@ -184,7 +195,7 @@ func (o *Keys) begin(key, asked string, gone <-chan struct{}) (d *Keyed, mine bo
 					return nil, false, err
 				}
 			}
-			d = &Keyed{At: now, Key: key, Asked: asked, done: make(chan struct{})}
+			d = &Keyed{At: now, ID: NewID(), Key: key, Asked: asked, done: make(chan struct{})}
 			o.all[key] = d
 			o.mu.Unlock()
 			if err := o.keep(d); err != nil {
@@ -202,8 +213,10 @@ func (o *Keys) begin(key, asked string, gone <-chan struct{}) (d *Keyed, mine bo
 			}
 			return d, false, nil
 		case d.done == nil:
+			d = &Keyed{At: d.At, ID: d.ID, Key: key, Asked: asked, done: make(chan struct{}), again: true}
+			o.all[key] = d
 			o.mu.Unlock()
-			return nil, false, cell.Errorf(cell.Conflict, op, onceHint, "this request was in progress when the daemon ended, so its outcome is unknown")
+			return d, true, nil
 		}
 		done := d.done
 		o.mu.Unlock()
@@ -226,7 +239,7 @@ func (o *Keys) keep(d *Keyed) error {
 
 // End records the outcome of a request: its answer, or nil when it failed.
 func (o *Keys) End(d *Keyed, answer *Answer) error {
-	next := &Keyed{At: d.At, Key: d.Key, Asked: d.Asked, Over: true, Failed: answer == nil, done: d.done}
+	next := &Keyed{At: d.At, ID: d.ID, Key: d.Key, Asked: d.Asked, Over: true, Failed: answer == nil, done: d.done}
 	if answer != nil {
 		next.Answer = *answer
 	}
@@ -236,6 +249,26 @@ func (o *Keys) End(d *Keyed, answer *Answer) error {
 	o.mu.Unlock()
 	close(d.done)
 	return err
+}
+
+// Leave gives back a request that an earlier daemon began, and of which nothing is known.
+func (o *Keys) Leave(d *Keyed) {
+	o.mu.Lock()
+	o.all[d.Key] = &Keyed{At: d.At, ID: d.ID, Key: d.Key, Asked: d.Asked}
+	o.mu.Unlock()
+	close(d.done)
+}
+
+// Open lists the requests that an earlier daemon began and did not end.
+func (o *Keys) Open() (ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, d := range o.all {
+		if d.done == nil && !d.Over {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
 }
 
 // OpenKeysOrNew is OpenKeys that starts with an empty journal when the old one is damaged: keys

@@ -13,11 +13,12 @@ import (
 // The work is idempotent, since a daemon may end after it was done and before that is noted.
 // What can be taken back instead needs no record: the next daemon finds what no record names.
 type Redo struct {
-	ID    string          `json:"op"`
-	Kind  string          `json:"kind"`
-	Args  json.RawMessage `json:"args,omitempty"`
-	Phase Phase           `json:"phase"`
-	Error string          `json:"error,omitempty"` // why it was given up
+	ID      string          `json:"op"`
+	Kind    string          `json:"kind"`
+	Args    json.RawMessage `json:"args,omitempty"`
+	Phase   Phase           `json:"phase"`
+	Error   string          `json:"error,omitempty"`   // why it was given up
+	Request string          `json:"request,omitempty"` // the request that it is work of: see WithRequest
 }
 
 // Phase is how far work is.
@@ -45,13 +46,39 @@ func NewID() string {
 	return "o-" + hex.EncodeToString(b[:])
 }
 
+type requestKey struct{}
+
+// WithRequest returns a context of the work of a request that has an idempotency key, or is an
+// operation. id identifies this try of it: records of the work carry it, so that the next daemon
+// can tell what became of a request that this one did not finish.
+func WithRequest(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, requestKey{}, id)
+}
+
+// RequestOf returns the id of the request that a context's work is of; "" for none.
+func RequestOf(ctx context.Context) string {
+	id, _ := ctx.Value(requestKey{}).(string)
+	return id
+}
+
+// Outcome is a record that says what a request has made. It is committed together with what it
+// names. It is none for work without a request.
+func Outcome(ctx context.Context, kind string, args any) (list []any, err error) {
+	id := RequestOf(ctx)
+	if id == "" {
+		return nil, nil
+	}
+	raw, err := json.Marshal(args)
+	return []any{&Redo{ID: NewID(), Kind: kind, Args: raw, Phase: Done, Request: id}}, err
+}
+
 // Do does work that a restarted daemon finishes: it finds its kind and args in the journal.
 func Do(ctx context.Context, j Journal, id, kind string, args any, do func(context.Context) error) error {
 	raw, err := json.Marshal(args)
 	if err != nil {
 		return err
 	}
-	r := Redo{ID: id, Kind: kind, Args: raw, Phase: Doing}
+	r := Redo{ID: id, Kind: kind, Args: raw, Phase: Doing, Request: RequestOf(ctx)}
 	if err := j.Write(r); err != nil {
 		return err
 	}
@@ -64,7 +91,7 @@ func DoAgain[T any](ctx context.Context, j Journal, r Redo, do func(context.Cont
 	if err := json.Unmarshal(r.Args, &args); err != nil {
 		return err
 	}
-	return finish(ctx, j, r, func(ctx context.Context) error { return do(ctx, args) })
+	return finish(WithRequest(ctx, r.Request), j, r, func(ctx context.Context) error { return do(ctx, args) })
 }
 
 func finish(ctx context.Context, j Journal, r Redo, do func(context.Context) error) error {

@@ -6,8 +6,6 @@ package operation
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"iter"
@@ -56,6 +54,8 @@ type Operation struct {
 	lines   [][]byte      // JSON, the latest lines
 	size    int           // bytes of lines and the result
 	aborted bool
+	bound   bool          // its caller sees a part of what there is
+	broken  bool          // its daemon ended while it ran, and what became of it is not known yet
 	more    chan struct{} // closed and replaced at each new line
 }
 
@@ -81,13 +81,14 @@ type opRecord struct {
 	By      string    `json:"by"`
 	Owner   string    `json:"owner"`
 	Request string    `json:"request"`
+	Bound   bool      `json:"bound,omitempty"`
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Error   string    `json:"error,omitempty"` // the kind of the error
 }
 
 // Open reads the journal called name, and creates it if it does not exist. Operations
-// that were in progress are lost.
+// that were in progress are lost, unless Resume knows more.
 func Open(fsys durable.FS, name string, says *slog.Logger) (*Store, error) {
 	o := &Store{says: says, all: map[string]*Operation{}, open: map[string]int{}}
 	log, err := durable.OpenLog(fsys, name, func(rec []byte) error {
@@ -126,15 +127,15 @@ func OpenOrNew(fsys durable.FS, name string, says *slog.Logger) (*Store, error) 
 func recalled(r opRecord) *Operation {
 	over := make(chan struct{})
 	close(over)
-	op := &Operation{owner: r.Owner, done: over, cancel: func(error) {}, view: api.Operation{
+	op := &Operation{owner: r.Owner, done: over, cancel: func(error) {}, bound: r.Bound, broken: r.State == api.OperationRunning, view: api.Operation{
 		ID: r.ID, Kind: r.Kind, Object: r.Object, State: r.State, By: r.By, Request: r.Request, Began: r.Began, Ended: r.Ended}}
 	switch {
 	case r.State == api.OperationRunning, r.State == api.OperationLost:
 		if op.view.State = api.OperationLost; r.Ended.IsZero() {
 			op.view.Ended = time.Now().UTC()
 		}
-		op.view.Error = apiError(cell.Errorf(cell.Unavailable, "operation", "check whether it was done: nothing is left half done",
-			"its outcome is unknown: the daemon ended while it ran"))
+		op.view.Error = apiError(cell.Errorf(cell.Unavailable, "operation", "look at what it would have changed, then send it again if need be",
+			"the daemon ended while it ran, and what it did is in no record"))
 	case r.Error != "":
 		op.view.Error = &api.Error{Kind: api.Kind(r.Error), Message: "its error is lost: it ended before the daemon was restarted"}
 	case r.State == api.OperationDone:
@@ -153,8 +154,10 @@ func (o *Store) Close() error {
 
 // record is the line of the journal for an operation with the view v.
 func (op *Operation) record(v api.Operation) ([]byte, error) {
-	r := opRecord{ID: v.ID, Kind: v.Kind, Object: v.Object, State: v.State, By: v.By, Owner: op.owner, Request: v.Request, Began: v.Began, Ended: v.Ended}
-	if v.Error != nil {
+	r := opRecord{ID: v.ID, Kind: v.Kind, Object: v.Object, State: v.State, By: v.By, Owner: op.owner, Request: v.Request, Bound: op.bound, Began: v.Began, Ended: v.Ended}
+	if op.broken {
+		r.State, r.Ended = api.OperationRunning, time.Time{}
+	} else if v.Error != nil {
 		r.Error = string(v.Error.Kind)
 	}
 	return json.Marshal(r)
@@ -228,14 +231,13 @@ type Work func(ctx context.Context, out func(api.StreamLine)) (any, error)
 
 // Begin starts work of p as an operation, until life or ctx ends. view has its kind, its object
 // and its request. ended is called with the outcome. It fails with Limited when too many
-// operations are in progress.
+// operations are in progress. The operation's id is that of the request (see WithRequest), if
+// ctx has one, and becomes it otherwise.
 func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operation, life context.Context, do Work, ended func(api.Operation)) (api.Operation, error) {
 	const opName = "operation"
-	var b [8]byte
-	rand.Read(b[:])
-	view.ID, view.State, view.By, view.Began = "o-"+hex.EncodeToString(b[:]), api.OperationRunning, p.Name, time.Now().UTC()
-	op := &Operation{owner: ownerOf(p), view: view, life: life, done: make(chan struct{}), more: make(chan struct{})}
-	ctx, op.cancel = context.WithCancelCause(context.WithValue(ctx, operationKey{}, namer{o, op}))
+	view.ID, view.State, view.By, view.Began = cmp.Or(RequestOf(ctx), NewID()), api.OperationRunning, p.Name, time.Now().UTC()
+	op := &Operation{owner: ownerOf(p), bound: p.Restricted(), view: view, life: life, done: make(chan struct{}), more: make(chan struct{})}
+	ctx, op.cancel = context.WithCancelCause(o.naming(WithRequest(ctx, view.ID), op))
 	o.mu.Lock()
 	total := 0
 	for _, n := range o.open {
@@ -266,17 +268,80 @@ func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operatio
 		o.work.Done()
 		return view, err
 	}
-	go func() {
-		defer o.work.Done()
-		defer op.cancel(nil)
-		stop := context.AfterFunc(life, func() {
-			op.cancel(cell.Errorf(cell.Unavailable, "operation", "repeat the request", "the daemon has ended"))
-		})
-		defer stop()
-		res, err := o.guard(func() (any, error) { return do(ctx, func(l api.StreamLine) { o.say(op, l) }) })
-		ended(o.end(op, res, err))
-	}()
+	go func() { ended(o.carryOut(ctx, op, do)) }()
 	return view, nil
+}
+
+// carryOut does the work of an operation, and records its outcome.
+func (o *Store) carryOut(ctx context.Context, op *Operation, do Work) api.Operation {
+	defer o.work.Done()
+	defer op.cancel(nil)
+	stop := context.AfterFunc(op.life, func() {
+		op.cancel(cell.Errorf(cell.Unavailable, "operation", "repeat the request", "the daemon has ended"))
+	})
+	defer stop()
+	res, err := o.guard(func() (any, error) { return do(ctx, func(l api.StreamLine) { o.say(op, l) }) })
+	return o.end(op, res, err)
+}
+
+// Resume takes up the operations that an earlier daemon did not end, until life ends. find
+// returns the work that tells what became of one; nil where nothing can: it stays lost.
+func (o *Store) Resume(life context.Context, find func(api.Operation) Work) error {
+	o.mu.Lock()
+	var lost [][]byte
+	var found []func()
+	for id, old := range o.all {
+		if !old.broken {
+			continue
+		}
+		do := find(old.view)
+		if do == nil {
+			old.broken = false
+			rec, err := old.record(old.view)
+			if err != nil {
+				o.mu.Unlock()
+				return err
+			}
+			lost = append(lost, rec)
+			continue
+		}
+		op := &Operation{owner: old.owner, bound: old.bound, view: old.view, life: life, done: make(chan struct{}), more: make(chan struct{})}
+		op.view.State, op.view.Ended, op.view.Error = api.OperationRunning, time.Time{}, nil
+		var ctx context.Context
+		ctx, op.cancel = context.WithCancelCause(o.naming(life, op))
+		o.all[id] = op
+		o.open[op.owner]++
+		o.work.Add(1)
+		if op.bound { // what is found is what the user sees
+			do = withoutResult(do)
+		}
+		found = append(found, func() { o.carryOut(ctx, op, do) })
+	}
+	o.mu.Unlock()
+	for _, f := range found {
+		go f()
+	}
+	return o.log.Append(lost...)
+}
+
+// withoutResult is work that is done without telling what came of it.
+func withoutResult(do Work) Work {
+	return func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		_, err := do(ctx, out)
+		return nil, err
+	}
+}
+
+// Open lists the operations that an earlier daemon did not end.
+func (o *Store) Open() (ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, op := range o.all {
+		if op.broken {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // guard turns a panic into an error, so that the daemon survives it.
@@ -341,10 +406,12 @@ func (o *Store) end(op *Operation, res any, err error) api.Operation {
 	switch {
 	case err == nil && len(result) > opsTold:
 		v.State, v.Note = api.OperationDone, "the result is too long to be kept: read its object"
+	case err == nil && res == nil:
+		v.State, v.Note = api.OperationDone, "the result was kept only until the daemon ended: read its object"
 	case err == nil:
 		v.State, v.Result = api.OperationDone, result
-	case errors.Is(err, ErrContinues):
-		v.State, v.Error = api.OperationLost, apiError(err)
+	case errors.Is(err, ErrContinues): // the next daemon resumes it
+		v.State, v.Error, op.broken = api.OperationLost, apiError(err), true
 	case op.aborted:
 		v.State, v.Error = api.OperationAborted, apiError(err)
 	default:
@@ -456,6 +523,11 @@ func (o *Store) Abort(op *Operation) {
 func (op *Operation) Done() <-chan struct{} { return op.done }
 
 type operationKey struct{}
+
+// naming returns the context of an operation's work: see Name.
+func (o *Store) naming(ctx context.Context, op *Operation) context.Context {
+	return context.WithValue(ctx, operationKey{}, namer{o, op})
+}
 
 // namer is the context value of an operation's work.
 type namer struct {

@@ -79,3 +79,82 @@ func TestOperationsAreBounded(t *testing.T) {
 		t.Error("it counts what has ended")
 	}
 }
+
+// What an operation that was broken off did is found out by the next daemon, once; what can't be
+// stays lost. A daemon that hands over an operation is none that ended it.
+func TestBrokenOffOperationsAreResumed(t *testing.T) {
+	dir := durable.Disk(t.TempDir())
+	discard := slog.New(slog.DiscardHandler)
+	open := func() *Store {
+		o, err := Open(dir, "operations.log", discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	o := open()
+	ids := map[string]string{} // by kind
+	for _, c := range []struct {
+		kind string
+		p    access.Principal
+	}{{"run", access.Local}, {"create", access.Local}, {"gone", access.Local}, {"eval", access.Local},
+		{"fork", access.Principal{Name: "a", Token: "t-1", Level: access.Run, Bounds: &access.Bounds{Labels: map[string]string{"a": "b"}}}}} {
+		ctx := WithRequest(t.Context(), NewID())
+		v, err := o.Begin(ctx, c.p, api.Operation{Kind: c.kind}, t.Context(), func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+			if c.kind == "run" {
+				return nil, cell.Errorf(cell.Unavailable, "", "", "it goes on: %w", ErrContinues)
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}, func(api.Operation) {})
+		if err != nil || v.ID != RequestOf(ctx) {
+			t.Fatal(v, err)
+		}
+		ids[c.kind] = v.ID
+	}
+	op, _ := o.Get(access.Local, ids["run"])
+	<-op.done
+	next := open() // the first is not closed: it was killed
+	if n := len(next.Open()); n != len(ids) {
+		t.Errorf("%d are open", n)
+	}
+	err := next.Resume(t.Context(), func(v api.Operation) Work {
+		if v.Kind == "eval" {
+			return nil
+		}
+		return func(context.Context, func(api.StreamLine)) (any, error) {
+			if v.Kind == "gone" {
+				return nil, cell.Errorf(cell.Unavailable, "", "", "it was not done")
+			}
+			return v.ID, nil
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Wait()
+	check := func(o *Store, results bool) {
+		t.Helper()
+		for kind, want := range map[string]string{"run": api.OperationDone, "create": api.OperationDone, "fork": api.OperationDone, "gone": api.OperationFailed, "eval": api.OperationLost} {
+			op, err := o.Get(access.Local, ids[kind])
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := o.Look(op)
+			told := results && (kind == "run" || kind == "create")
+			if v.State != want || (v.Result != nil) != told || (v.Note != "") != (want == api.OperationDone && !told) || v.Ended.IsZero() {
+				t.Errorf("%s: %+v", kind, v)
+			}
+		}
+	}
+	check(next, true)
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+	last := open()
+	defer last.Close()
+	if left := last.Open(); len(left) > 0 {
+		t.Errorf("%v are open", left)
+	}
+	check(last, false)
+}

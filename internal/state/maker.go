@@ -117,9 +117,9 @@ func least[T cmp.Ordered](a, b T) T {
 	return a
 }
 
-// withLeases adds to objects that are committed the leases of cells among them
+// WithLeases adds to objects that are committed the leases of cells among them
 // that are new: with what they have of their parents and their makers.
-func (r *Registry) withLeases(objects []any) []any {
+func (r *Registry) WithLeases(objects []any) []any {
 	var more []any
 	for _, o := range objects {
 		c, ok := o.(*Cell)

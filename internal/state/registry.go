@@ -40,6 +40,7 @@ type Registry struct {
 	pending     map[cell.RunID]bool             // runs that wait for a person
 	lent        map[cell.ID]map[string]*Lending // by handle
 	ops         map[string]*operation.Redo
+	outcomes    map[string]*operation.Redo // that are over, of requests in progress
 	approvals   map[string]*Approval
 	execs       map[cell.ID]int64 // commands outside of runs, where they are counted
 	interps     table[cell.ID, Interp]
@@ -69,7 +70,7 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 		home: h, walked: walked, x: newIndex(walked), stale: map[cell.ID]bool{}, free: make(chan struct{}),
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
-		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*operation.Redo{},
+		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*operation.Redo{}, outcomes: map[string]*operation.Redo{},
 		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	empty := true
@@ -127,7 +128,7 @@ func (r *Registry) Close() error { return r.log.Close() }
 
 // Commit makes objects durable and visible.
 func (r *Registry) Commit(objects ...any) error {
-	objects = r.withLeases(objects)
+	objects = r.WithLeases(objects)
 	recs := make([]Record, len(objects))
 	lines := make([][]byte, len(objects))
 	for i, o := range objects {
@@ -379,11 +380,7 @@ func (r *Registry) apply(rec *Record) {
 			delete(r.pending, v.RunID())
 		}
 	case rec.Op != nil:
-		if rec.Op.Over() {
-			delete(r.ops, rec.Op.ID)
-		} else {
-			r.ops[rec.Op.ID] = rec.Op
-		}
+		r.applyOp(rec.Op)
 	case rec.Lending != nil:
 		l := rec.Lending
 		if r.lent[l.Cell] == nil {
@@ -515,8 +512,10 @@ func (r *Registry) all() iter.Seq[[]byte] {
 	for _, v := range runs {
 		recs = append(recs, Record{Run: v})
 	}
-	for _, o := range r.ops {
-		recs = append(recs, Record{Op: o})
+	for _, ops := range []map[string]*operation.Redo{r.ops, r.outcomes} {
+		for _, o := range ops {
+			recs = append(recs, Record{Op: o})
+		}
 	}
 	for _, of := range r.lent {
 		for _, l := range of {
