@@ -29,7 +29,7 @@ const (
 	OperationDone    = "done"
 	OperationFailed  = "failed"
 	OperationAborted = "aborted" // it was stopped and undone
-	OperationLost    = "lost"    // the daemon ended while it ran
+	OperationLost    = "lost"    // the daemon ended while it ran, and what it did is in no record
 )
 
 // OperationKind is a POST that can run as an operation.

@@ -296,8 +296,8 @@ func TestRESTOperations(t *testing.T) {
 	h.try("ls")            // may start a daemon, which pando serve then replaces
 	_, err = c.Daemon(ctx) // pando serve's answers
 	must(t, err)
-	status, body := h.request("GET", "/v1/operations/"+build.ID, "") // by the socket: the daemon's user sees the operations of all
-	if status != 200 || !strings.Contains(body, `"state":"lost"`) || !strings.Contains(body, "the daemon ended") {
+	status, body := h.request("GET", "/v1/operations/"+build.ID+"?wait=1", "") // by the socket: the daemon's user sees the operations of all
+	if status != 200 || !strings.Contains(body, `"state":"failed"`) || !strings.Contains(body, "the daemon ended first, and nothing was changed") {
 		t.Errorf("%d %s", status, body)
 	}
 	if _, body := h.request("GET", "/v1/operations/"+o.ID, ""); !strings.Contains(body, `"state":"aborted"`) {

@@ -22,8 +22,8 @@ import (
 // has its own keys.
 //
 // The beginning of a request is on disk before it runs, and its answer after it. A request that
-// was in progress when the daemon ended is known as such: who repeats it has to find out what
-// became of it. A failed request has changed nothing, and may be repeated.
+// was in progress when the daemon ended is known as such: its repetition finds out what became of
+// it. A failed request has changed nothing, and may be repeated.
 type Keys struct {
 	log *durable.Log
 

@@ -115,5 +115,6 @@ request: the answer is 202 and an [Operation](#operation), and ` + "`Location`" 
 ` + "`GET /v1/operations/{operation}?wait=1`" + ` answers when it has ended,
 ` + "`/events`" + ` streams the lines above as server-sent events; after losing its connection, a client
 continues with ` + "`Last-Event-ID`" + `. An operation is visible to the caller that began it and to scope
-admin. It is kept for a day after its end, its result until the daemon ends.
+admin. It is kept for a day after its end, its result until the daemon ends. If the daemon ends
+first, the next one finds out whether it was done.
 `
