@@ -87,7 +87,7 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do operati
 	view := api.Operation{Kind: route.Operation(), Object: cell.Clip(object), Request: v.id}
 	op, err := d.cfg.Operations.Begin(ctx, p, view, life, explained, func(o api.Operation) {
 		free()
-		d.settle(o.ID)
+		d.settleOperation(o)
 		d.cfg.Audit.ended(d, v, route, o)
 	})
 	if err != nil {

@@ -23,6 +23,13 @@ func (d *Daemon) settle(request string) {
 	}
 }
 
+// settleOperation is settle for an operation. A lost one is left to the next daemon.
+func (d *Daemon) settleOperation(o api.Operation) {
+	if o.State != api.OperationLost {
+		d.settle(o.ID)
+	}
+}
+
 // asOperation reports whether a request becomes an operation.
 func (d *Daemon) asOperation(r *http.Request, route Route) bool {
 	return d.cfg.Operations != nil && asksAsync(r) && route.Operation() != ""
@@ -84,7 +91,6 @@ func (d *Daemon) resumeOperations(ctx context.Context) error {
 		switch {
 		case route.Traits.has(inRecords):
 			return func(ctx context.Context, out func(api.StreamLine)) (any, error) {
-				defer d.settle(o.ID)
 				return d.outcomeOf(ctx, o.ID, route, out)
 			}
 		case route.Traits.has(repeats):
@@ -93,7 +99,7 @@ func (d *Daemon) resumeOperations(ctx context.Context) error {
 			}
 		}
 		return nil
-	})
+	}, d.settleOperation)
 }
 
 // outcomeOf returns the result of an operation that an earlier daemon began. A run goes on

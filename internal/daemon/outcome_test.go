@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -123,20 +125,50 @@ func install(t *testing.T, state string, tokens *access.Store, around func(route
 	return in
 }
 
-// copied is the state of this moment.
+// copied is the state of this moment. What is removed meanwhile is not in it.
 func (in *installation) copied(t *testing.T) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "state")
-	if err := os.CopyFS(to, os.DirFS(in.home.State)); err != nil {
+	err := filepath.WalkDir(in.home.State, func(path string, e fs.DirEntry, err error) error {
+		rel, rerr := filepath.Rel(in.home.State, path)
+		err = errors.Join(err, rerr)
+		if err == nil {
+			err = copyEntry(path, filepath.Join(to, rel), e)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
 		t.Error(err)
 	}
-	keys, _ := filepath.Glob(filepath.Join(paths.Home{State: to}.Keys(), "*"))
-	for _, k := range keys { // CopyFS has them readable for all
-		if err := os.Chmod(k, 0o600); err != nil {
-			t.Error(err)
-		}
-	}
 	return to
+}
+
+// copyEntry copies a file, a symlink, or a directory without what is in it.
+func copyEntry(from, to string, e fs.DirEntry) error {
+	st, err := e.Info()
+	if err != nil {
+		return err
+	}
+	switch {
+	case e.IsDir():
+		return os.MkdirAll(to, st.Mode().Perm()|0o700)
+	case e.Type() == fs.ModeSymlink:
+		at, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(at, to)
+	case !e.Type().IsRegular():
+		return nil
+	}
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, st.Mode().Perm())
 }
 
 // moments are when the daemon of a test is killed.

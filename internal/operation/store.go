@@ -268,13 +268,15 @@ func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operatio
 		o.work.Done()
 		return view, err
 	}
-	go func() { ended(o.carryOut(ctx, op, do)) }()
+	go func() {
+		defer o.work.Done()
+		ended(o.carryOut(ctx, op, do))
+	}()
 	return view, nil
 }
 
 // carryOut does the work of an operation, and records its outcome.
 func (o *Store) carryOut(ctx context.Context, op *Operation, do Work) api.Operation {
-	defer o.work.Done()
 	defer op.cancel(nil)
 	stop := context.AfterFunc(op.life, func() {
 		op.cancel(cell.Errorf(cell.Unavailable, "operation", "repeat the request", "the daemon has ended"))
@@ -285,8 +287,9 @@ func (o *Store) carryOut(ctx context.Context, op *Operation, do Work) api.Operat
 }
 
 // Resume takes up the operations that an earlier daemon did not end, until life ends. find
-// returns the work that tells what became of one; nil where nothing can: it stays lost.
-func (o *Store) Resume(life context.Context, find func(api.Operation) Work) error {
+// returns the work that tells what became of one; nil where nothing can: it stays lost. ended is
+// called with each outcome.
+func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ended func(api.Operation)) error {
 	o.mu.Lock()
 	var lost [][]byte
 	var found []func()
@@ -315,11 +318,14 @@ func (o *Store) Resume(life context.Context, find func(api.Operation) Work) erro
 		if op.bound { // what is found is what the user sees
 			do = withoutResult(do)
 		}
-		found = append(found, func() { o.carryOut(ctx, op, do) })
+		found = append(found, func() { ended(o.carryOut(ctx, op, do)) })
 	}
 	o.mu.Unlock()
 	for _, f := range found {
-		go f()
+		go func() {
+			defer o.work.Done()
+			f()
+		}()
 	}
 	return o.log.Append(lost...)
 }

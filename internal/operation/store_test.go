@@ -118,6 +118,7 @@ func TestBrokenOffOperationsAreResumed(t *testing.T) {
 	if n := len(next.Open()); n != len(ids) {
 		t.Errorf("%d are open", n)
 	}
+	ended := make(chan string, len(ids))
 	err := next.Resume(t.Context(), func(v api.Operation) Work {
 		if v.Kind == "eval" {
 			return nil
@@ -128,11 +129,14 @@ func TestBrokenOffOperationsAreResumed(t *testing.T) {
 			}
 			return v.ID, nil
 		}
-	})
+	}, func(v api.Operation) { ended <- v.Kind })
 	if err != nil {
 		t.Fatal(err)
 	}
 	next.Wait()
+	if n := len(ended); n != len(ids)-1 { // an evaluation stays lost
+		t.Errorf("%d have ended", n)
+	}
 	check := func(o *Store, results bool) {
 		t.Helper()
 		for kind, want := range map[string]string{"run": api.OperationDone, "create": api.OperationDone, "fork": api.OperationDone, "gone": api.OperationFailed, "eval": api.OperationLost} {
