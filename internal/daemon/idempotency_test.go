@@ -160,3 +160,32 @@ func TestC32SecretsAreNotKept(t *testing.T) {
 		t.Errorf("it is in the journal")
 	}
 }
+
+// A request that a killed daemon left, and of which nothing is recorded, is a conflict as often as
+// it comes, and never run again; one that may be done twice is.
+func TestC32WhatIsInNoRecord(t *testing.T) {
+	dir, left := t.TempDir(), t.TempDir()
+	d, srv, _ := maker(t, dir, func(n int64) (any, error) {
+		b := readAll(t, filepath.Join(dir, "keys.log"))
+		return n, durable.WriteFile(durable.Disk(left), "keys.log", []byte(b), 0o600)
+	})
+	secret := token(t, d, access.Run, time.Time{})
+	if status, body, _ := post(t, srv, secret, "k", "{}"); status != 200 {
+		t.Fatal(status, body)
+	}
+	next, srv, made := maker(t, left, func(n int64) (any, error) { return n, nil })
+	next.cfg.Tokens = d.cfg.Tokens
+	for range 2 {
+		if status, body, _ := post(t, srv, secret, "k", "{}"); status != http.StatusConflict || !strings.Contains(body, "in no record") || made.Load() != 0 {
+			t.Errorf("%d %s; made %d", status, body, made.Load())
+		}
+	}
+	next.mux = next.routes([]Route{{Method: "POST", Path: "/v1/cells/{cell}/fork", Access: Act, Traits: repeats, cannot: "fork", handle: func(*Daemon, http.ResponseWriter, *http.Request) (any, error) {
+		return made.Add(1), nil
+	}}})
+	for range 2 {
+		if status, body, _ := post(t, srv, secret, "k", "{}"); status != 200 || body != "1\n" {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+}
