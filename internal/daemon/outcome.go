@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/operation"
 )
 
-// A request that has an idempotency key, or is an operation, and whose daemon ended before it
+// A request that has an idempotency key, or is an operation, and lost its daemon before it
 // had its answer, is looked for in the records of the engine. What is found there was done, and
 // the answer is made of the records. What is not found was not done, or was undone by the engine
 // when the daemon started: an operation fails, and a key is given back, so that its request runs.

@@ -34,7 +34,7 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/clone"
 )
 
-// installation is a daemon with an engine, whose state can be copied at any moment: the copy is
+// installation is a daemon with an engine. Its state can be copied at any moment: the copy is
 // what the next daemon finds when this one is killed then.
 type installation struct {
 	*Daemon
@@ -217,7 +217,7 @@ func cellsOf(t *testing.T, in *installation, secret string) (list []api.Cell) {
 	return list
 }
 
-// A request with a key whose daemon is killed at any moment is done once: its repetition has the
+// A request with a key, under which the daemon is killed at any moment, is done once: its repetition has the
 // answer of what is there, or does what is not.
 func TestKeysAfterAKill(t *testing.T) {
 	tokens, err := access.Open(durable.Disk(t.TempDir()))
@@ -248,7 +248,7 @@ func TestKeysAfterAKill(t *testing.T) {
 	}
 }
 
-// An operation whose daemon is killed at any moment is done, or has failed: what is there says
+// An operation under which the daemon is killed at any moment is done, or has failed: what is there says
 // which.
 func TestOperationsAfterAKill(t *testing.T) {
 	tokens, err := access.Open(durable.Disk(t.TempDir()))

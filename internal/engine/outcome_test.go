@@ -57,7 +57,7 @@ func gist(answer any) string {
 	return fmt.Sprintf("%T", answer)
 }
 
-// A request whose daemon ended after its work, and before its answer, has the same answer of the
+// A request that lost its daemon after its work, and before its answer, has the same answer of the
 // next daemon; one that was not done is told so. Each kind of work leaves what tells it.
 func TestOutcomesAfterARestart(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ type Keyed struct {
 // Again reports whether an earlier daemon began the request: it may have been done.
 func (d *Keyed) Again() bool { return d.again }
 
-// BrokenOff is the error for a repeated request whose outcome no record tells.
+// BrokenOff is the error for a repeated request with an outcome that no record tells.
 func BrokenOff() error {
 	return cell.Errorf(cell.Conflict, "operation.Keys", onceHint, "this request was in progress when the daemon ended, and what it did is in no record")
 }
