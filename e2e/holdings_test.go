@@ -101,8 +101,7 @@ func holdingsOf(work string) map[string]int {
 	return h
 }
 
-// mountPoints are those in the namespace of the process whose directory of /proc is dir, without
-// the points that are in without.
+// mountPoints are those of a process, by its directory of /proc; those in without are left out.
 func mountPoints(dir string, without []string) (points []string) {
 	b, _ := os.ReadFile(dir + "mountinfo")
 	for l := range strings.Lines(string(b)) {
