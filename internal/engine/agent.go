@@ -186,4 +186,3 @@ func (e *Engine) stored(handle string) bool {
 	_, _, err := e.cfg.Credentials.Get(handle)
 	return err == nil
 }
-
