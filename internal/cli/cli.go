@@ -125,11 +125,10 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		}
 	}
 	reason := api.ReasonOf(e.Kind)
-	starts := cmd != nil && (cmd.Name() == "shell" || agents()[cmd.Name()] != "")
-	if starts && errors.Is(err, errUsage) {
+	if startsProgram(cmd) && cmd.Name() != "run" && cmd.Name() != "exec" && errors.Is(err, errUsage) {
 		return reason.Exit
 	}
-	if starts || cmd != nil && (cmd.Name() == "run" || cmd.Name() == "exec") {
+	if startsProgram(cmd) {
 		switch e.Kind {
 		case "not-runnable", "no-such-binary", "timeout", "interrupted":
 			return reason.Exit
@@ -139,6 +138,11 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		return api.ExitPandoFailed
 	}
 	return reason.Exit
+}
+
+// startsProgram reports whether a command's exit code is that of a program in a cell.
+func startsProgram(cmd *cobra.Command) bool {
+	return cmd != nil && (slices.Contains([]string{"run", "exec", "shell"}, cmd.Name()) || agents()[cmd.Name()] != "")
 }
 
 // refused prints what was refused for some of several names, and returns the exit code.

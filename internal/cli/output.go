@@ -53,7 +53,8 @@ func fileOf(w io.Writer) (*os.File, bool) {
 // part of standard output was lost has failed. A reader that went away is no failure.
 func (a *app) written(cmd *cobra.Command, o *output, code int, err error) int {
 	lost := o.lost()
-	if lost == nil || errors.Is(lost, syscall.EPIPE) {
+	gone := errors.Is(lost, syscall.EPIPE) || a.terminalOut && errors.Is(lost, syscall.EIO) // a terminal that was closed
+	if lost == nil || gone {
 		return code
 	}
 	if a.json || !errors.Is(err, lost) {
@@ -66,7 +67,7 @@ func (a *app) written(cmd *cobra.Command, o *output, code int, err error) int {
 	switch {
 	case code != 0:
 		return code
-	case cmd != nil && (cmd.Name() == "run" || cmd.Name() == "exec" || cmd.Name() == "shell"):
+	case startsProgram(cmd):
 		return api.ExitPandoFailed
 	}
 	return api.ReasonOf("internal").Exit
