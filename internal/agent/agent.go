@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -102,10 +103,18 @@ func Refuse(title string, args []string, options ...string) error {
 	return nil
 }
 
-// Merge changes a JSON object; what is none stays as it is. Numbers keep their digits.
+// maxValues bounds the values in a JSON file that a cell may have written: each takes some
+// hundred bytes when it is decoded.
+const maxValues = 100_000
+
+// Merge changes a JSON object; what is none, or is too large for a settings file, stays as it is.
+// Numbers keep their digits. Nothing is indented: a deep file would expand to gigabytes.
 func Merge(old []byte, change func(map[string]any)) []byte {
 	conf := map[string]any{}
 	if old != nil {
+		if !json.Valid(old) || bound.Values(old, "settings", maxValues) != nil {
+			return old
+		}
 		d := json.NewDecoder(bytes.NewReader(old))
 		d.UseNumber()
 		if d.Decode(&conf) != nil || conf == nil {
@@ -113,7 +122,7 @@ func Merge(old []byte, change func(map[string]any)) []byte {
 		}
 	}
 	change(conf)
-	b, err := json.MarshalIndent(conf, "", "  ")
+	b, err := json.Marshal(conf)
 	if err != nil {
 		return old
 	}

@@ -19,8 +19,9 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// agentFile bounds a file of an agent's home that pando changes, in bytes.
-const agentFile = 16 << 20
+// agentFile bounds a file of an agent's home that pando changes, in bytes. The cell may have
+// written it.
+const agentFile = 4 << 20
 
 // agentPlan is the agent that a run starts.
 type agentPlan struct {
@@ -42,6 +43,9 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 	}
 	if !slices.Contains([]string{"", api.AutonomyFull, api.AutonomyPrompting}, req.Agent.Autonomy) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use "+api.AutonomyFull+" or "+api.AutonomyPrompting, "%q is no autonomy of an agent", cell.Clip(req.Agent.Autonomy))
+	}
+	if req.Agent.Autonomy == api.AutonomyPrompting && req.Agent.Prompt != "" {
+		return nil, cell.Errorf(cell.Invalid, opName, "leave out --prompt, or --autonomy", "cannot start %s with a task and autonomy %s: without a terminal nothing can be asked", a.About().Title, api.AutonomyPrompting)
 	}
 	p := &agentPlan{adapter: a, start: agent.Start{Args: req.Command, Prompt: req.Agent.Prompt, Continue: req.Agent.Continue, Asks: req.Agent.Autonomy == api.AutonomyPrompting}}
 	if err := cell.CheckArguments(opName, append([]string{p.start.Prompt}, req.Command...), req.Env); err != nil {
@@ -102,8 +106,8 @@ func given(env, names []string) bool {
 	})
 }
 
-// agentName is the name of the cell of an agent that none was given for: that of its source, with
-// the lowest number that is free.
+// agentName is the name of the cell of an agent that none was given for: that of its source (of
+// one that was sent: "workspace"), with the lowest number that is free.
 func (e *Engine) agentName(source string) string {
 	stem := strings.Map(func(r rune) rune {
 		if r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

@@ -33,9 +33,11 @@ import (
 func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	run, err := e.startRun(ctx, req)
 	for again := true; again && errors.Is(err, errMadeMeanwhile); { // by another run, or by a fork: this one goes into its cell
-		var awaitErr error
-		if again, awaitErr = e.spawn.AwaitName(ctx, req.Cell); awaitErr != nil {
-			return run, awaitErr
+		if req.Cell != "" { // otherwise it is an agent, which takes the next name
+			var awaitErr error
+			if again, awaitErr = e.spawn.AwaitName(ctx, req.Cell); awaitErr != nil {
+				return run, awaitErr
+			}
 		}
 		run, err = e.startRun(ctx, req)
 	}
@@ -74,7 +76,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		run.Cell, run.CellName = string(p.cell.ID), p.cell.Name
 	} else {
 		if p.agent != nil && p.req.Cell == "" {
-			p.req.Cell = e.agentName(orElse(p.from, p.source))
+			p.req.Cell = e.agentName(p.source)
 		}
 		run.Cell, run.CellName = string(cell.NewID()), p.req.Cell
 	}

@@ -57,6 +57,10 @@ func Run(t *testing.T, a agent.Adapter) {
 		if err != nil || !slices.ContainsFunc(with, func(s string) bool { return strings.HasSuffix(s, "tidy up") }) || !slices.Contains(with, "small") {
 			t.Errorf("with a task and an argument: %q, %v", with, err)
 		}
+		task.Prompt = "--tidy"
+		if with, err := a.Command(task); err != nil || slices.Contains(with, "--tidy") && !slices.Contains(with, "--") {
+			t.Errorf("a task is an option: %q, %v", with, err)
+		}
 		asks := start
 		asks.Asks = true
 		if prompting, err := a.Command(asks); err != nil || slices.Equal(prompting, plain) {
@@ -102,6 +106,10 @@ func Run(t *testing.T, a agent.Adapter) {
 			}
 			for _, rubbish := range []string{"", "null", "[]", "1", `"x"`, "{", `{"projects":[]}`, `{"projects":{"/home/user/repo":7}}`, "\xff\x00"} {
 				f.Make([]byte(rubbish)) // does not panic
+			}
+			deep := strings.Repeat(`{"a":[`, 4000) + strings.Repeat("0,", 1000) + "0" + strings.Repeat("]}", 4000)
+			if made := f.Make([]byte(deep)); len(made) > 2*len(deep) {
+				t.Errorf("%s: %d bytes of a cell become %d", f.Path, len(deep), len(made))
 			}
 			if !json.Valid(first) {
 				continue

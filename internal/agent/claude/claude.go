@@ -35,10 +35,10 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 	if s.Continue {
 		argv = append(argv, "--continue")
 	}
-	if s.Prompt != "" {
-		argv = append(argv, "-p", s.Prompt)
+	if s.Prompt == "" {
+		return append(argv, s.Args...), nil
 	}
-	return append(argv, s.Args...), nil
+	return append(append(append(argv, "-p"), s.Args...), "--", s.Prompt), nil
 }
 
 // Env implements agent.Adapter. IS_SANDBOX lets root skip permissions.

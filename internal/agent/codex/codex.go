@@ -3,7 +3,8 @@ package codex
 
 import (
 	"bytes"
-	"strconv"
+	"fmt"
+	"strings"
 
 	"github.com/pando-dev/pando/internal/agent"
 )
@@ -28,12 +29,11 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 	if err := agent.Refuse("Codex", s.Args, full, "--yolo", "--sandbox", "-s", "--ask-for-approval", "-a", "--full-auto"); err != nil {
 		return nil, err
 	}
-	var mode, again []string
-	if !s.Asks {
-		mode = []string{full}
-	} else { // it asks, and its own sandbox is off
+	mode := []string{full}
+	if s.Asks { // its own sandbox is off, too
 		mode = []string{"--sandbox", "danger-full-access", "--ask-for-approval", "untrusted"}
 	}
+	var again []string
 	if s.Continue {
 		again = []string{"resume", "--last"}
 	}
@@ -41,9 +41,6 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 	if s.Prompt == "" {
 		argv = append(append(argv, again...), "--no-daemon")
 		return append(append(argv, mode...), s.Args...), nil
-	}
-	if s.Asks { // without a terminal nothing can be asked
-		mode = []string{"--sandbox", "danger-full-access"}
 	}
 	argv = append(append(argv, "exec"), mode...)
 	argv = append(append(argv, "--skip-git-repo-check"), again...)
@@ -79,10 +76,27 @@ func (Adapter) Files(s agent.Start) []agent.File {
 		if old == nil {
 			old = []byte(head)
 		}
-		table := []byte("[projects." + strconv.Quote(s.Dir) + "]")
+		table := []byte("[projects." + quoted(s.Dir) + "]")
 		if bytes.Contains(old, table) {
 			return old
 		}
 		return append(bytes.Clone(old), "\n"+string(table)+"\ntrust_level = \"trusted\"\n"...)
 	}}}
+}
+
+// quoted is a basic string of TOML.
+func quoted(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + `"`
 }
