@@ -359,7 +359,7 @@ if (modern) {
     assert.equal((await t.getInfo()).network.rules, undefined)
     await t.kill()
     rules['a.example'][0].transform.headers.Other = 'Bearer fedcba9876543210'
-    await assert.rejects(Sandbox.create({ network: { allowOut: ['a.example'], rules } }), /network\.rules: 2 headers/)
+    await assert.rejects(Sandbox.create({ network: { allowOut: ['a.example'], rules } }), /network\.rules: there are 2 headers/)
     return 'one header for each host; values are not told'
   })
   await call('Sandbox.create: mcp, volumeMounts', async () => {
