@@ -23,6 +23,7 @@ type Cell struct {
 	Checkpoints int          `json:"checkpoints"`          // number of its checkpoints
 	Runs        int          `json:"runs"`                 // number of its runs
 	Detached    string       `json:"detached,omitempty"`   // the run with a command at a terminal that no client is attached to
+	Agent       string       `json:"agent,omitempty"`      // the coding agent that was last started in it
 	LatestRun   string       `json:"latest_run,omitempty"` // id of its latest run
 	Verdict     string       `json:"verdict,omitempty"`    // of the latest run
 	Pending     []string     `json:"pending,omitempty"`    // ids of the runs with pending results, newest first

@@ -33,6 +33,9 @@ func TestAgentsAskNothing(t *testing.T) {
 	if code := s.ends(); code != 0 {
 		t.Errorf("detaching: exit code %d", code)
 	}
+	if o := h.pando("ls", "--agents"); !strings.Contains(o, "claude") || !strings.Contains(o, "running") {
+		t.Errorf("pando ls --agents says\n%s", o)
+	}
 	s = h.sit("attach")
 	s.sees("The greeting is friendlier now.")
 	s.presses("/exit", "/exit")

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) lsCmd() *cobra.Command {
-	var quiet bool
+	var quiet, agents bool
 	var labels []string
 	c := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List cells", Args: cobra.NoArgs,
@@ -25,6 +25,9 @@ func (a *app) lsCmd() *cobra.Command {
 			cells, err := a.client.CellsLabelled(cmd.Context(), want)
 			if err != nil {
 				return err
+			}
+			if agents {
+				cells = slices.DeleteFunc(cells, func(c api.Cell) bool { return c.Agent == "" })
 			}
 			return a.print(cells, func(w io.Writer) {
 				if quiet {
@@ -38,6 +41,10 @@ func (a *app) lsCmd() *cobra.Command {
 					a.say("no cell has label %s", labelWords(want))
 					return
 				}
+				if len(cells) == 0 && agents {
+					a.say("no cell has an agent: pando claude starts one")
+					return
+				}
 				if len(cells) == 0 {
 					a.say("no cells yet: pando run -- COMMAND makes one")
 					return
@@ -45,14 +52,17 @@ func (a *app) lsCmd() *cobra.Command {
 				t := a.newTable(w)
 				warm := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Interpreter != nil })
 				bare := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Isolation == api.NotIsolated })
-				row := func(interpreter, isolation string, words ...string) {
+				row := func(agent, interpreter, isolation string, words ...string) {
 					words = isolationRow(bare, 2, isolation, words...)
 					if warm { // the column exists when a cell has an interpreter
 						words = slices.Insert(words, len(words)-3, interpreter)
 					}
+					if agents {
+						words = slices.Insert(words, 1, agent)
+					}
 					t.row(words...)
 				}
-				row("INTERPRETER", "ISOLATION", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
+				row("AGENT", "INTERPRETER", "ISOLATION", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
 				for _, c := range cells {
 					latest := "–"
 					if c.LatestRun != "" {
@@ -62,7 +72,7 @@ func (a *app) lsCmd() *cobra.Command {
 					if c.Processes > 0 {
 						procs = fmt.Sprint(c.Processes)
 					}
-					row(interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
+					row(c.Agent, interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
 				}
 				t.flush()
 				for _, c := range cells {
@@ -74,6 +84,7 @@ func (a *app) lsCmd() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
+	c.Flags().BoolVar(&agents, "agents", false, "only cells with a coding agent, and which")
 	c.Flags().StringArrayVar(&labels, "label", nil, "only cells with label NAME=VALUE; repeatable: cells with all of them")
 	return c
 }

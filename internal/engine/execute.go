@@ -50,6 +50,9 @@ func (x *execution) start(ctx context.Context) error {
 		x.c.Family = e.alive.FreeKeeper(x.c.ID)
 	}
 	x.c.LastRun = x.run.RunID()
+	if x.run.Agent != "" {
+		x.c.Agent = x.run.Agent
+	}
 	if x.p.cell.State != cell.Creating {
 		x.c.Runs++
 	}

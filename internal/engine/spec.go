@@ -50,7 +50,7 @@ func (e *Engine) prepareStart(ctx context.Context, c *state.Cell) (changed []any
 
 // woken gives a cell that was at rest what it had beside its gateway when it ran last.
 func (e *Engine) woken(ctx context.Context, c *state.Cell, inst backend.Instance) {
-	if err := e.govern.Equip(ctx, c, inst, c.Agent); err != nil {
+	if err := e.govern.Equip(ctx, c, inst, c.SSHAgent); err != nil {
 		e.log.Warn("cannot lend keys of SSH again", "cell", c.ID, "error", err)
 	}
 }

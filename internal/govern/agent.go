@@ -116,7 +116,7 @@ func (m *Manager) lendAgent(ctx context.Context, c *state.Cell, inst backend.Ins
 	if err := inst.LendAgent(ctx, path.Join(image.TalkDir, agentName), listener, upstream); err != nil {
 		return err
 	}
-	c.Agent = socket
+	c.SSHAgent = socket
 	return m.writeKnownHosts(c, keys)
 }
 

@@ -57,8 +57,10 @@ type Cell struct {
 	// Applied is what of the cell's work is in the source, oldest first.
 	Applied []Applied `json:"applied,omitempty"`
 
-	// Agent is the socket of the SSH agent that the latest run came with, if keys of it
+	// SSHAgent is the socket of the SSH agent that the latest run came with, if keys of it
 	// are lent.
+	SSHAgent string `json:"ssh_agent,omitempty"`
+	// Agent is the coding agent that was last started in the cell.
 	Agent string `json:"agent,omitempty"`
 
 	// Home and Tmp are writable layers that take the place of home and tmp in
