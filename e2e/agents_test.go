@@ -33,11 +33,13 @@ func TestAgentsAskNothing(t *testing.T) {
 	if code := s.ends(); code != 0 {
 		t.Errorf("detaching: exit code %d", code)
 	}
+	h.pando("send", filepath.Base(h.src), "Thank you.")
 	if o := h.pando("ls", "--agents"); !strings.Contains(o, "claude") || !strings.Contains(o, "running") {
 		t.Errorf("pando ls --agents says\n%s", o)
 	}
 	s = h.sit("attach")
 	s.sees("The greeting is friendlier now.")
+	s.sees("Thank you.")
 	s.presses("/exit", "/exit")
 	s.types("\r")
 	if code := s.ends(); code != 0 {
