@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/operation"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // maker is a daemon with one route, which makes something each time.
@@ -138,6 +140,50 @@ func TestC32FailedRequestsMayBeRepeated(t *testing.T) {
 	}
 	if status, body, _ := post(t, srv, secret, "k", "{}"); status != 200 || made.Load() != 2 {
 		t.Errorf("again: %d %s", status, body)
+	}
+}
+
+// A caller that hangs up, while its work succeeds, gets the result of that when it asks again; work
+// that ended with its caller is done anew.
+func TestC32HungUpStreamsAreKept(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"done", nil, `{"result":1}` + "\n"},
+		{"ended", cell.Errorf(cell.Interrupted, "", "", "interrupted"), `{"result":2}` + "\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, srv, made := maker(t, t.TempDir(), nil)
+			ctx, hangUp := context.WithCancel(t.Context())
+			ended := make(chan bool, 2)
+			d.mux = d.routes([]Route{{Method: "POST", Path: "/v1/cells/{cell}/fork", Access: Act, Gives: Lines, cannot: "fork", handle: func(d *Daemon, w http.ResponseWriter, r *http.Request) (any, error) {
+				defer func() { ended <- true }()
+				return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+					n := made.Add(1)
+					if n == 1 {
+						hangUp()
+						<-ctx.Done()
+						return n, c.err
+					}
+					return n, nil
+				})
+			}}})
+			secret := token(t, d, access.Run, time.Time{})
+			r, err := http.NewRequestWithContext(ctx, "POST", srv.URL+"/v1/cells/web/fork", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Idempotency-Key": {"k"}, "Accept": {jsonLines}}
+			if _, err := http.DefaultTransport.RoundTrip(r); err == nil {
+				t.Fatal("it answered")
+			}
+			testenv.Receive(t, ended, "the end of the work")
+			if status, body, _ := put(t, srv, "POST", "/v1/cells/web/fork", secret, "{}", "Idempotency-Key: k", "Accept: "+jsonLines); status != 200 || body != c.want {
+				t.Errorf("%d %q, made %d", status, body, made.Load())
+			}
+		})
 	}
 }
 

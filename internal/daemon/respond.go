@@ -26,6 +26,9 @@ import (
 // done is returned by a handler that has written its answer itself.
 type done struct{}
 
+// told is done for work that has succeeded, whether its caller has read the answer or not.
+type told struct{}
+
 // answer runs a route's handler and writes its result.
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
 	w, end, free := d.compress(w, r, route)
@@ -99,7 +102,10 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		a.send(w)
 		return true
 	}
-	if _, ok := out.(done); ok {
+	switch out.(type) {
+	case told:
+		return true
+	case done:
 		return r.Context().Err() == nil
 	}
 	if out, err = cutPage(w, r, route, out); err != nil {

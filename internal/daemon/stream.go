@@ -47,21 +47,19 @@ func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, d
 	res, err := do(ctx, s.out)
 	late.Stop()
 	s.wait()
+	var b []byte
+	if err == nil {
+		b, err = json.Marshal(res)
+	}
 	switch {
-	case s.err != nil || r.Context().Err() != nil:
-		return done{}, nil // the caller has disconnected
-	case err != nil && !s.begun:
+	case err == nil: // also for a caller that has disconnected: its repetition gets what was recorded
+		s.last = true
+		s.put(&api.StreamLine{Result: b})
+		return told{}, nil
+	case !s.begun:
 		return nil, err
-	case err != nil:
-		return s, err
 	}
-	b, err := json.Marshal(res)
-	if err != nil {
-		return s, err
-	}
-	s.last = true
-	s.put(&api.StreamLine{Result: b})
-	return done{}, nil
+	return s, err
 }
 
 // asksForLines reports whether the caller can read a streamed answer.
