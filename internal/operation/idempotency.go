@@ -24,8 +24,14 @@ import (
 // The beginning of a request is on disk before it runs, and its answer after it. A request that
 // was in progress when the daemon ended is known as such: its repetition finds out what became of
 // it. A failed request has changed nothing, and may be repeated.
+//
+// Lock order: 1. rewriting, 2. mu.
 type Keys struct {
 	log *durable.Log
+
+	// rewriting is held for reading while the end of a request is written and then applied, so
+	// that a rewrite of the journal does not replace that end by the record before it.
+	rewriting sync.RWMutex
 
 	mu    sync.Mutex // guards the fields below
 	all   map[string]*Keyed
@@ -152,7 +158,19 @@ func (o *Keys) room(now time.Time) bool {
 	return !full(10)
 }
 
-// rewrite compacts the journal.
+// compact rewrites a journal that is longer than most bytes.
+func (o *Keys) compact(most int64) error {
+	o.rewriting.Lock()
+	defer o.rewriting.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.log.Size() <= most {
+		return nil
+	}
+	return o.rewrite()
+}
+
+// rewrite compacts the journal. The caller holds rewriting and mu, or is OpenKeys.
 func (o *Keys) rewrite() error {
 	return o.log.Rewrite(iter.Seq[[]byte](func(yield func([]byte) bool) {
 		for _, d := range o.all {
@@ -174,7 +192,7 @@ func (o *Keys) Begin(p access.Principal, key string, gone <-chan struct{}, reque
 
 func (o *Keys) begin(key, asked string, gone <-chan struct{}) (d *Keyed, mine bool, err error) {
 	const op = "operation.Keys"
-	for {
+	for compacted := false; ; {
 		o.mu.Lock()
 		d = o.all[key]
 		if d != nil && time.Since(d.At) > onceFor {
@@ -182,18 +200,19 @@ func (o *Keys) begin(key, asked string, gone <-chan struct{}) (d *Keyed, mine bo
 			d = o.all[key]
 		}
 		switch {
+		case d == nil && !compacted && o.log.Size() > onceJournal:
+			o.mu.Unlock()
+			if err := o.compact(onceJournal); err != nil {
+				return nil, false, err
+			}
+			compacted = true
+			continue
 		case d == nil:
 			now := time.Now()
 			if !o.room(now) {
 				n := len(o.all)
 				o.mu.Unlock()
 				return nil, false, cell.Errorf(cell.Limited, op, "send it without Idempotency-Key, or later", "cannot store another key: there are %d of the last minutes", n)
-			}
-			if o.log.Size() > onceJournal {
-				if err := o.rewrite(); err != nil {
-					o.mu.Unlock()
-					return nil, false, err
-				}
 			}
 			d = &Keyed{At: now, ID: NewID(), Key: key, Asked: asked, done: make(chan struct{})}
 			o.all[key] = d
@@ -243,10 +262,12 @@ func (o *Keys) End(d *Keyed, answer *Answer) error {
 	if answer != nil {
 		next.Answer = *answer
 	}
+	o.rewriting.RLock()
 	err := o.keep(next)
 	o.mu.Lock()
 	o.take(next)
 	o.mu.Unlock()
+	o.rewriting.RUnlock()
 	close(d.done)
 	return err
 }

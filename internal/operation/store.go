@@ -31,9 +31,15 @@ import (
 // The beginning and end of each are on disk, so that a new daemon knows which were in progress
 // when the old one ended. Their lines and results are kept in memory alone, since they may
 // contain secrets.
+//
+// Lock order: 1. rewriting, 2. mu.
 type Store struct {
 	log  *durable.Log
 	says *slog.Logger
+
+	// rewriting is held for reading while the beginning or end of an operation is written and
+	// applied, so that a rewrite of the journal has both or neither.
+	rewriting sync.RWMutex
 
 	mu    sync.Mutex // guards the fields below, and those marked so
 	all   map[string]*Operation
@@ -163,7 +169,19 @@ func (op *Operation) record(v api.Operation) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// rewrite compacts the journal. The caller holds mu.
+// compact rewrites a journal that is longer than most bytes.
+func (o *Store) compact(most int64) error {
+	o.rewriting.Lock()
+	defer o.rewriting.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.log.Size() <= most {
+		return nil
+	}
+	return o.rewrite()
+}
+
+// rewrite compacts the journal. The caller holds rewriting and mu, or is Open.
 func (o *Store) rewrite() error {
 	return o.log.Rewrite(iter.Seq[[]byte](func(yield func([]byte) bool) {
 		for _, op := range o.all {
@@ -235,6 +253,13 @@ type Work func(ctx context.Context, out func(api.StreamLine)) (any, error)
 // ctx has one, and becomes it otherwise.
 func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operation, life context.Context, do Work, ended func(api.Operation)) (api.Operation, error) {
 	const opName = "operation"
+	if o.log.Size() > opsLog {
+		if err := o.compact(opsLog); err != nil {
+			return view, err
+		}
+	}
+	o.rewriting.RLock()
+	defer o.rewriting.RUnlock()
 	view.ID, view.State, view.By, view.Began = cmp.Or(RequestOf(ctx), NewID()), api.OperationRunning, p.Name, time.Now().UTC()
 	op := &Operation{owner: ownerOf(p), bound: p.Restricted(), view: view, life: life, done: make(chan struct{}), more: make(chan struct{})}
 	ctx, op.cancel = context.WithCancelCause(o.naming(WithRequest(ctx, view.ID), op))
@@ -253,9 +278,6 @@ func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operatio
 	o.all[view.ID] = op
 	o.work.Add(1)
 	rec, err := op.record(op.view)
-	if err == nil && o.log.Size() > opsLog {
-		err = o.rewrite()
-	}
 	o.mu.Unlock()
 	if err == nil {
 		err = o.log.Append(rec)
@@ -424,6 +446,8 @@ func (o *Store) end(op *Operation, res any, err error) api.Operation {
 		v.State, v.Error = api.OperationFailed, apiError(err)
 	}
 	o.mu.Unlock()
+	o.rewriting.RLock()
+	defer o.rewriting.RUnlock()
 	// Callers are told when the journal has it, so that the next daemon says the same.
 	rec, rerr := op.record(v)
 	if rerr == nil {
