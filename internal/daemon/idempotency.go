@@ -71,8 +71,9 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 		if ok {
 			answer = rec.answer()
 		}
-		if err := d.cfg.Keys.End(keyed, answer); err != nil {
+		if err := d.cfg.Keys.End(keyed, answer); err != nil { // the next daemon looks for what it did
 			d.cfg.Log.Error("cannot record an idempotency key", "error", err)
+			return
 		}
 		if rec.status != http.StatusAccepted { // its operation goes on
 			d.settle(keyed.ID)

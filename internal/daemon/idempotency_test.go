@@ -187,6 +187,31 @@ func TestC32HungUpStreamsAreKept(t *testing.T) {
 	}
 }
 
+// What records say of a request is forgotten when the journal has the request's end, and not before:
+// the next daemon needs it otherwise.
+func TestOutcomesAreKeptUntilTheEndIs(t *testing.T) {
+	for _, how := range []string{"Accept: */*", async} {
+		for _, full := range []bool{false, true} { // the disk
+			var d *Daemon
+			d, srv := worker(t, t.TempDir(), func(context.Context, func(api.StreamLine)) (any, error) {
+				if full {
+					d.cfg.Keys.Close()
+					d.cfg.Operations.Close()
+				}
+				return 1, nil
+			})
+			settled := make(chan string, 2)
+			d.cfg.Settle = func(request string) { settled <- request }
+			secret := token(t, d, access.Run, time.Time{})
+			status, body, _ := put(t, srv, "POST", evalPath, secret, "{}", how, "Idempotency-Key: k")
+			d.cfg.Operations.Wait()
+			if status != 200 && status != 202 || len(settled) > 0 == full {
+				t.Errorf("%s, full: %v: %d %s; %d forgotten", how, full, status, body, len(settled))
+			}
+		}
+	}
+}
+
 // The secret of a token is in no journal.
 func TestC32SecretsAreNotKept(t *testing.T) {
 	dir := t.TempDir()

@@ -85,9 +85,9 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do operati
 		return res, err
 	}
 	view := api.Operation{Kind: route.Operation(), Object: cell.Clip(object), Request: v.id}
-	op, err := d.cfg.Operations.Begin(ctx, p, view, life, explained, func(o api.Operation) {
+	op, err := d.cfg.Operations.Begin(ctx, p, view, life, explained, func(o api.Operation, kept bool) {
 		free()
-		d.settleOperation(o)
+		d.settleOperation(o, kept)
 		d.cfg.Audit.ended(d, v, route, o)
 	})
 	if err != nil {

@@ -23,9 +23,10 @@ func (d *Daemon) settle(request string) {
 	}
 }
 
-// settleOperation is settle for an operation. A lost one is left to the next daemon.
-func (d *Daemon) settleOperation(o api.Operation) {
-	if o.State != api.OperationLost {
+// settleOperation is settle for an operation. One that is lost, or of which the journal does not
+// have the end, is left to the next daemon.
+func (d *Daemon) settleOperation(o api.Operation, kept bool) {
+	if kept && o.State != api.OperationLost {
 		d.settle(o.ID)
 	}
 }

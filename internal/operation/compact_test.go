@@ -90,7 +90,7 @@ func TestCompactionLosesNoEnd(t *testing.T) {
 	v, err := ops.Begin(t.Context(), access.Local, api.Operation{Kind: "eval"}, t.Context(), func(context.Context, func(api.StreamLine)) (any, error) {
 		<-goOn
 		return nil, nil
-	}, func(api.Operation) {})
+	}, func(api.Operation, bool) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -248,10 +248,10 @@ func (op *Operation) sees(p access.Principal) bool {
 type Work func(ctx context.Context, out func(api.StreamLine)) (any, error)
 
 // Begin starts work of p as an operation, until life or ctx ends. view has its kind, its object
-// and its request. ended is called with the outcome. It fails with Limited when too many
+// and its request. ended is called with the outcome, and whether the journal has it. It fails with Limited when too many
 // operations are in progress. The operation's id is that of the request (see WithRequest), if
 // ctx has one, and becomes it otherwise.
-func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operation, life context.Context, do Work, ended func(api.Operation)) (api.Operation, error) {
+func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operation, life context.Context, do Work, ended func(o api.Operation, kept bool)) (api.Operation, error) {
 	const opName = "operation"
 	if o.log.Size() > opsLog {
 		if err := o.compact(opsLog); err != nil {
@@ -297,8 +297,8 @@ func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operatio
 	return view, nil
 }
 
-// carryOut does the work of an operation, and records its outcome.
-func (o *Store) carryOut(ctx context.Context, op *Operation, do Work) api.Operation {
+// carryOut does the work of an operation, and records its outcome: see end.
+func (o *Store) carryOut(ctx context.Context, op *Operation, do Work) (v api.Operation, kept bool) {
 	defer op.cancel(nil)
 	stop := context.AfterFunc(op.life, func() {
 		op.cancel(cell.Errorf(cell.Unavailable, "operation", "repeat the request", "the daemon has ended"))
@@ -310,8 +310,8 @@ func (o *Store) carryOut(ctx context.Context, op *Operation, do Work) api.Operat
 
 // Resume takes up the operations that an earlier daemon did not end, until life ends. find
 // returns the work that tells what became of one; nil where nothing can: it stays lost. ended is
-// called with each outcome.
-func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ended func(api.Operation)) error {
+// called with each outcome, as by Begin.
+func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ended func(o api.Operation, kept bool)) error {
 	o.mu.Lock()
 	var lost [][]byte
 	var found []func()
@@ -422,14 +422,15 @@ func (o *Store) say(op *Operation, l api.StreamLine) {
 // ErrContinues is in the error of work that continues although its operation ends.
 var ErrContinues = errors.New("it continues")
 
-// end records the outcome of an operation.
-func (o *Store) end(op *Operation, res any, err error) api.Operation {
+// end records the outcome of an operation. kept says that the journal has it: otherwise the next
+// daemon takes the operation for broken off.
+func (o *Store) end(op *Operation, res any, err error) (v api.Operation, kept bool) {
 	var result json.RawMessage
 	if err == nil {
 		result, err = json.Marshal(res)
 	}
 	o.mu.Lock()
-	v := op.view
+	v = op.view
 	v.Ended = time.Now().UTC()
 	switch {
 	case err == nil && len(result) > opsTold:
@@ -464,7 +465,7 @@ func (o *Store) end(op *Operation, res any, err error) api.Operation {
 	o.leave(op)
 	o.forget(v.Ended)
 	close(op.done)
-	return v
+	return v, rerr == nil
 }
 
 // Busy reports whether any operation is in progress.

@@ -22,7 +22,7 @@ func TestOperationsAreBounded(t *testing.T) {
 	defer ops.Close()
 	p := access.Principal{Name: "a", Token: "t-1", Level: access.Run}
 	begin := func(do Work) (api.Operation, error) {
-		return ops.Begin(t.Context(), p, api.Operation{Kind: "eval"}, t.Context(), do, func(api.Operation) {})
+		return ops.Begin(t.Context(), p, api.Operation{Kind: "eval"}, t.Context(), do, func(api.Operation, bool) {})
 	}
 	end := func(do Work) api.Operation {
 		t.Helper()
@@ -106,7 +106,7 @@ func TestBrokenOffOperationsAreResumed(t *testing.T) {
 			}
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
-		}, func(api.Operation) {})
+		}, func(api.Operation, bool) {})
 		if err != nil || v.ID != RequestOf(ctx) {
 			t.Fatal(v, err)
 		}
@@ -129,7 +129,7 @@ func TestBrokenOffOperationsAreResumed(t *testing.T) {
 			}
 			return v.ID, nil
 		}
-	}, func(v api.Operation) { ended <- v.Kind })
+	}, func(v api.Operation, _ bool) { ended <- v.Kind })
 	if err != nil {
 		t.Fatal(err)
 	}
