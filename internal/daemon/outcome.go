@@ -60,6 +60,10 @@ func (d *Daemon) replyAgain(w http.ResponseWriter, r *http.Request, route Route,
 		return false
 	}
 	out, err := d.as(r).cfg.Engine.Outcome(request, route.Out)
+	if cell.KindOf(err) == cell.NotFound { // it was done
+		writeError(w, d.as(r).cfg.Engine.Named(route.explain(r, err)))
+		return true
+	}
 	if err != nil {
 		return false
 	}

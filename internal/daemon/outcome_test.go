@@ -302,3 +302,46 @@ func TestRunsAfterAKill(t *testing.T) {
 		}
 	}
 }
+
+// What a request has made, and its caller no longer sees, is not made again: the repetition says
+// that it is not there.
+func TestKeysOfWhatIsAnothersNow(t *testing.T) {
+	tokens, err := access.Open(durable.Disk(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := tokens.Make("", access.Run, time.Time{}, access.Bounds{Labels: map[string]string{"team": "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key, body = "Idempotency-Key: k", `{"cell":"w","command":["true"]}`
+	var in *installation
+	var left string
+	in = install(t, filepath.Join(t.TempDir(), "state"), tokens, func(_ Route, handle func() (any, error)) (any, error) {
+		out, err := handle()
+		if r, ok := out.(api.Run); ok && err == nil {
+			_, err = in.eng.All().WaitRun(t.Context(), cell.RunID(r.ID))
+			left = in.copied(t)
+		}
+		return out, err
+	})
+	put(t, in.srv, "POST", "/v1/cells", secret, `{"name":"w"}`)
+	_, made, _ := put(t, in.srv, "POST", "/v1/runs", secret, body, key)
+	if left == "" {
+		t.Fatal(made)
+	}
+	next := install(t, left, tokens, nil)
+	runs := next.eng.All().Runs("")
+	if len(runs) != 1 || !strings.Contains(made, runs[0].ID) {
+		t.Fatalf("%s: %+v", made, runs)
+	}
+	if _, err := next.eng.All().Lease(t.Context(), cell.ID(runs[0].Cell), api.LeaseRequest{Labels: map[string]string{"team": "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		status, again, _ := put(t, next.srv, "POST", "/v1/runs", secret, body, key)
+		if n := len(next.eng.All().Runs("")); status != http.StatusNotFound || !strings.Contains(again, "what it made") || n != 1 {
+			t.Errorf("%d %s; there are %d", status, again, n)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/pando-dev/pando/api"
@@ -20,12 +21,13 @@ const (
 )
 
 // Outcome returns what became of a request that an earlier daemon began and did not end: the
-// answer, of the type that its route has, as far as records have it. The error says that it was
-// not done.
+// answer, of the type that its route has, as far as records have it and the caller sees what they
+// name. A NotFound error says that it was done, and that the caller does not see what it made; any
+// other that it was not done.
 func (v *View) Outcome(request string, route any) (any, error) {
 	f := &finding{v: v, list: v.e.reg.Outcomes(request)}
-	if out := f.answer(route); out != nil {
-		return out, nil
+	if out, err := f.answer(route); out != nil || err != nil {
+		return out, err
 	}
 	const opName = "engine.Outcome"
 	for _, o := range f.list {
@@ -60,38 +62,44 @@ type finding struct {
 }
 
 // answer is nil if the request did not come to its end.
-func (f *finding) answer(route any) any {
+func (f *finding) answer(route any) (any, error) {
 	switch route.(type) {
 	case api.Cell:
 		if id := made[cell.ID](f, madeCell); id != "" {
-			return f.cell(string(id))
+			return f.cell(string(id)), nil
 		}
 	case api.Run:
-		if r, err := f.v.e.reg.Run(made[cell.RunID](f, madeRun)); err == nil {
-			return r.API()
+		if id := made[cell.RunID](f, madeRun); id != "" {
+			return found(f.v.Run(id))
 		}
 	case api.Template:
 		if b, _ := f.batch(state.BatchBuild); b != nil {
-			if t, err := f.v.e.spawn.Template(b.Template); err == nil {
-				return f.v.shownTemplate(t)
-			}
+			return found(f.v.Template(b.Template))
 		}
 	case api.ForkResult:
-		return f.fork()
+		return f.fork(), nil
 	case api.WarmForkResult:
-		return f.warmFork()
+		return f.warmFork(), nil
 	case api.BranchResult:
-		return f.branch()
+		return f.branch(), nil
 	case api.AcceptResult:
-		return f.accept()
+		return f.accept(), nil
 	case api.RevertResult:
-		return f.revert()
+		return f.revert(), nil
 	case api.RestoreResult:
-		return f.restore()
+		return f.restore(), nil
 	case api.DiscardResult:
-		return f.discard()
+		return f.discard(), nil
 	}
-	return nil
+	return nil, nil
+}
+
+// found is what a request has made, or the error that the caller does not see it.
+func found[T any](v T, err error) (any, error) {
+	if err != nil {
+		return nil, fmt.Errorf("what it made is not there any more: %w", err)
+	}
+	return v, nil
 }
 
 // made is what an outcome of a kind names; "" for none.
@@ -124,21 +132,22 @@ func (f *finding) batch(name string) (*evidence.Batch, string) {
 	return nil, ""
 }
 
-// cell is a cell as it is now; one that is gone has its id.
+// cell is a cell as it is now; one that is gone, or that the caller does not see any more, has its
+// id.
 func (f *finding) cell(id string) api.Cell {
-	c, err := f.v.e.reg.Cell(cell.ID(id))
+	c, err := f.v.cell(cell.ID(id))
 	if err != nil {
-		c = state.Gone(cell.ID(id), "")
+		return api.Cell{ID: id, Name: id, Anonymous: true, State: string(cell.Removed), Isolation: api.IsolationOf(""), Downgrades: []string{}, LeftOut: []api.LeftOut{}}
 	}
 	return f.v.shown(f.v.e.cellView(&c))
 }
 
-// runs are the runs that an act has decided.
+// runs are the runs that an act has decided, and that the caller sees.
 func (f *finding) runs(a *state.Act) []api.Run {
 	out := []api.Run{}
 	for _, d := range a.Runs {
-		if r, err := f.v.e.reg.Run(cell.RunID(d.Run)); err == nil {
-			out = append(out, r.API())
+		if r, err := f.v.Run(cell.RunID(d.Run)); err == nil {
+			out = append(out, r)
 		}
 	}
 	return out

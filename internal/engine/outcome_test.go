@@ -175,3 +175,55 @@ func TestForksOfTheNextDaemonHaveTheirMaker(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
+
+// What an earlier daemon made is told as far as the caller still sees it: what was given to another
+// team, or has the name of something else by now, is not.
+func TestOutcomesAreTheCallers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	a := b.caller("t-a", team("a"))
+	of := func(request string) context.Context { return operation.WithRequest(b.ctx, request) }
+	made, err := a.Create(of("o-cell"), api.CreateRequest{Name: "made", From: b.src, CallerDir: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}})
+	b.must(err)
+	b.makes(a, "ran")
+	r, err := a.StartRun(of("o-run"), b.request("ran", "echo 1 > f"))
+	b.must(err)
+	b.runs.Wait(b.ctx, cell.RunID(r.ID))
+	forked, err := a.Fork(of("o-fork"), b.id("ran"), api.ForkRequest{})
+	b.must(err)
+	discarded, err := a.Discard(of("o-discard"), result.Target{Cell: b.id("ran")}, api.DiscardRequest{})
+	if b.must(err); len(discarded.Runs) != 1 {
+		t.Fatalf("%+v", discarded)
+	}
+	_, err = a.BuildTemplate(of("o-template"), b.spec("py", "x = 1"), nil)
+	b.must(err)
+	_, err = a.RemoveTemplate(b.ctx, "py", api.TemplateRemoval{})
+	b.must(err)
+	_, err = b.caller("t-b", team("b")).BuildTemplate(b.ctx, b.spec("py", "x = 2"), nil)
+	b.must(err)
+	for _, id := range []string{made.ID, string(b.id("ran")), forked.Cells[0].ID} {
+		_, err := b.Lease(b.ctx, cell.ID(id), api.LeaseRequest{Labels: map[string]string{"team": "b"}})
+		b.must(err)
+	}
+	b.reopen()
+	a = b.caller("t-a", team("a"))
+	for request, route := range map[string]any{"o-run": api.Run{}, "o-template": api.Template{}} {
+		out, err := a.Outcome(request, route)
+		b.wantKind(request, err, cell.NotFound, "what it made")
+		if out != nil {
+			t.Errorf("%s: %+v", request, out)
+		}
+	}
+	out, err := a.Outcome("o-cell", api.Cell{})
+	if c, ok := out.(api.Cell); err != nil || !ok || c.ID != made.ID || c.Name != made.ID || len(c.Labels) > 0 || c.State != string(cell.Removed) {
+		t.Errorf("%+v, %v", out, err)
+	}
+	out, err = a.Outcome("o-fork", api.ForkResult{})
+	if f, ok := out.(api.ForkResult); err != nil || !ok || len(f.Cells) != 1 || f.Cells[0].ID != forked.Cells[0].ID || len(f.Cells[0].Labels) > 0 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	out, err = a.Outcome("o-discard", api.DiscardResult{})
+	if d, ok := out.(api.DiscardResult); err != nil || !ok || len(d.Runs) != 0 || d.Cell.Runs > 0 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
