@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -122,14 +123,28 @@ func (f *finding) act(names ...string) (*state.Act, string) {
 	return nil, ""
 }
 
-// batch is act for a batch. It is done with its records, whatever became of its receipt.
+// batch is act for a batch. It is done with its records, whatever became of its receipt, unless
+// its cells were removed because the request failed.
 func (f *finding) batch(name string) (*evidence.Batch, string) {
 	for _, o := range f.list {
-		if t, ok := evidence.ToldBy(&o); ok && t.Batch != nil && t.Batch.Act == name {
+		if t, ok := evidence.ToldBy(&o); ok && t.Batch != nil && t.Batch.Act == name && !f.isTakenBack(t.Batch) {
 			return t.Batch, f.v.e.evidence.ReceiptOf(t)
 		}
 	}
 	return nil, ""
+}
+
+// isTakenBack reports whether the cells of a batch were removed because the request failed. Its
+// repetition may have made others.
+func (f *finding) isTakenBack(b *evidence.Batch) bool {
+	for _, o := range f.list {
+		var ids []string
+		if o.Kind == spawn.OpTakeBack && json.Unmarshal(o.Args, &ids) == nil &&
+			slices.ContainsFunc(b.Cells, func(c state.BatchCell) bool { return slices.Contains(ids, c.Cell) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // cell is a cell as it is now; one that is gone, or that the caller does not see any more, has its

@@ -227,3 +227,29 @@ func TestOutcomesAreTheCallers(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
+
+// Forks that were removed again because their caller had gone are no answer for the next daemon; those
+// that a repetition makes under the same request are.
+func TestForksTakenBackAreNoOutcome(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.template("warm", "x = 41")
+	ctx, hangUp := context.WithCancel(operation.WithRequest(b.ctx, "o-1"))
+	_, err := b.ForkTemplate(ctx, "warm", api.WarmForkRequest{Count: 2, Eval: "x"}, func(l api.StreamLine) {
+		if l.Fork != nil {
+			hangUp()
+		}
+	})
+	if err == nil {
+		t.Fatal("it was made for a caller that has gone")
+	}
+	b.reopen() // before the request had its end
+	_, err = b.All().Outcome("o-1", api.WarmForkResult{})
+	b.wantKind("forks that were removed again", err, cell.Unavailable, "removed again")
+	res, err := b.ForkTemplate(operation.WithRequest(b.ctx, "o-1"), "warm", api.WarmForkRequest{Count: 2}, nil)
+	b.must(err)
+	b.reopen()
+	if out, err := b.All().Outcome("o-1", api.WarmForkResult{}); err != nil || gist(out) != gist(res) {
+		t.Errorf("%s, %v, it was\n%s", gist(out), err, gist(res))
+	}
+}

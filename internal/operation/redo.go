@@ -64,12 +64,22 @@ func RequestOf(ctx context.Context) string {
 // Outcome is a record that says what a request has made. It is committed together with what it
 // names. It is none for work without a request.
 func Outcome(ctx context.Context, kind string, args any) (list []any, err error) {
-	id := RequestOf(ctx)
-	if id == "" {
+	return outcome(ctx, Redo{Kind: kind, Phase: Done}, args)
+}
+
+// GiveUp is Outcome for a request that failed: it says what of its work is about to be removed
+// again, and is committed before that.
+func GiveUp(ctx context.Context, kind string, args any, why error) (list []any, err error) {
+	return outcome(ctx, Redo{Kind: kind, Phase: GivenUp, Error: why.Error()}, args)
+}
+
+func outcome(ctx context.Context, r Redo, args any) (list []any, err error) {
+	if r.Request = RequestOf(ctx); r.Request == "" {
 		return nil, nil
 	}
-	raw, err := json.Marshal(args)
-	return []any{&Redo{ID: NewID(), Kind: kind, Args: raw, Phase: Done, Request: id}}, err
+	r.ID = NewID()
+	r.Args, err = json.Marshal(args)
+	return []any{&r}, err
 }
 
 // Do does work that a restarted daemon finishes: it finds its kind and args in the journal.

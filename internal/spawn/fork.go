@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -335,7 +336,7 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	err = <-sealed
 	f.finish()
 	if cause := context.Cause(ctx); cause != nil { // the caller is gone
-		return errors.Join(cause, f.removeAll(context.WithoutCancel(ctx), made))
+		return errors.Join(cause, f.takeBack(context.WithoutCancel(ctx), made, cause))
 	}
 	m.used(f.par, f.count, f.res.Hits)
 	if f.req.Remove { // afterwards there is nothing to measure
@@ -458,6 +459,27 @@ func (f *forking) drop(ctx context.Context, made []*child) {
 		all.Go(func() { f.m.dropChild(ctx, ch, "the fork was given up") })
 	}
 	all.Wait()
+}
+
+// OpTakeBack is the kind of the record that names the cells which a request has made, and which
+// are removed again because it failed.
+const OpTakeBack = "take back forks"
+
+// takeBack removes the cells of a batch that was recorded, and whose request failed. A daemon
+// that finds the request without an end must not take the batch for its answer.
+func (f *forking) takeBack(ctx context.Context, made []*child, why error) error {
+	var ids []cell.ID
+	for _, ch := range made {
+		ids = append(ids, ch.c.ID)
+	}
+	given, err := operation.GiveUp(ctx, OpTakeBack, ids, fmt.Errorf("the cells that it made were removed again: %w", why))
+	if err == nil {
+		err = f.m.reg.Commit(given...)
+	}
+	if err != nil {
+		return err
+	}
+	return f.removeAll(ctx, made)
 }
 
 // removeAll removes the cells of a batch that was recorded.
