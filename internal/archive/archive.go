@@ -25,7 +25,8 @@ import (
 )
 
 // Every path is resolved as a process of the cell would, inside its root: symlinks lead to
-// places of the cell, never out of it.
+// places of the cell, never out of it. A terminal there does not become the controlling one of
+// this process (linux.OpenBelow).
 
 func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 	if strings.IndexByte(p, 0) >= 0 {

@@ -136,7 +136,7 @@ func plant(at string, s image.Seed) error {
 
 // removeSeed removes a file with this text alone. The cell may have put anything there.
 func removeSeed(at, text string) error {
-	f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil // nothing of pando's
 	}

@@ -36,7 +36,7 @@ func recordAt(folder, name string, flags int) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: folder, Err: err}
 	}
 	defer unix.Close(dir)
-	fd, err := unix.Openat(dir, filepath.Base(name), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(dir, filepath.Base(name), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0o600)
 	if err == unix.ELOOP || err == unix.ENXIO || err == unix.EISDIR { // a symlink, a FIFO or a socket, a folder
 		return nil, noRecord(path)
 	}

@@ -59,7 +59,7 @@ func Settle(target string) error {
 }
 
 func poll(path string, flags int) error {
-	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0o600)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -103,7 +103,7 @@ const maxPolicy = 1 << 20
 // readPolicy reads a policy file of the host or the user. Others must not be
 // able to write to it.
 func readPolicy(path string, ofHost bool) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		if errors.Is(err, syscall.ENOTDIR) {
 			return nil, fs.ErrNotExist
@@ -168,7 +168,7 @@ func (m *Manager) projectPolicy(source string) (text []byte, note string, err er
 
 // readProject reads a file of a project, which could be anything.
 func readProject(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, errors.New("it is a symlink")
 	}

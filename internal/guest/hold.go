@@ -263,7 +263,7 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 
 // overwrite changes a file in place, because it may be a mount point.
 func overwrite(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o644)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0o644)
 	if err != nil {
 		return err
 	}

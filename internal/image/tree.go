@@ -200,7 +200,7 @@ func (t *tree) read(p string, limit int64) []byte {
 	if i := t.lstat(p); !i.isFile() || i.size > limit {
 		return nil
 	}
-	f, err := os.OpenFile(t.disk(p), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(t.disk(p), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (t *tree) read(p string, limit int64) []byte {
 
 // head returns the first n bytes of the regular file p, fewer if it is shorter.
 func (t *tree) head(p string, n int) string {
-	f, err := os.OpenFile(t.disk(p), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(t.disk(p), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return ""
 	}

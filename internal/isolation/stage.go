@@ -159,7 +159,7 @@ func above(p string) (list []string) {
 // Open opens a program on the stage. Start also runs programs that were opened elsewhere, but
 // those do not find files beside themselves.
 func (st *Stage) Open(p string) (*os.File, error) {
-	fd, err := unix.Openat2(int(st.root.Fd()), p, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	fd, err := unix.Openat2(int(st.root.Fd()), p, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: p, Err: err}
 	}

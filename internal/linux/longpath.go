@@ -51,9 +51,16 @@ func approach(dir int, path string, resolve uint64) (int, string, error) {
 	return at, path, nil
 }
 
+// openAt is openat2 without interruptions. No terminal that it opens becomes the controlling
+// terminal of this process: the path may be one that a cell chose, and the hang-up of the
+// terminal would end this process.
 func openAt(dir int, path string, how *unix.OpenHow) (int, error) {
+	to := *how
+	if to.Flags&unix.O_PATH == 0 { // with it, openat2 accepts no other flag
+		to.Flags |= unix.O_NOCTTY
+	}
 	for {
-		fd, err := unix.Openat2(dir, path, how)
+		fd, err := unix.Openat2(dir, path, &to)
 		if err != unix.EINTR && err != unix.EAGAIN {
 			return fd, err
 		}

@@ -72,7 +72,7 @@ func SaveDir(ctx context.Context, st Store, dir string, bases ...cell.Digest) (r
 func openFile(dir string, e fs.DirEntry) (*os.File, error) {
 	isLink := e.Type() == fs.ModeSymlink
 	if isLink || e.Type().IsRegular() {
-		f, err := os.OpenFile(filepath.Join(dir, e.Name()), os.O_RDONLY|unix.O_NONBLOCK, 0)
+		f, err := os.OpenFile(filepath.Join(dir, e.Name()), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		if err != nil {
 			return nil, err
 		}
