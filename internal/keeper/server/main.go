@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/reexec"
 )
@@ -19,9 +21,7 @@ func Main(drivers map[string]func() (Driver, error), events NewEvents, networks 
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// Shells make background processes ignore this signal. A signal that is handled here is
-	// reset to the default in the programs executed from here.
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	outliveTerminals()
 	var a proto.Assign
 	files, err := conn.Recv(&a)
 	if err != nil {
@@ -52,4 +52,11 @@ func Main(drivers map[string]func() (Driver, error), events NewEvents, networks 
 	lock.Close() // the cell has ended; clients that still read its events need no lock
 	s.Drain()
 	return nil
+}
+
+// outliveTerminals makes signals of a terminal harmless to this process, also its hang-up. Shells
+// make background processes ignore an interrupt. A signal that is handled here is reset to the
+// default in the programs executed from here.
+func outliveTerminals() {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
 }
