@@ -349,6 +349,9 @@ func daemonMain() error {
 	}
 	caught, release := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer release()
+	hup := make(chan os.Signal, 1) // from the beginning: unhandled, the signal would end the daemon
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	ctx, stop := context.WithCancel(caught)
 	defer stop()
 	eng, closeAll, err := assemble(ctx, l, log)
@@ -379,9 +382,6 @@ func daemonMain() error {
 	defer cfg.Operations.Close()
 	eng.SettleAllBut(append(cfg.Keys.Open(), cfg.Operations.Open()...))
 	cfg.Settle = eng.SettleRequest
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	go func() {
 		for {
 			select {
