@@ -62,6 +62,10 @@ type owner struct{ uid, gid int }
 // Send writes the file or directory at p below root into a tar archive. The names begin with p's
 // last component. Sockets, named pipes and devices below p are left out; p itself must be none.
 func Send(root *os.File, p string, w io.Writer) error {
+	return send(root, p, w, func(string, *os.File) error { return nil })
+}
+
+func send(root *os.File, p string, w io.Writer, check func(p string, at *os.File) error) error {
 	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return notInCell(err)
@@ -74,16 +78,27 @@ func Send(root *os.File, p string, w io.Writer) error {
 	if typeOf(&st) == cell.TypeOther {
 		return cell.Errorf(cell.Invalid, "archive", "", "cannot copy %s: only files, folders and symlinks can be copied", path.Clean("/"+p))
 	}
-	t := tar.NewWriter(w)
-	if err := sendOne(t, root, path.Clean("/"+p), path.Base(path.Clean("/"+p)), f); err != nil {
+	s := &sender{t: tar.NewWriter(w), root: root, check: check}
+	if err := s.one(path.Clean("/"+p), path.Base(path.Clean("/"+p)), f); err != nil {
 		return err
 	}
-	return t.Close()
+	return s.t.Close()
 }
 
-// sendOne sends the open file at. It closes a directory before sending its contents: a tree may
+// A sender writes files below root into an archive, unless check fails for one.
+type sender struct {
+	t     *tar.Writer
+	root  *os.File
+	check func(p string, at *os.File) error
+}
+
+// one sends the open file at. It closes a directory before sending its contents: a tree may
 // be deeper than the number of descriptors.
-func sendOne(t *tar.Writer, root *os.File, p, name string, at *os.File) error {
+func (s *sender) one(p, name string, at *os.File) error {
+	if err := s.check(p, at); err != nil {
+		return err
+	}
+	t, root := s.t, s.root
 	var st unix.Stat_t
 	if err := unix.Fstat(int(at.Fd()), &st); err != nil {
 		return err
@@ -97,7 +112,7 @@ func sendOne(t *tar.Writer, root *os.File, p, name string, at *os.File) error {
 			return err
 		}
 		at.Close()
-		return sendDir(t, root, p, name)
+		return s.dir(p, name)
 	case unix.S_IFLNK:
 		buf := make([]byte, 4097)
 		n, err := unix.Readlinkat(int(at.Fd()), "", buf)
@@ -130,8 +145,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-func sendDir(t *tar.Writer, root *os.File, p, name string) error {
-	d, err := openIn(root, p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func (s *sender) dir(p, name string) error {
+	d, err := openIn(s.root, p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -141,14 +156,14 @@ func sendDir(t *tar.Writer, root *os.File, p, name string) error {
 		return err
 	}
 	for _, n := range names {
-		at, err := openIn(root, path.Join(p, n), unix.O_PATH|unix.O_NOFOLLOW, 0)
+		at, err := openIn(s.root, path.Join(p, n), unix.O_PATH|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // removed meanwhile
 		}
 		if err != nil {
 			return err
 		}
-		err = sendOne(t, root, path.Join(p, n), path.Join(name, n), at)
+		err = s.one(path.Join(p, n), path.Join(name, n), at)
 		at.Close()
 		if err != nil {
 			return err
@@ -267,6 +282,9 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 			return notInCell(err)
 		}
 		defer dir.Close()
+		if linux.IsMount(int(dir.Fd()), path.Base(p)) {
+			return cell.Errorf(cell.Denied, "archive", "choose another path", "cannot write the symlink %s: the cell has it mounted", p)
+		}
 		unix.Unlinkat(int(dir.Fd()), path.Base(p), 0)
 		if err := unix.Symlinkat(h.Linkname, int(dir.Fd()), path.Base(p)); err != nil {
 			return cannotWrite(&os.PathError{Op: "symlink", Path: p, Err: err})

@@ -172,7 +172,7 @@ func move(root *os.File, from, to string, who owner) error {
 	}
 	for _, p := range []string{from, to} {
 		if isMount(root, p) {
-			return cell.Errorf(cell.Denied, "archive.move", "move what is in it", "cannot move %s to %s: the cell has %s mounted", from, to, p)
+			return moveMount(from, to, p)
 		}
 	}
 	if err := mkdirs(root, path.Dir(to), who); err != nil {
@@ -191,9 +191,22 @@ func move(root *os.File, from, to string, who owner) error {
 	rand.Read(b[:])
 	aside := path.Join(path.Dir(to), ".pando-move-"+hex.EncodeToString(b[:]))
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(Send(root, from, w)) }()
+	sent := make(chan error, 1)
+	go func() {
+		err := send(root, from, w, func(p string, at *os.File) error {
+			if linux.IsMount(int(at.Fd()), "") { // it could not be removed afterwards
+				return moveMount(from, to, p)
+			}
+			return nil
+		})
+		w.CloseWithError(err)
+		sent <- err
+	}()
 	err = Take(root, aside, who.uid, who.gid, r)
 	r.CloseWithError(err)
+	if serr := <-sent; cell.KindOf(serr) == cell.Denied {
+		err = serr
+	}
 	if err == nil {
 		err = rename(root, path.Join(aside, path.Base(from)), to)
 	}
@@ -204,6 +217,11 @@ func move(root *os.File, from, to string, who owner) error {
 		return err
 	}
 	return remove(root, from)
+}
+
+// moveMount is the error for a move that would take what is mounted at p away from the cell.
+func moveMount(from, to, p string) error {
+	return cell.Errorf(cell.Denied, "archive.move", "move what is in it", "cannot move %s to %s: the cell has %s mounted", from, to, linux.Abridged(p))
 }
 
 // leadsInto reports whether the directory dir is the one at p, or below it.
@@ -247,18 +265,14 @@ func sameFile(a, b *os.File) (bool, error) {
 	return x.Dev == y.Dev && x.Ino == y.Ino, nil
 }
 
-// isMount reports whether something is mounted at p, as far as the kernel tells. A rename or a
-// removal there is refused to the processes of the cell alone: for others, in other mount
-// namespaces, it would take the mount away from the cell.
+// isMount reports whether something is mounted at p (linux.IsMount).
 func isMount(root *os.File, p string) bool {
 	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	var st unix.Statx_t
-	err = unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, 0, &st)
-	return err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	return linux.IsMount(int(f.Fd()), "")
 }
 
 func rename(root *os.File, from, to string) error {
@@ -272,6 +286,12 @@ func rename(root *os.File, from, to string) error {
 		return notInCell(err)
 	}
 	defer b.Close()
+	if linux.IsMount(int(a.Fd()), path.Base(from)) {
+		return moveMount(from, to, from)
+	}
+	if linux.IsMount(int(b.Fd()), path.Base(to)) {
+		return moveMount(from, to, to)
+	}
 	if err := unix.Renameat(int(a.Fd()), path.Base(from), int(b.Fd()), path.Base(to)); err != nil {
 		err := &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 		if isOneOf(err, unix.EEXIST, unix.ENOTEMPTY, unix.EISDIR, unix.ENOTDIR) {
@@ -282,23 +302,31 @@ func rename(root *os.File, from, to string) error {
 	return nil
 }
 
-// remove removes the file or directory at p with everything in it. It follows no symlink.
+// remove removes the file or directory at p with everything in it. It follows no symlink, and
+// enters nothing that the cell has mounted below p.
 func remove(root *os.File, p string) error {
 	if p == "/" {
 		return cell.Errorf(cell.Denied, "archive.remove", "", "cannot remove the cell's root")
-	}
-	if isMount(root, p) {
-		return cell.Errorf(cell.Denied, "archive.remove", "remove what is in it", "cannot remove %s: the cell has it mounted", p)
 	}
 	dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return notInCell(err)
 	}
 	defer dir.Close()
-	if err := removeAt(int(dir.Fd()), path.Base(p)); err != nil {
-		return notInCell(&os.PathError{Op: "remove", Path: p, Err: err})
+	if linux.IsMount(int(dir.Fd()), path.Base(p)) {
+		return cell.Errorf(cell.Denied, "archive.remove", "remove what is in it", "cannot remove %s: the cell has it mounted", p)
 	}
-	return nil
+	err = removeAt(int(dir.Fd()), path.Base(p))
+	if left, ok := errors.AsType[*os.PathError](err); ok {
+		at := linux.Abridged(path.Join(path.Dir(p), left.Path))
+		if isOneOf(err, unix.EBUSY) {
+			return cell.Errorf(cell.Denied, "archive.remove", "remove what is beside it", "cannot remove %s: the cell has %s mounted", p, at)
+		}
+		err = &os.PathError{Op: "remove", Path: at, Err: left.Err}
+	} else if err != nil {
+		err = &os.PathError{Op: "remove", Path: p, Err: err}
+	}
+	return notInCell(err)
 }
 
 func removeAt(dir int, name string) error {

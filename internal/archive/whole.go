@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // inMemory bounds the part of a file that is kept in memory until all of it has arrived, in
@@ -186,7 +187,7 @@ func unmake(root *os.File, p string, f *os.File) {
 	if unix.Fstat(int(f.Fd()), &made) != nil || unix.Fstatat(int(dir.Fd()), path.Base(p), &there, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return
 	}
-	if made.Ino == there.Ino && made.Dev == there.Dev {
+	if made.Ino == there.Ino && made.Dev == there.Dev && !linux.IsMount(int(dir.Fd()), path.Base(p)) {
 		unix.Unlinkat(int(dir.Fd()), path.Base(p), 0)
 	}
 }

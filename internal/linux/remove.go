@@ -32,22 +32,35 @@ func RemoveTree(dir string) error {
 		return &os.PathError{Op: "open", Path: Abridged(filepath.Dir(dir)), Err: err}
 	}
 	defer unix.Close(parent)
-	if err := RemoveAt(parent, filepath.Base(dir)); err != nil {
-		return &os.PathError{Op: "remove", Path: Abridged(dir), Err: err}
+	r := remover{top: -1}
+	if r.remove(parent, "", filepath.Base(dir), 0); r.err != nil {
+		return &os.PathError{Op: "remove", Path: Abridged(filepath.Join(filepath.Dir(dir), r.at)), Err: r.err}
 	}
 	return nil
 }
 
 // RemoveAt removes name in the directory parent as RemoveTree does. It follows no
 // symlink, whatever changes the tree meanwhile. The name is one component of a path,
-// and neither "." nor "..".
+// and neither "." nor "..". The tree may be one of another mount namespace: what is
+// mounted in it stays, with EBUSY. The path of an *os.PathError begins with name.
 func RemoveAt(parent int, name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return unix.EINVAL
 	}
-	r := remover{top: -1}
-	r.remove(parent, name, 0)
-	return r.err
+	r := remover{top: -1, keepMounts: true}
+	if r.remove(parent, "", name, 0); r.err != nil {
+		return &os.PathError{Op: "remove", Path: r.at, Err: r.err}
+	}
+	return nil
+}
+
+// IsMount reports whether something is mounted at name in the directory dir, or at dir if name
+// is empty, as far as the kernel tells. For a directory of another mount namespace, the kernel
+// removes or renames the name nonetheless, and takes the mount away from that namespace.
+func IsMount(dir int, name string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(dir, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
+	return err == nil && st.Attributes_mask&st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // deepest is how many folders a remover has open at once, one in the other.
@@ -56,13 +69,18 @@ func RemoveAt(parent int, name string) error {
 const deepest = 64
 
 type remover struct {
-	top   int   // the folder that is removed
-	moved int   // how many folders were moved up
-	err   error // the first reason why something stays
+	keepMounts bool   // whatever the mount namespace
+	top        int    // the folder that is removed
+	moved      int    // how many folders were moved up
+	err        error  // the first reason why something stays
+	at         string // where that is, below the parent of what is removed
 }
 
-// remove takes name away from dir, and reports whether it is gone.
-func (r *remover) remove(dir int, name string, depth int) bool {
+// remove takes name away from dir, which is at the path in, and reports whether it is gone.
+func (r *remover) remove(dir int, in, name string, depth int) bool {
+	if r.keepMounts && IsMount(dir, name) {
+		return r.failed(in, name, unix.EBUSY)
+	}
 	err := unlinkAt(dir, name, 0)
 	if err == nil || err == unix.ENOENT {
 		return true
@@ -76,9 +94,9 @@ func (r *remover) remove(dir int, name string, depth int) bool {
 	case unix.ENOENT:
 		return true
 	case unix.ENOTDIR, unix.ELOOP: // a file: what unlink said counts
-		return r.failed(err)
+		return r.failed(in, name, err)
 	default:
-		return r.failed(openErr)
+		return r.failed(in, name, openErr)
 	}
 	defer unix.Close(fd)
 	if depth == 0 {
@@ -87,27 +105,27 @@ func (r *remover) remove(dir int, name string, depth int) bool {
 	if depth >= deepest && r.up(dir, name) {
 		return true
 	}
-	r.empty(fd, depth)
+	r.empty(fd, filepath.Join(in, name), depth)
 	if err := unlinkAt(dir, name, unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
-		return r.failed(err)
+		return r.failed(in, name, err)
 	}
 	return true
 }
 
-// empty removes what is in the open folder fd, until nothing more goes.
-func (r *remover) empty(fd, depth int) {
+// empty removes what is in the open folder fd, which is at the path in, until nothing more goes.
+func (r *remover) empty(fd int, in string, depth int) {
 	for {
 		names, err := namesIn(fd)
 		if err == unix.ENOENT { // the folder was removed meanwhile
 			return
 		}
 		if err != nil {
-			r.failed(err)
+			r.failed(in, "", err)
 			return
 		}
 		gone := 0
 		for _, n := range names {
-			if r.remove(fd, n, depth+1) {
+			if r.remove(fd, in, n, depth+1) {
 				gone++
 			}
 		}
@@ -130,9 +148,9 @@ func (r *remover) up(dir int, name string) bool {
 	return false
 }
 
-func (r *remover) failed(err error) bool {
+func (r *remover) failed(in, name string, err error) bool {
 	if r.err == nil {
-		r.err = err
+		r.err, r.at = err, filepath.Join(in, name)
 	}
 	return false
 }
