@@ -258,6 +258,9 @@ func (g *registry) get(ctx context.Context, rest string, header map[string]strin
 			if asked {
 				return nil, g.refused(resp.StatusCode)
 			}
+			if to := resp.Request.URL.Host; to != req.URL.Host { // what it names is not the registry's to answer for
+				return nil, cell.Errorf(cell.Denied, "oci.Pull", "pull it from there, if you trust it", "cannot get %s: the registry leads to %s, which requires credentials of its own", g.ref, cell.Clip(to))
+			}
 			if err := g.authorize(ctx, challenges); err != nil {
 				return nil, err
 			}

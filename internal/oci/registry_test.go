@@ -467,6 +467,45 @@ func TestLoginStaysWithTheRegistry(t *testing.T) {
 	}
 }
 
+// A server that the registry redirects to asks for a login. It gets none, and neither does the
+// service for tokens that it names.
+func TestRedirectsAskForNoLogin(t *testing.T) {
+	b := buildImage(t, tarOf(t, item{name: "a", text: "1"}))
+	for what, part := range map[string]string{"manifest": "/manifests/", "blob": "/blobs/"} {
+		for _, login := range []Login{{}, {"me", "secret"}, {IdentityUser, "secret"}} {
+			blobs, reg, tokens := serve(t), serve(t), serve(t)
+			reg.push(t, b, "private/app", "1")
+			var asked, sent atomic.Int64
+			tokens.wrap = func(w http.ResponseWriter, r *http.Request) bool { sent.Add(1); return false }
+			blobs.wrap = func(w http.ResponseWriter, r *http.Request) bool {
+				asked.Add(1)
+				if r.Header.Get("Authorization") != "" {
+					sent.Add(1)
+				}
+				w.Header().Set("WWW-Authenticate", `Bearer realm="`+tokens.URL+`/token",service="x"`)
+				w.WriteHeader(401)
+				return true
+			}
+			reg.wrap = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.Contains(r.URL.Path, part) {
+					http.Redirect(w, r, blobs.URL+r.URL.Path, http.StatusTemporaryRedirect)
+					return true
+				}
+				return false
+			}
+			r, err := Parse(reg.host()+"/private/app:1", "/")
+			must(t, err)
+			_, err = newStore(t).Pull(t.Context(), r, PullOptions{Login: login})
+			if cell.KindOf(err) != cell.Denied || !strings.Contains(err.Error(), blobs.host()) {
+				t.Errorf("%s, %q: %v, want denied with the other host", what, login.User, err)
+			}
+			if asked.Load() == 0 || sent.Load() > 0 {
+				t.Errorf("%s, %q: the other server was asked %d times, a login went out %d times", what, login.User, asked.Load(), sent.Load())
+			}
+		}
+	}
+}
+
 // Another implementation's archives and layouts are read, and give the same
 // image as the registry does.
 func TestArchivesOfOthers(t *testing.T) {
