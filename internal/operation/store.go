@@ -62,6 +62,7 @@ type Operation struct {
 	aborted bool
 	bound   bool          // its caller sees a part of what there is
 	broken  bool          // its daemon ended while it ran, and what became of it is not known yet
+	resumed bool          // a later daemon than its own has ended it, or is to
 	more    chan struct{} // closed and replaced at each new line
 }
 
@@ -91,6 +92,10 @@ type opRecord struct {
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Error   string    `json:"error,omitempty"` // the kind of the error
+	// Message and Hint are those of the error by which a later daemon ended it. Other errors may
+	// have something of the caller's in them.
+	Message string `json:"message,omitempty"`
+	Hint    string `json:"hint,omitempty"`
 }
 
 // Open reads the journal called name, and creates it if it does not exist. Operations
@@ -142,6 +147,8 @@ func recalled(r opRecord) *Operation {
 		}
 		op.view.Error = apiError(cell.Errorf(cell.Unavailable, "operation", "look at what it would have changed, then send it again if need be",
 			"the daemon ended while it ran, and what it did is in no record"))
+	case r.Message != "":
+		op.resumed, op.view.Error = true, &api.Error{Kind: api.Kind(r.Error), Message: r.Message, Hint: r.Hint}
 	case r.Error != "":
 		op.view.Error = &api.Error{Kind: api.Kind(r.Error), Message: "its error is lost: it ended before the daemon was restarted"}
 	case r.State == api.OperationDone:
@@ -165,6 +172,9 @@ func (op *Operation) record(v api.Operation) ([]byte, error) {
 		r.State, r.Ended = api.OperationRunning, time.Time{}
 	} else if v.Error != nil {
 		r.Error = string(v.Error.Kind)
+		if op.resumed {
+			r.Message, r.Hint = v.Error.Message, v.Error.Hint
+		}
 	}
 	return json.Marshal(r)
 }
@@ -330,7 +340,7 @@ func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ende
 			lost = append(lost, rec)
 			continue
 		}
-		op := &Operation{owner: old.owner, bound: old.bound, view: old.view, life: life, done: make(chan struct{}), more: make(chan struct{})}
+		op := &Operation{owner: old.owner, bound: old.bound, resumed: true, view: old.view, life: life, done: make(chan struct{}), more: make(chan struct{})}
 		op.view.State, op.view.Ended, op.view.Error = api.OperationRunning, time.Time{}, nil
 		var ctx context.Context
 		ctx, op.cancel = context.WithCancelCause(o.naming(life, op))

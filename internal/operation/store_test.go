@@ -144,6 +144,9 @@ func TestBrokenOffOperationsAreResumed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if kind == "gone" && (op.view.Error == nil || !strings.Contains(op.view.Error.Message, "it was not done")) {
+				t.Errorf("what was not done says %+v", op.view.Error)
+			}
 			v := o.Look(op)
 			told := results && (kind == "run" || kind == "create")
 			if v.State != want || (v.Result != nil) != told || (v.Note != "") != (want == api.OperationDone && !told) || v.Ended.IsZero() {
