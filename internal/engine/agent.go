@@ -106,6 +106,15 @@ func given(env, names []string) bool {
 	})
 }
 
+// install adds to the error of a program that was not found how an agent is installed.
+func (a *agentPlan) install(err error) error {
+	if a == nil || cell.KindOf(err) != cell.NoSuchBinary {
+		return err
+	}
+	about := a.adapter.About()
+	return &cell.Error{Op: "engine.StartRun", Kind: cell.NoSuchBinary, Hint: "install " + about.Title + ": npm install -g " + about.Package, Err: err}
+}
+
 // agentName is the name of the cell of an agent that none was given for: that of its source (of
 // one that was sent: "workspace"), with the lowest number that is free.
 func (e *Engine) agentName(source string) string {

@@ -193,7 +193,8 @@ func (x *execution) resolvedWorkdir() string {
 // lookPath lists the files to try as the command's program.
 func (x *execution) lookPath(env []string) ([]string, error) {
 	if x.plan != nil {
-		return x.plan.LookPath(x.p.req.Command[0], x.resolvedWorkdir())
+		list, err := x.plan.LookPath(x.p.req.Command[0], x.resolvedWorkdir())
+		return list, x.p.agent.install(err)
 	}
 	return cell.Candidates(x.p.req.Command[0], env, x.resolvedWorkdir()), nil
 }

@@ -113,7 +113,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		out.Notes = []string{}
 	}
 	_, err = img.LookPath(p.req.Command[0], x.workdir())
-	return out, err
+	return out, p.agent.install(err)
 }
 
 // reach says what a cell may talk with, and by what that is enforced.
