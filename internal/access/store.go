@@ -195,6 +195,18 @@ func (s *Store) Remove(name string) (Token, error) {
 	return Token{}, cell.Errorf(cell.NotFound, "access.Remove", "see `pando token ls`", "there is no token %s", name)
 }
 
+// Life returns a context that ends with a token, given by its id, and the time at which the token
+// expires; zero for never. It fails with Unauthenticated if the token has expired or was removed.
+func (s *Store) Life(id string) (context.Context, time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.all[id]
+	if k == nil || k.Expired(time.Now()) {
+		return nil, time.Time{}, cell.Errorf(cell.Unauthenticated, "access.Life", "", "the token has expired or was removed")
+	}
+	return k.ctx, k.Expires, nil
+}
+
 // Recognise returns the principal of a token, and a context that ends with the token. The
 // error is the same for a wrong, an expired and a removed token.
 func (s *Store) Recognise(secret string) (Principal, context.Context, time.Time, error) {

@@ -153,7 +153,7 @@ type auditLine struct {
 	Request string    `json:"request"`
 	Who     string    `json:"caller,omitempty"` // a token's name, or local; absent for a caller without a valid token
 	Token   string    `json:"token,omitempty"`
-	From    string    `json:"from"`
+	From    string    `json:"from"`             // "" at the end of an operation of an earlier daemon
 	What    string    `json:"what"`             // method and route; the path for other APIs and unknown routes
 	Object  string    `json:"object,omitempty"` // the object in the path
 	Status  int       `json:"status"`           // of the answer

@@ -44,6 +44,52 @@ type tokenLifetime struct {
 
 type tokenLifetimeKey struct{}
 
+// bind returns a context of work that was begun with a token, and ends with it.
+func (s tokenLifetime) bind(ctx context.Context) (_ context.Context, free func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	timer := func() bool { return true }
+	if !s.expires.IsZero() {
+		timer = time.AfterFunc(time.Until(s.expires), func() {
+			cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
+		}).Stop
+	}
+	return ctx, func() {
+		stop()
+		timer()
+		cancel(nil)
+	}
+}
+
+// withToken is work that ends with the token that it was begun with, given by its id. If that is
+// gone, the work ends at once.
+func (d *Daemon) withToken(token string, do operation.Work) operation.Work {
+	if token == "" {
+		return do
+	}
+	return func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		if life, expires, err := d.cfg.Tokens.Life(token); err != nil {
+			cancel(err)
+		} else {
+			bound, free := tokenLifetime{life, expires}.bind(ctx)
+			defer free()
+			ctx = bound
+		}
+		res, err := do(ctx, out)
+		return res, orTokenEnded(ctx, err)
+	}
+}
+
+// orTokenEnded is the error of work, or that its token has ended, which has ended it.
+func orTokenEnded(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cell.KindOf(cause) == cell.Unauthenticated {
+		return cause
+	}
+	return err
+}
+
 // detach runs work as an operation. Like everything begun with a token, it ends when the token
 // expires.
 func (d *Daemon) detach(r *http.Request, route *Route, object string, do operation.Work) (any, error) {
@@ -58,28 +104,13 @@ func (d *Daemon) detach(r *http.Request, route *Route, object string, do operati
 	d.mu.Lock()
 	life := d.life
 	d.mu.Unlock()
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	free := func() { cancel(nil) }
+	ctx, free := context.WithoutCancel(r.Context()), func() {}
 	if s, ok := ctx.Value(tokenLifetimeKey{}).(tokenLifetime); ok {
-		stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
-		timer := func() bool { return true }
-		if !s.expires.IsZero() {
-			timer = time.AfterFunc(time.Until(s.expires), func() {
-				cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
-			}).Stop
-		}
-		free = func() {
-			stop()
-			timer()
-			cancel(nil)
-		}
+		ctx, free = s.bind(ctx)
 	}
 	explained := func(ctx context.Context, out func(api.StreamLine)) (any, error) {
 		res, err := do(ctx, out)
-		if err != nil {
-			if cause := context.Cause(ctx); cell.KindOf(cause) == cell.Unauthenticated {
-				err = cause
-			}
+		if err = orTokenEnded(ctx, err); err != nil {
 			err = route.explain(r, err)
 		}
 		return res, err

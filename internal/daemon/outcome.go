@@ -91,20 +91,24 @@ func (d *Daemon) resumeOperations(ctx context.Context) error {
 			kinds[k] = r
 		}
 	}
-	return d.cfg.Operations.Resume(ctx, func(o api.Operation) operation.Work {
+	return d.cfg.Operations.Resume(ctx, func(o api.Operation, token string) operation.Work {
 		route := kinds[o.Kind]
 		switch {
 		case route.Traits.has(inRecords):
-			return func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+			return d.withToken(token, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
 				return d.outcomeOf(ctx, o.ID, route, out)
-			}
+			})
 		case route.Traits.has(repeats):
 			return func(context.Context, func(api.StreamLine)) (any, error) {
 				return nil, cell.Errorf(cell.Unavailable, "operation", "send it again: to do it twice does no harm", "the daemon ended while it ran")
 			}
 		}
 		return nil
-	}, d.settleOperation)
+	}, func(o api.Operation, token string, kept bool) {
+		d.settleOperation(o, kept)
+		route := kinds[o.Kind]
+		d.cfg.Audit.ended(d, &requestRecord{who: access.Principal{Name: o.By, Token: token}}, &route, o)
+	})
 }
 
 // outcomeOf returns the result of an operation that an earlier daemon began. A run goes on

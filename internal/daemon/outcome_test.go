@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -66,6 +67,11 @@ func (s trees) Put(d cell.Digest, b []byte) error {
 // install starts a daemon on a state; around is called instead of the handler of a route.
 func install(t *testing.T, state string, tokens *access.Store, around func(route Route, handle func() (any, error)) (any, error)) *installation {
 	t.Helper()
+	return installWith(t, state, tokens, nil, around)
+}
+
+func installWith(t *testing.T, state string, tokens *access.Store, audit *Audit, around func(route Route, handle func() (any, error)) (any, error)) *installation {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -94,7 +100,7 @@ func install(t *testing.T, state string, tokens *access.Store, around func(route
 	ops, err := operation.Open(durable.Disk(state), "operations.log", discard)
 	must(err)
 	in.eng.SettleAllBut(append(keys.Open(), ops.Open()...))
-	in.Daemon, in.srv = house(t, Config{Engine: in.eng.All(), Keys: keys, Operations: ops, Settle: in.eng.SettleRequest})
+	in.Daemon, in.srv = house(t, Config{Engine: in.eng.All(), Keys: keys, Operations: ops, Settle: in.eng.SettleRequest, Audit: audit})
 	if tokens != nil {
 		in.cfg.Tokens = tokens
 	}
@@ -343,5 +349,106 @@ func TestKeysOfWhatIsAnothersNow(t *testing.T) {
 		if n := len(next.eng.All().Runs("")); status != http.StatusNotFound || !strings.Contains(again, "what it made") || n != 1 {
 			t.Errorf("%d %s; there are %d", status, again, n)
 		}
+	}
+}
+
+// An operation that a daemon resumes ends with the token that it was begun with, as any other does,
+// and its end is in the audit log.
+func TestResumedOperationsEndWithTheirToken(t *testing.T) {
+	tokens, err := access.Open(durable.Disk(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, admin, err := tokens.Create("", access.Admin, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []bool{false, true} {
+		k, secret, err := tokens.Create("", access.Admin, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in *installation
+		var left string
+		in = install(t, filepath.Join(t.TempDir(), "state"), tokens, func(route Route, handle func() (any, error)) (any, error) {
+			if route.Operation() == "run" {
+				in.tree = func() { left = in.copied(t) }
+			}
+			return handle()
+		})
+		put(t, in.srv, "POST", "/v1/cells", secret, `{"name":"w"}`)
+		_, body, _ := put(t, in.srv, "POST", "/v1/runs", secret, `{"cell":"w","command":["true"]}`, async)
+		o := operationIn(t, body)
+		in.cfg.Operations.Wait()
+		if left == "" {
+			t.Fatal(body)
+		}
+		if gone {
+			if _, err := tokens.Remove(k.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := filepath.Join(t.TempDir(), "audit.jsonl")
+		audit, err := OpenAudit(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer audit.Close()
+		next := installWith(t, left, tokens, audit, nil)
+		_, body, _ = put(t, next.srv, "GET", "/v1/operations/"+o.ID+"?wait=1", admin, "")
+		next.cfg.Operations.Wait()
+		now := operationIn(t, body)
+		want, status := api.OperationDone, http.StatusOK
+		if gone {
+			want, status = api.OperationFailed, http.StatusUnauthorized
+		}
+		if now.State != want || gone && now.Error.Kind != "unauthenticated" {
+			t.Errorf("gone: %v: %s", gone, body)
+		}
+		var l auditLine
+		text := readAll(t, path)
+		for s := range strings.Lines(text) {
+			if strings.Contains(s, o.ID+`","took`) {
+				if err := json.Unmarshal([]byte(s), &l); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if l.Operation != o.ID || l.Token != k.ID || l.Who != k.Name || l.Status != status || l.What != "POST /v1/runs" || l.Request != o.Request {
+			t.Errorf("gone: %v: %+v in %s", gone, l, text)
+		}
+	}
+}
+
+// Work that is bound to a token ends when that is removed, and when it expires.
+func TestWorkOfATokenEndsWithIt(t *testing.T) {
+	for _, how := range []string{"removed", "expired"} {
+		synctest.Test(t, func(t *testing.T) {
+			tokens, err := access.Open(durable.Disk(t.TempDir()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, _, err := tokens.Create("", access.Run, time.Now().Add(time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := &Daemon{cfg: Config{Tokens: tokens}}
+			time.AfterFunc(time.Minute, func() {
+				if how == "removed" {
+					tokens.Remove(k.ID)
+				}
+			})
+			began := time.Now()
+			_, err = d.withToken(k.ID, func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(24 * time.Hour):
+				}
+				return nil, ctx.Err()
+			})(t.Context(), nil)
+			if took := time.Since(began); cell.KindOf(err) != cell.Unauthenticated || took > time.Hour || how == "removed" && took != time.Minute {
+				t.Errorf("%s: %v after %v", how, err, took)
+			}
+		})
 	}
 }

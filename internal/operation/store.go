@@ -51,6 +51,7 @@ type Store struct {
 // Operation is one operation.
 type Operation struct {
 	owner  string // digest of the caller
+	token  string // the id of the caller's token
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed at its end
 	life   context.Context
@@ -87,6 +88,7 @@ type opRecord struct {
 	State   string    `json:"state"`
 	By      string    `json:"by"`
 	Owner   string    `json:"owner"`
+	Token   string    `json:"token,omitempty"` // its id
 	Request string    `json:"request"`
 	Bound   bool      `json:"bound,omitempty"`
 	Began   time.Time `json:"began"`
@@ -138,7 +140,7 @@ func OpenOrNew(fsys durable.FS, name string, says *slog.Logger) (*Store, error) 
 func recalled(r opRecord) *Operation {
 	over := make(chan struct{})
 	close(over)
-	op := &Operation{owner: r.Owner, done: over, cancel: func(error) {}, bound: r.Bound, broken: r.State == api.OperationRunning, view: api.Operation{
+	op := &Operation{owner: r.Owner, token: r.Token, done: over, cancel: func(error) {}, bound: r.Bound, broken: r.State == api.OperationRunning, view: api.Operation{
 		ID: r.ID, Kind: r.Kind, Object: r.Object, State: r.State, By: r.By, Request: r.Request, Began: r.Began, Ended: r.Ended}}
 	switch {
 	case r.State == api.OperationRunning, r.State == api.OperationLost:
@@ -167,7 +169,7 @@ func (o *Store) Close() error {
 
 // record is the line of the journal for an operation with the view v.
 func (op *Operation) record(v api.Operation) ([]byte, error) {
-	r := opRecord{ID: v.ID, Kind: v.Kind, Object: v.Object, State: v.State, By: v.By, Owner: op.owner, Request: v.Request, Bound: op.bound, Began: v.Began, Ended: v.Ended}
+	r := opRecord{ID: v.ID, Kind: v.Kind, Object: v.Object, State: v.State, By: v.By, Owner: op.owner, Token: op.token, Request: v.Request, Bound: op.bound, Began: v.Began, Ended: v.Ended}
 	if op.broken {
 		r.State, r.Ended = api.OperationRunning, time.Time{}
 	} else if v.Error != nil {
@@ -271,7 +273,7 @@ func (o *Store) Begin(ctx context.Context, p access.Principal, view api.Operatio
 	o.rewriting.RLock()
 	defer o.rewriting.RUnlock()
 	view.ID, view.State, view.By, view.Began = cmp.Or(RequestOf(ctx), NewID()), api.OperationRunning, p.Name, time.Now().UTC()
-	op := &Operation{owner: ownerOf(p), bound: p.Restricted(), view: view, life: life, done: make(chan struct{}), more: make(chan struct{})}
+	op := &Operation{owner: ownerOf(p), token: p.Token, bound: p.Restricted(), view: view, life: life, done: make(chan struct{}), more: make(chan struct{})}
 	ctx, op.cancel = context.WithCancelCause(o.naming(WithRequest(ctx, view.ID), op))
 	o.mu.Lock()
 	total := 0
@@ -319,9 +321,9 @@ func (o *Store) carryOut(ctx context.Context, op *Operation, do Work) (v api.Ope
 }
 
 // Resume takes up the operations that an earlier daemon did not end, until life ends. find
-// returns the work that tells what became of one; nil where nothing can: it stays lost. ended is
-// called with each outcome, as by Begin.
-func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ended func(o api.Operation, kept bool)) error {
+// returns the work that tells what became of one, which was begun with a token; nil where nothing
+// can: it stays lost. ended is called with each outcome, as by Begin.
+func (o *Store) Resume(life context.Context, find func(o api.Operation, token string) Work, ended func(o api.Operation, token string, kept bool)) error {
 	o.mu.Lock()
 	var lost [][]byte
 	var found []func()
@@ -329,7 +331,7 @@ func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ende
 		if !old.broken {
 			continue
 		}
-		do := find(old.view)
+		do := find(old.view, old.token)
 		if do == nil {
 			old.broken = false
 			rec, err := old.record(old.view)
@@ -340,7 +342,7 @@ func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ende
 			lost = append(lost, rec)
 			continue
 		}
-		op := &Operation{owner: old.owner, bound: old.bound, resumed: true, view: old.view, life: life, done: make(chan struct{}), more: make(chan struct{})}
+		op := &Operation{owner: old.owner, token: old.token, bound: old.bound, resumed: true, view: old.view, life: life, done: make(chan struct{}), more: make(chan struct{})}
 		op.view.State, op.view.Ended, op.view.Error = api.OperationRunning, time.Time{}, nil
 		var ctx context.Context
 		ctx, op.cancel = context.WithCancelCause(o.naming(life, op))
@@ -350,7 +352,10 @@ func (o *Store) Resume(life context.Context, find func(api.Operation) Work, ende
 		if op.bound { // what is found is what the user sees
 			do = withoutResult(do)
 		}
-		found = append(found, func() { ended(o.carryOut(ctx, op, do)) })
+		found = append(found, func() {
+			v, kept := o.carryOut(ctx, op, do)
+			ended(v, op.token, kept)
+		})
 	}
 	o.mu.Unlock()
 	for _, f := range found {

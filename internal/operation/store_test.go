@@ -119,7 +119,10 @@ func TestBrokenOffOperationsAreResumed(t *testing.T) {
 		t.Errorf("%d are open", n)
 	}
 	ended := make(chan string, len(ids))
-	err := next.Resume(t.Context(), func(v api.Operation) Work {
+	err := next.Resume(t.Context(), func(v api.Operation, token string) Work {
+		if want := map[bool]string{true: "t-1"}[v.Kind == "fork"]; token != want {
+			t.Errorf("%s was begun with token %q", v.Kind, token)
+		}
 		if v.Kind == "eval" {
 			return nil
 		}
@@ -129,7 +132,7 @@ func TestBrokenOffOperationsAreResumed(t *testing.T) {
 			}
 			return v.ID, nil
 		}
-	}, func(v api.Operation, _ bool) { ended <- v.Kind })
+	}, func(v api.Operation, _ string, _ bool) { ended <- v.Kind })
 	if err != nil {
 		t.Fatal(err)
 	}
