@@ -31,10 +31,12 @@ type accepted struct{ api.Operation }
 
 // send writes it.
 func (a accepted) send(w http.ResponseWriter) {
-	w.Header().Set("Location", "/v1/operations/"+a.ID)
+	w.Header().Set("Location", operationPath(a.ID))
 	w.Header().Set("Preference-Applied", "respond-async")
 	writeJSON(w, http.StatusAccepted, a.Operation)
 }
+
+func operationPath(id string) string { return "/v1/operations/" + id }
 
 // tokenLifetime is the lifetime of a caller's token.
 type tokenLifetime struct {

@@ -80,7 +80,8 @@ func (d *Daemon) replyAgain(w http.ResponseWriter, r *http.Request, route Route,
 	return true
 }
 
-// resumeOperations finds out what became of the operations that an earlier daemon did not end.
+// resumeOperations finds out what became of the operations that an earlier daemon did not end. Keys
+// of operations get their answer, since operations may be forgotten before their keys.
 func (d *Daemon) resumeOperations(ctx context.Context) error {
 	if d.cfg.Operations == nil {
 		return nil
@@ -91,7 +92,7 @@ func (d *Daemon) resumeOperations(ctx context.Context) error {
 			kinds[k] = r
 		}
 	}
-	return d.cfg.Operations.Resume(ctx, func(o api.Operation, token string) operation.Work {
+	err := d.cfg.Operations.Resume(ctx, func(o api.Operation, token string) operation.Work {
 		route := kinds[o.Kind]
 		switch {
 		case route.Traits.has(inRecords):
@@ -108,6 +109,24 @@ func (d *Daemon) resumeOperations(ctx context.Context) error {
 		d.settleOperation(o, kept)
 		route := kinds[o.Kind]
 		d.cfg.Audit.ended(d, &requestRecord{who: access.Principal{Name: o.By, Token: token}}, &route, o)
+	})
+	if err != nil || d.cfg.Keys == nil {
+		return err
+	}
+	return d.cfg.Keys.EndOpen(func(id string) *operation.Answer {
+		op, err := d.cfg.Operations.Get(access.Local, id)
+		if err != nil {
+			return nil
+		}
+		o := d.cfg.Operations.Look(op)
+		b, err := json.Marshal(o)
+		if err != nil {
+			return nil
+		}
+		if o.State != api.OperationRunning {
+			d.settleOperation(o, true)
+		}
+		return &operation.Answer{Kind: "application/json", Body: append(b, '\n'), Status: http.StatusAccepted, Location: operationPath(id)}
 	})
 }
 

@@ -262,13 +262,30 @@ func (o *Keys) End(d *Keyed, answer *Answer) error {
 	if answer != nil {
 		next.Answer = *answer
 	}
+	err := o.end(next)
+	close(d.done)
+	return err
+}
+
+// end writes the record of an ended request, and applies it.
+func (o *Keys) end(next *Keyed) error {
 	o.rewriting.RLock()
+	defer o.rewriting.RUnlock()
 	err := o.keep(next)
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.take(next)
-	o.mu.Unlock()
-	o.rewriting.RUnlock()
-	close(d.done)
+	return err
+}
+
+// EndOpen ends those requests that an earlier daemon began and did not end for which find returns
+// an answer. It is called before any of them is repeated.
+func (o *Keys) EndOpen(find func(id string) *Answer) (err error) {
+	for _, d := range o.open() {
+		if a := find(d.ID); a != nil {
+			err = errors.Join(err, o.end(&Keyed{At: d.At, ID: d.ID, Key: d.Key, Asked: d.Asked, Over: true, Answer: *a}))
+		}
+	}
 	return err
 }
 
@@ -282,14 +299,21 @@ func (o *Keys) Leave(d *Keyed) {
 
 // Open lists the requests that an earlier daemon began and did not end.
 func (o *Keys) Open() (ids []string) {
+	for _, d := range o.open() {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+func (o *Keys) open() (list []*Keyed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, d := range o.all {
 		if d.done == nil && !d.Over {
-			ids = append(ids, d.ID)
+			list = append(list, d)
 		}
 	}
-	return ids
+	return list
 }
 
 // OpenKeysOrNew is OpenKeys that starts with an empty journal when the old one is damaged: keys
