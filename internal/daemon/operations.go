@@ -216,6 +216,9 @@ func (d *Daemon) operationEvents(w http.ResponseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
+	if seen > d.cfg.Operations.Look(op).Lines {
+		seen = 0 // it counted the lines of an earlier daemon: those of this one begin anew
+	}
 	out := newEventWriter(w)
 	beat := time.NewTicker(opsBeat)
 	defer beat.Stop()

@@ -153,6 +153,10 @@ func TestOperation(t *testing.T) {
 			t.Errorf("%q", rest)
 		}
 	}
+	// A client that has seen more lines than there are has seen those of an earlier daemon.
+	if _, all, _ := put(t, srv, "GET", "/v1/operations/"+o.ID+"/events?after=57", secret, ""); !strings.HasPrefix(all, first) || !strings.Contains(all, `"three"`) {
+		t.Errorf("%q", all)
+	}
 	for _, bad := range []string{"-1", "x", "99999999999999999999", "1e3"} {
 		if status, body, _ := put(t, srv, "GET", "/v1/operations/"+o.ID+"/events?after="+bad, secret, ""); status != 400 {
 			t.Errorf("%s: %d %s", bad, status, body)
