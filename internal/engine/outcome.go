@@ -291,6 +291,8 @@ func (f *finding) discard() any {
 		if a.From != nil && a.From.Checkpoint != a.To.Checkpoint {
 			out.Kept = a.From.Number
 		}
+	} else if c, err := f.v.cell(cell.ID(a.Cell)); err == nil { // it gave up what was kept: the head stays
+		out.Number = f.v.e.reg.HeadNumber(&c)
 	}
 	return out
 }

@@ -90,6 +90,11 @@ func TestOutcomesAfterARestart(t *testing.T) {
 	act(func(ctx context.Context, v *View) (any, error) {
 		return v.Discard(ctx, target("web"), api.DiscardRequest{Lose: true})
 	})
+	kept := b.run("kept", "echo 1 > f")
+	b.must(second(b.All().Discard(b.ctx, target("kept"), api.DiscardRequest{})))
+	act(func(ctx context.Context, v *View) (any, error) {
+		return v.Discard(ctx, result.Target{Run: cell.RunID(kept.ID)}, api.DiscardRequest{Lose: true})
+	})
 	b.run("web", "echo 2 > f")
 	act(func(ctx context.Context, v *View) (any, error) {
 		return v.Restore(ctx, b.id("web"), api.RestoreRequest{Number: 1, Lose: true})
