@@ -82,7 +82,7 @@ func (p *Process) EndRest() (int, error) {
 // killDescendants kills the processes of a cgroup namespace once, records them in ended, and
 // returns how many were alive.
 func (c *Cell) killDescendants(family string, ended map[int]bool) (alive int, err error) {
-	dir, err := os.Open(procPath(c.Init.PID, "root/proc"))
+	dir, err := linux.OpenInRoot(c.Init.PID, "/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return 0, err
 	}

@@ -65,6 +65,22 @@ func SameDirectory(pid int, dir string, own ...string) (bool, error) {
 	return slices.Equal(theirs, ours), err
 }
 
+// OpenInRoot opens an absolute path in the root of process pid, and follows no symlink. The
+// process may have put one there; below /proc/PID/root, an absolute one leads to a file of this
+// process's root.
+func OpenInRoot(pid int, path string, flags int) (*os.File, error) {
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	fd, err := OpenBelow(int(root.Fd()), strings.TrimLeft(path, "/"), beneath(flags))
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: Abridged(path), Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 // fileIdentity is the zero value for a file that does not exist.
 type fileIdentity struct{ dev, ino uint64 }
 

@@ -156,7 +156,11 @@ func (c *liveCell) auditWorkdir() error {
 	}
 	for ; ; dir = filepath.Dir(dir) {
 		var own unix.Statx_t
-		err := unix.Statx(unix.AT_FDCWD, procPath(pid, "root"+dir), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &own)
+		at, err := linux.OpenInRoot(pid, dir, unix.O_PATH|unix.O_NOFOLLOW)
+		if err == nil {
+			err = unix.Statx(int(at.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &own)
+			at.Close()
+		}
 		switch {
 		case err == nil && own.Mnt_id == st.Mnt_id:
 			return nil

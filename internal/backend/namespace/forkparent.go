@@ -159,22 +159,35 @@ func (c *liveCell) filled() (list []string) {
 // inMemory returns the names in a mount that forks get a layer over. Mount points and what every
 // cell has in /run are made anew in each fork.
 func (c *liveCell) inMemory(place string) (names []string) {
-	entries, _ := os.ReadDir(procPath(c.Init.PID, "root"+place))
-	for _, e := range entries {
-		at := place + "/" + e.Name()
+	all, _ := c.namesIn(place)
+	for _, n := range all {
+		at := place + "/" + n
 		if at == isolation.Told || at == isolation.Locks && c.empty(at) {
 			continue
 		}
 		if !slices.ContainsFunc(c.Spec().Mounts, func(m cell.Mount) bool { return m.Target == at }) {
-			names = append(names, e.Name())
+			names = append(names, n)
 		}
 	}
 	return names
 }
 
 func (c *liveCell) empty(dir string) bool {
-	entries, err := os.ReadDir(procPath(c.Init.PID, "root"+dir))
-	return err == nil && len(entries) == 0
+	names, err := c.namesIn(dir)
+	return err == nil && len(names) == 0
+}
+
+// namesIn returns the sorted names in a directory of the cell. The cell may have put something
+// else there.
+func (c *liveCell) namesIn(dir string) ([]string, error) {
+	d, err := linux.OpenInRoot(c.Init.PID, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
 }
 
 // covered refuses a fork if something is mounted below a mount in memory that contains files.

@@ -142,7 +142,12 @@ func (c *liveCell) unkeptFile(fd int, what string, info []byte) string {
 	default:
 		return ""
 	}
-	if unix.Lstat(procPath(pid, "root"+what), &again) != nil || again.Dev != st.Dev || again.Ino != st.Ino {
+	at, err := linux.OpenInRoot(pid, what, unix.O_PATH|unix.O_NOFOLLOW)
+	if err == nil {
+		err = unix.Fstat(int(at.Fd()), &again)
+		at.Close()
+	}
+	if err != nil || again.Dev != st.Dev || again.Ino != st.Ino {
 		return fmt.Sprintf("%s (descriptor %d), which cannot be opened again by that name", what, fd)
 	}
 	return ""
