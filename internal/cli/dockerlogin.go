@@ -45,6 +45,9 @@ func dockerLogin(ctx context.Context, ref string) (user, password string, err er
 	if dir == "" {
 		dir = filepath.Join(os.Getenv("HOME"), ".docker")
 	}
+	if !filepath.IsAbs(dir) { // the working directory may be a project's, and the file names programs
+		return "", "", &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot use what docker login has stored: its directory %q is not an absolute path", dir), Hint: "set HOME, or DOCKER_CONFIG to an absolute path"}
+	}
 	file := filepath.Join(dir, "config.json")
 	b, err := os.ReadFile(file)
 	if err != nil {

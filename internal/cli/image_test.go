@@ -32,6 +32,24 @@ func TestDockerLogin(t *testing.T) {
 	}
 }
 
+// A directory that the working directory decides would let a project choose a program.
+func TestDockerLoginNeedsAnAbsoluteDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, d := range []string{".docker", "sub/.docker"} {
+		if err := errors.Join(os.MkdirAll(d, 0o755), os.WriteFile(filepath.Join(d, "config.json"), []byte(`{"auths": {"ghcr.io": {"auth": "bWU6b25l"}}}`), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, env := range [][2]string{{"", ""}, {"", "."}, {"", "sub"}, {".docker", "/"}, {"sub/.docker", ""}} {
+		t.Setenv("DOCKER_CONFIG", env[0])
+		t.Setenv("HOME", env[1])
+		user, _, err := dockerLogin(t.Context(), "ghcr.io/a")
+		if e, ok := errors.AsType[*api.Error](err); !ok || e.Kind != "invalid" || e.Hint == "" || user != "" {
+			t.Errorf("DOCKER_CONFIG=%s HOME=%s: %q, %v", env[0], env[1], user, err)
+		}
+	}
+}
+
 // dockerConf writes docker's configuration for this test into dir, which is the test's PATH, too.
 func dockerConf(t *testing.T, conf string) (dir string) {
 	t.Helper()
