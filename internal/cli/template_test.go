@@ -97,6 +97,13 @@ func TestTemplateFileAndFlags(t *testing.T) {
 	if err := new(app).readTemplateFile(dir+"/h.yaml", &req, func(string) bool { return false }); err != nil || req.From != "/home/u/src" || req.Image != "dir:"+dir+"/root" {
 		t.Errorf("from %s, image %s (%v)", req.From, req.Image, err)
 	}
+	for _, home := range []string{"", "."} { // the working directory is no home
+		t.Setenv("HOME", home)
+		req = api.TemplateRequest{}
+		if err := new(app).readTemplateFile(dir+"/h.yaml", &req, func(string) bool { return false }); err != nil || req.From != dir+"/~/src" {
+			t.Errorf("with HOME=%s, from %s (%v)", home, req.From, err)
+		}
+	}
 	if err := new(app).readTemplateFile(dir+"/o.yaml", &req, func(string) bool { return false }); err != nil || req.Image != "oci:"+dir+"/layout:v1" {
 		t.Errorf("image %s (%v)", req.Image, err)
 	}

@@ -63,10 +63,11 @@ func (a *app) readTemplateFile(name string, req *api.TemplateRequest, flag func(
 	if err != nil {
 		return err
 	}
+	home := os.Getenv("HOME")
 	beside := func(p string) string {
 		switch {
-		case p == "~" || strings.HasPrefix(p, "~/"):
-			return filepath.Join(os.Getenv("HOME"), strings.TrimPrefix(p, "~"))
+		case filepath.IsAbs(home) && (p == "~" || strings.HasPrefix(p, "~/")):
+			return filepath.Join(home, strings.TrimPrefix(p, "~"))
 		case p == "" || filepath.IsAbs(p):
 			return p
 		}
