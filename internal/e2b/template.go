@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -591,15 +592,12 @@ func (f *Front) whyFailed(ctx context.Context, id cell.ID, command string) strin
 	if len(f.cfg.BuildAllow) == 0 {
 		return "\n(builds have no network here: the operator can allow some, such as @pypi, @npm, @debian and @github, with " + flag + ")"
 	}
-	x, err := f.cfg.Engine.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/sh", "-c", "tail -n 5 " + deniedAt}, Wait: true, Timeout: "10s"})
+	x, err := f.cfg.Engine.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/sh", "-c", "tail -n 5 " + image.DenialsAt}, Wait: true, Timeout: "10s"})
 	if err != nil || x.ExitCode == nil || *x.ExitCode != 0 || len(x.Stdout) == 0 {
 		return ""
 	}
 	return "\nrefused, unless the operator allows more with " + flag + ":\n" + strings.TrimRight(strings.ToValidUTF8(string(x.Stdout), "�"), "\n")
 }
-
-// deniedAt is the file with the denials of a cell with a network.
-const deniedAt = "/run/pando/denied"
 
 // readyLimit bounds the start of a sandbox's start command: it is less than the minute that
 // clients wait for an answer.

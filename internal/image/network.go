@@ -28,11 +28,13 @@ const TalkDir = ownDir + "/net"
 const ownDir = "/.pando"
 
 // What a cell that talks was refused last is in two files of a folder below
-// TalkDir, which links below DeniedAt lead to.
+// TalkDir, which the cell cannot write to. Links below DeniedAt lead to them;
+// the cell can replace these.
 const (
 	DenialsFolder = "denied"
 	DenialsText   = "list"
 	DenialsLines  = "list.jsonl"
+	DenialsAt     = TalkDir + "/" + DenialsFolder + "/" + DenialsText
 	DeniedAt      = "/run/pando/denied"
 )
 
@@ -43,12 +45,12 @@ const (
 	whyText    = `#!/bin/sh
 # What this cell was refused last, on the network.
 case "$1" in
---json) exec cat ` + DeniedAt + `.jsonl ;;
+--json) exec cat ` + TalkDir + `/` + DenialsFolder + `/` + DenialsLines + ` ;;
 -*) echo "usage: pando-why [--json | TEXT]: what this cell was refused last, or what of it has TEXT in it" >&2; exit 2 ;;
 esac
-test -s ` + DeniedAt + ` || { echo "nothing was refused on the network"; exit 0; }
-if test -n "$1"; then exec grep -F -e "$1" ` + DeniedAt + `; fi
-cat ` + DeniedAt + `
+test -s ` + DenialsAt + ` || { echo "nothing was refused on the network"; exit 0; }
+if test -n "$1"; then exec grep -F -e "$1" ` + DenialsAt + `; fi
+cat ` + DenialsAt + `
 echo "To be allowed more, tell the person you work for what you need and why; they can start the run again with the flag, or write the line into the policy."
 `
 )
