@@ -312,6 +312,38 @@ func TestC28WritesAreWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
+// A file that the cell created meanwhile is not removed when its write fails, and keeps no tail of
+// what it held. What a failed write created is removed.
+func TestWritesThatFail(t *testing.T) {
+	root, dir := place(t)
+	who := owner{os.Getuid(), os.Getgid()}
+	theirs, ours := filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
+	if err := errors.Join(os.WriteFile(theirs, []byte("0123456789"), 0o640), os.Symlink("led", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	testenv.FileSize(t, 4)
+	for _, p := range []string{"/theirs", "/ours"} { // putInPlace is told that nothing is there
+		if err := putInPlace(root, p, nil, who, nil, strings.NewReader("abcdefgh"), 8); !errors.Is(err, unix.EFBIG) {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	if b, err := os.ReadFile(theirs); string(b) != "abcd" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if st, err := os.Stat(theirs); err != nil || st.Mode() != 0o640 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if _, err := os.Lstat(ours); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := write(root, "/link", who, strings.NewReader("abc")); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "led")); string(b) != "abc" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
 // A tree deeper than any path is listed to its end, sent and removed. An error of
 // looking into it never makes a list short.
 func TestX08DeepTree(t *testing.T) {

@@ -101,7 +101,7 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in
 		mode = set.mode
 	}
 	if f == nil {
-		if f, err = openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, uint32(mode)); err != nil {
+		if f, made, err = create(root, p, uint32(mode)); err != nil {
 			return cannotWrite(err)
 		}
 		defer f.Close()
@@ -109,11 +109,10 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in
 			return err
 		}
 		defer func() {
-			if err != nil {
+			if err != nil && made {
 				unmake(root, p, f)
 			}
 		}()
-		made = true
 	}
 	if err := reserve(f, n); err != nil {
 		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
@@ -129,8 +128,8 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in
 	}
 	// Not truncated before: that would free what was reserved.
 	wrote, err := io.Copy(f, in)
-	if err == nil {
-		err = f.Truncate(wrote)
+	if terr := f.Truncate(wrote); err == nil { // also after an error: no tail of the former content stays
+		err = terr
 	}
 	if err != nil {
 		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
@@ -147,33 +146,69 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in
 	return setTime(int(f.Fd()), "", set.time)
 }
 
+// create opens the file at p, which was not there before, for writing. made reports that it did
+// not exist: a file that the cell created meanwhile is the cell's.
+func create(root *os.File, p string, mode uint32) (f *os.File, made bool, err error) {
+	const flags, tries = unix.O_WRONLY | unix.O_NONBLOCK, 10
+	for range tries {
+		if f, err = openIn(root, p, flags|unix.O_CREAT|unix.O_EXCL, mode); !errors.Is(err, unix.EEXIST) {
+			return f, err == nil, err
+		}
+		if f, err = openIn(root, p, flags, 0); !errors.Is(err, unix.ENOENT) {
+			return f, false, err
+		}
+		if isLink(root, p) { // to nothing; unmake doesn't remove through it
+			f, err = openIn(root, p, flags|unix.O_CREAT, mode)
+			return f, err == nil, err
+		}
+	}
+	return nil, false, err
+}
+
+// isLink reports whether p is a symlink.
+func isLink(root *os.File, p string) bool {
+	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeSymlink != 0
+}
+
 // reserve makes room for n bytes in an open file without changing what it holds. Where the file
 // system can't, as ext2 of a cell's own disk, it looks whether there is room.
 func reserve(f *os.File, n int64) error {
 	if n <= 0 {
 		return nil
 	}
-	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, n)
-	if err == nil {
+	// Looked at first: what a failed call reserved can be freed by truncation alone, which would
+	// cut what the cell appends meanwhile.
+	room, known := roomFor(f)
+	if known && n > room {
+		return unix.ENOSPC
+	}
+	switch err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, n); {
+	case err == nil:
 		return nil
-	}
-	var st unix.Stat_t
-	if serr := unix.Fstat(int(f.Fd()), &st); serr != nil {
-		return serr
-	}
-	if isOneOf(err, unix.ENOSPC, unix.EDQUOT) {
-		f.Truncate(st.Size) // frees what was reserved behind its end
+	case isOneOf(err, unix.ENOSPC, unix.EDQUOT):
 		return err
 	}
-	var fs unix.Statfs_t
-	if unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Blocks == 0 {
-		return nil
-	}
 	const perBlock = 128 // of the blocks of a file, one at most says where they are
-	if room := int64(fs.Bavail)*fs.Bsize + st.Blocks*512; n+n/perBlock > room {
+	if known && n+n/perBlock > room {
 		return unix.ENOSPC
 	}
 	return nil
+}
+
+// roomFor is how large an open file can become, in bytes, if its file system says it.
+func roomFor(f *os.File) (n int64, known bool) {
+	var st unix.Stat_t
+	var fs unix.Statfs_t
+	if unix.Fstat(int(f.Fd()), &st) != nil || unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Blocks == 0 {
+		return 0, false
+	}
+	return int64(fs.Bavail)*fs.Bsize + st.Blocks*512, true
 }
 
 // unmake removes the file that was created at p, if it is still there.

@@ -8,7 +8,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+// FileSize limits the size of the files that this process writes, in bytes, until the test ends:
+// larger ones are cut there, with EFBIG. Such a test is not parallel.
+func FileSize(t testing.TB, most uint64) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Setrlimit(unix.RLIMIT_FSIZE, &old) })
+}
 
 // Root skips unless the test runs as root.
 func Root(t testing.TB) {
