@@ -131,7 +131,11 @@ func plant(at string, s image.Seed) error {
 		return err
 	}
 	_, err = f.WriteString(s.Text)
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		// A part of it would stay for good: the next start takes it for the cell's own.
+		err = errors.Join(err, os.Remove(at))
+	}
+	return err
 }
 
 // removeSeed removes a file with this text alone. The cell may have put anything there.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A seed takes its predecessor's place, and nothing that the cell wrote or placed there.
@@ -54,5 +56,20 @@ func TestSeedsReplaceSeedsAlone(t *testing.T) {
 	}
 	if st, err := os.Lstat(at); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
 		t.Errorf("the FIFO is %v, %v", st, err)
+	}
+}
+
+// A seed that could not be written whole leaves nothing, so that the next start writes it.
+func TestSeedsAreWholeOrNotThere(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "file")
+	testenv.FileSize(t, 4)
+	if err := plant(at, image.Seed{Text: "whole"}); !errors.Is(err, unix.EFBIG) {
+		t.Fatal(err)
+	}
+	if err := plant(at, image.Seed{Text: "all"}); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(at); string(b) != "all" {
+		t.Errorf("%q, %v", b, err)
 	}
 }
