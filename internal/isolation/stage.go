@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +57,9 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.Init.PIDFD.Fd()), c.joinFlags())
+	if slices.ContainsFunc(c.w.Spec.Mounts, func(m cell.Mount) bool { return m.Kind == cell.Tmpfs && m.Target == runDir }) {
+		handOver(s)
+	}
 	s.Call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWNS)
 	tree := s.Call("take the cell's root", unix.SYS_OPEN_TREE, linux.AtCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	s.Mount("tmpfs", inEveryCell, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755")
@@ -110,6 +114,12 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	defer child.PIDFD.Close()
 	child.Wait()
 	return st, nil
+}
+
+// handOver leaves /run to the cell's own kernel, whose memory covers it. Its guest makes Locks,
+// unless something is mounted there.
+func handOver(s *linux.Script) {
+	s.Try("rmdir "+Locks, unix.SYS_UNLINKAT, linux.AtCWD, Locks, unix.AT_REMOVEDIR)
 }
 
 // Place returns what the canaries of a command on the stage must know.

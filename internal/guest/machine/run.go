@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,20 +27,19 @@ func RunDir(root string) error {
 		return err
 	}
 	for _, e := range placed {
-		if e.Name() == locks {
-			continue
-		}
 		if err := carry(fmt.Sprintf("/proc/self/fd/%d/%s", below.Fd(), e.Name()), filepath.Join(at, e.Name()), e); err != nil {
 			return err
 		}
 	}
-	if err := os.Mkdir(filepath.Join(at, locks), 0o777); err != nil {
+	if err := os.Mkdir(filepath.Join(at, locks), 0o777); errors.Is(err, os.ErrExist) {
+		return nil // the host has something mounted there
+	} else if err != nil {
 		return err
 	}
 	return os.Chmod(filepath.Join(at, locks), 0o777|os.ModeSticky)
 }
 
-// Names in /run: told holds links alone, and locks is empty in a new cell.
+// Names in /run: told holds links alone; locks is placed by the host only as a mount, or for one.
 const (
 	told  = "pando"
 	locks = "lock"
