@@ -116,10 +116,11 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	return st, nil
 }
 
-// handOver leaves /run to the cell's own kernel, whose memory covers it. Its guest makes Locks,
-// unless something is mounted there.
+// handOver leaves /run to the cell's own kernel, whose memory covers it: what the keeper wrote
+// there would not reach the cell. Its guest makes Locks, unless something is mounted there.
 func handOver(s *linux.Script) {
 	s.Try("rmdir "+Locks, unix.SYS_UNLINKAT, linux.AtCWD, Locks, unix.AT_REMOVEDIR)
+	remount(s, runDir, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
 }
 
 // Place returns what the canaries of a command on the stage must know.
