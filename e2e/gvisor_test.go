@@ -10,6 +10,7 @@ var notOnGvisor = map[string]string{
 	"bench":                        "has one of its own",
 	"soak-forks":                   "ten thousand forks have ten thousand kernels",
 	"f08-output-is-counted":        "counts what the keeper has got, which is the same code",
+	"branch-run-again":             "is about layers in memory of interpreters that are forked; run-directory has /run of copies",
 	"f23-full-disk-forks":          "counts with the room that forks of an interpreter take; whole/full-disk does with that of copies",
 	"fork-talks":                   "run-directory has what lies in /run; live-shapes has connections of copies",
 	"template-network":             "copies have the placeholder that their memory has, and not one each",

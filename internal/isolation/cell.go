@@ -29,7 +29,8 @@ type Cell struct {
 	// forked: its first process was forked from another cell's and is in a user namespace of its
 	// own. It counts as a process of the cell. Otherwise it is ours, and only waits.
 	forked  bool
-	outside bool // a fork: it inherited the filter against set-user-ID bits
+	outside bool           // a fork: it inherited the filter against set-user-ID bits
+	layers  map[string]int // a fork: layers of its overlays in memory, by mount point
 
 	ruling sync.Mutex // guards landlock while it is made
 }

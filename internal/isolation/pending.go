@@ -20,8 +20,9 @@ type Pending struct {
 	Cell     *Cell
 	Identity *Identity
 
-	source    bool   // it continues another cell, in the namespaces and the cgroup of that
-	mine      []bool // its mounts that the other cell does not have
+	below     map[string]int // layers of the other cell
+	source    bool           // it continues another cell, in the namespaces and the cgroup of that
+	mine      []bool         // its mounts that the other cell does not have
 	mounts    []*os.File
 	ids       []*os.File
 	files     []*os.File
@@ -33,7 +34,7 @@ type Pending struct {
 // With source it continues that one. Pending takes ownership of files.
 func (d *Driver) Pending(of *Cell, spec json.RawMessage, files []*os.File, source bool) (_ *Pending, err error) {
 	c := &Cell{d: d, gone: make(chan struct{}), forked: true, outside: of.Outside()}
-	p := &Pending{Cell: c, files: files, source: source}
+	p := &Pending{Cell: c, below: of.layers, files: files, source: source}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -142,13 +143,12 @@ func (p *Pending) script(full []string, made *confine.Measured) *linux.Script {
 	}
 	confine.CoverProc(s)
 	terminals(s)
-	if slices.Contains(full, "/dev/shm") {
-		layered(s, "/dev/shm", 0o1777, "")
-	} else {
+	l := beginLayers(s, full, p.below)
+	ownDir(s)
+	if !l.place("/dev/shm", 0o1777, "") {
 		s.Mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
 	}
-	ownDir(s)
-	b := builder{s: s, full: full, made: map[string]bool{"/proc": true, "/dev": true, runDir: true, confine.CanaryDir: true}}
+	b := builder{s: s, layers: l, made: map[string]bool{"/proc": true, "/dev": true, runDir: true, confine.CanaryDir: true}}
 	for i, m := range c.w.Spec.Mounts {
 		if p.mine[i] {
 			b.place(m, c.w.Mounts[i], p.mounts[i])
@@ -159,6 +159,8 @@ func (p *Pending) script(full []string, made *confine.Measured) *linux.Script {
 			remount(s, m.Target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
 		}
 	}
+	l.end()
+	c.layers = l.made
 	if !p.source {
 		name := []byte(c.w.Spec.Hostname)
 		s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))

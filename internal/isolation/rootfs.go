@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -174,9 +173,9 @@ func tryWrite(s *linux.Script, p, text string) {
 // that the cell wrote in an earlier run. Every name is created in an opened directory that was
 // reached without symlinks, because a symlink to /oldroot would reach the host.
 type builder struct {
-	s    *linux.Script
-	made map[string]bool // directories that exist
-	full []string        // in a fork: mounts in memory with contents to keep
+	s      *linux.Script
+	made   map[string]bool // directories that exist
+	layers *layers         // in a fork: what it keeps of mounts in memory
 }
 
 // dirs creates the parent directories of target.
@@ -217,8 +216,7 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 			mode, size = 0o755, runSize
 		}
 		b.dir(m.Target)
-		if slices.Contains(b.full, m.Target) {
-			layered(b.s, m.Target, mode, size)
+		if b.layers.place(m.Target, mode, size) {
 			break
 		}
 		at := b.s.OpenPlain(m.Target)
@@ -255,23 +253,6 @@ func (b *builder) protect(target string) {
 	b.s.Call("close", unix.SYS_CLOSE, tree)
 	b.s.Call("close", unix.SYS_CLOSE, at)
 }
-
-// layered mounts an overlay in memory over a mount that keeps its contents.
-func layered(s *linux.Script, target string, mode uint32, size string) {
-	const at = 90 // unused: given files have higher numbers, opened ones lower
-	old := s.OpenPlain(target)
-	s.Call("hold "+target, unix.SYS_DUP3, old, at, unix.O_CLOEXEC)
-	s.Call("close", unix.SYS_CLOSE, old)
-	s.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, modeOption(mode)+size)
-	for _, d := range []string{"/u", "/w"} {
-		s.Call("mkdir "+target+d, unix.SYS_MKDIRAT, linux.AtCWD, target+d, 0o700)
-	}
-	s.Call("chmod "+target, unix.SYS_FCHMODAT, linux.AtCWD, target+"/u", mode)
-	s.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, "lowerdir=/proc/self/fd/90,upperdir="+target+"/u,workdir="+target+"/w,userxattr")
-	s.Call("close", unix.SYS_CLOSE, at)
-}
-
-func modeOption(mode uint32) string { return "mode=" + strconv.FormatUint(uint64(mode), 8) }
 
 // madeInside reports whether a mount is created inside the cell, from no opened file.
 func madeInside(m cell.Mount) bool {

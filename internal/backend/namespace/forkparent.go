@@ -138,6 +138,7 @@ func (c *liveCell) sealing(s *linux.Script, on bool) {
 		s.Call(sealOp+p, unix.SYS_MOUNT_SETATTR, at, "", unix.AT_EMPTY_PATH, attr, len(attr))
 		s.Call("close", unix.SYS_CLOSE, at)
 	}
+	c.Uncover(s, on) // last: where the above failed, nothing is uncovered
 }
 
 // filled returns the cell's mounts in memory that contain files. Forks get a layer over them.
