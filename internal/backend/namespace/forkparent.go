@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -160,41 +161,64 @@ func (c *liveCell) filled() (list []string) {
 // inMemory returns the names in a mount that forks get a layer over. Mount points and what every
 // cell has in /run are made anew in each fork.
 func (c *liveCell) inMemory(place string) (names []string) {
-	all, _ := c.namesIn(place)
-	for _, n := range all {
-		at := place + "/" + n
-		if at == isolation.Told || at == isolation.Locks && c.empty(at) {
+	entries, _ := c.entries(place)
+	for _, e := range entries {
+		at := place + "/" + e.Name()
+		if at == isolation.Told && c.holdsLinks(at) || at == isolation.Locks && c.empty(at) {
 			continue
 		}
 		if !slices.ContainsFunc(c.Spec().Mounts, func(m cell.Mount) bool { return m.Target == at }) {
-			names = append(names, n)
+			names = append(names, e.Name())
 		}
 	}
 	return names
 }
 
-func (c *liveCell) empty(dir string) bool {
-	names, err := c.namesIn(dir)
-	return err == nil && len(names) == 0
+// empty reports whether a path of the cell is an empty directory.
+func (c *liveCell) empty(at string) bool {
+	entries, err := c.entries(at)
+	return err == nil && len(entries) == 0
 }
 
-// namesIn returns the sorted names in a directory of the cell. The cell may have put something
-// else there.
-func (c *liveCell) namesIn(dir string) ([]string, error) {
-	d, err := linux.OpenInRoot(c.Init.PID, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+// holdsLinks reports whether a path of the cell is a directory with links of its mounts alone.
+func (c *liveCell) holdsLinks(at string) bool {
+	entries, err := c.entries(at)
+	for _, e := range entries {
+		if e.Type() != os.ModeSymlink || !c.hasLink(func(target string) bool { return target == at+"/"+e.Name() }) {
+			return false
+		}
+	}
+	return err == nil && c.hasLink(func(target string) bool { return strings.HasPrefix(target, at+"/") })
+}
+
+func (c *liveCell) hasLink(is func(target string) bool) bool {
+	return slices.ContainsFunc(c.Spec().Mounts, func(m cell.Mount) bool { return m.Kind == cell.Link && is(m.Target) })
+}
+
+// entries reads a directory of the cell, by name. A symlink there is none (ENOTDIR): it would lead
+// to the host's.
+func (c *liveCell) entries(at string) ([]os.DirEntry, error) {
+	d, err := linux.OpenInRoot(c.Init.PID, at, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, unix.ENOTDIR
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	slices.Sort(names)
-	return names, err
+	entries, err := d.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
 }
 
-// covered refuses a fork if something is mounted below a mount in memory that contains files.
-// The kernel allows no overlay over such a mount in another namespace.
+// covered refuses a fork if something is mounted below a mount in memory that contains files: the
+// kernel allows no overlay over such a mount in another namespace. It also refuses one if there is
+// a file in the place of a directory that the fork needs.
 func (c *liveCell) covered(kind cell.Kind, full []string) error {
 	for _, p := range full {
+		if _, err := c.entries(isolation.Told); strings.HasPrefix(isolation.Told, p+"/") && errors.Is(err, unix.ENOTDIR) {
+			return cell.Errorf(kind, "namespace.Fork", "remove it", "cannot fork the interpreter: %s is no directory, and forks have links there", isolation.Told)
+		}
 		for _, m := range c.Spec().Mounts {
 			if m.Kind != cell.Link && strings.HasPrefix(m.Target, p+"/") {
 				return cell.Errorf(kind, "namespace.Fork", "write them to /tmp instead, or remove them",
