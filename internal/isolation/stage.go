@@ -116,7 +116,7 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	return st, nil
 }
 
-// handOver leaves /run to the cell's own kernel, whose memory covers it: what the keeper wrote
+// handOver leaves /run to the cell's own kernel, which covers it with memory: what the keeper wrote
 // there would not reach the cell. Its guest makes Locks, unless something is mounted there.
 func handOver(s *linux.Script) {
 	s.Try("rmdir "+Locks, unix.SYS_UNLINKAT, linux.AtCWD, Locks, unix.AT_REMOVEDIR)

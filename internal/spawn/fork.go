@@ -465,7 +465,7 @@ func (f *forking) drop(ctx context.Context, made []*child) {
 // are removed again because it failed.
 const OpTakeBack = "take back forks"
 
-// takeBack removes the cells of a batch that was recorded, and whose request failed. A daemon
+// takeBack removes the cells of a batch that was recorded before its request failed. A daemon
 // that finds the request without an end must not take the batch for its answer.
 func (f *forking) takeBack(ctx context.Context, made []*child, why error) error {
 	var ids []cell.ID
