@@ -21,6 +21,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -116,8 +117,15 @@ func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready fu
 		if failures++; time.Since(began) > steady {
 			failures = 1
 		}
-		if failures == mostFailures {
-			return failed
+		if failures >= mostFailures {
+			if !killed(err) {
+				return failed
+			}
+			select { // it does not end by itself: the next one may live
+			case <-ctx.Done():
+				return failed
+			case <-time.After(killedPause):
+			}
 		}
 		r.Say("daemon %d has ended (%s)", p.pid.Pid, err)
 	}
@@ -125,13 +133,26 @@ func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready fu
 
 // A daemon that ends without being told to is replaced. The sockets stay open meanwhile,
 // and connections wait. A daemon that ran for less than steady counts as a failure, and
-// after mostFailures in a row pando serve gives up.
+// after mostFailures in a row pando serve gives up; when it was killed, it waits for
+// killedPause instead.
 const (
 	steady       = 10 * time.Second
 	mostFailures = 4
+	killedPause  = time.Second
 
 	mostTries = 10 // takings over of the lock in a row, each of which another daemon may precede
 )
+
+// killed reports whether a process was ended by SIGKILL: by a person, the kernel for want of
+// memory, or the watchdog.
+func killed(err error) bool {
+	e, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	status, ok := e.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
 
 // errNotTold is the error of a message to the user that could not be written.
 var errNotTold = errors.New("the message that it answers could not be written")
