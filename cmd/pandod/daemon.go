@@ -90,6 +90,20 @@ type launched struct {
 	Served *cli.Served `json:"served,omitempty"`
 }
 
+// killed reports whether a process was ended by SIGKILL: by a person, the kernel for want of
+// memory, or the watchdog.
+func killed(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		Sys() any // of the process's state
+	}](err)
+	if !ok {
+		return false
+	}
+	status, ok := e.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
 // another bounds the wait for a daemon that holds the lock to answer or to end: it may be just
 // starting, or ending.
 const another = 30 * time.Second

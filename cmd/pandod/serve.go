@@ -21,7 +21,6 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -142,17 +141,6 @@ const (
 
 	mostTries = 10 // takings over of the lock in a row, each of which another daemon may precede
 )
-
-// killed reports whether a process was ended by SIGKILL: by a person, the kernel for want of
-// memory, or the watchdog.
-func killed(err error) bool {
-	e, ok := errors.AsType[*exec.ExitError](err)
-	if !ok {
-		return false
-	}
-	status, ok := e.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
-}
 
 // errNotTold is the error of a message to the user that could not be written.
 var errNotTold = errors.New("the message that it answers could not be written")

@@ -69,6 +69,11 @@ func (m *Manager) Attach(id cell.RunID, input bool) (*Attachment, error) {
 	if err != nil {
 		return nil, err
 	}
+	if run.Phase != cell.Ended { // a run is found again after its cell
+		if err := m.cfg.Commands.MayWait(run.CellID()); err != nil {
+			return nil, err
+		}
+	}
 	l := m.find(id)
 	result := func() (any, error) {
 		m.mu.Lock()
@@ -87,9 +92,6 @@ func (m *Manager) Attach(id cell.RunID, input bool) (*Attachment, error) {
 			open: func(context.Context, backend.Attach) (net.Conn, error) {
 				return nil, cell.Errorf(cell.Conflict, "run.Attach", "", "run %s has ended", id)
 			}}, nil
-	}
-	if err := m.cfg.Commands.MayWait(run.CellID()); err != nil {
-		return nil, err
 	}
 	watch := make(chan api.Progress, 16)
 	l.mu.Lock()
