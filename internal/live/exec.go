@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -41,6 +43,7 @@ type Exec struct {
 	ctx       context.Context
 	stop      context.CancelCauseFunc
 	result    api.Exec // valid when done is closed
+	taken     string   // why its cell was taken down while it ran, which Table.mu guards
 }
 
 // execPrefix is how their ids begin.
@@ -168,7 +171,7 @@ func (m *Manager) DoExec(ctx context.Context, r *ReadyExec) (api.Exec, error) {
 	if err != nil {
 		return api.Exec{}, err
 	}
-	res := m.endedExec(r.ID, r.cell, began, d.Status)
+	res := m.endedExec(r.ID, r.cell, began, d.Status, lost(""))
 	res.Stdout, res.Stderr, res.Notes = d.Stdout, d.Stderr, m.cfg.StartNotes(r.cell)
 	res.Notes = append(res.Notes, m.cfg.EndNotes(m.cfg.Life, r.cell, r.start.Process.Workdir, r.inst, nil, d)...)
 	return res, nil
@@ -191,10 +194,18 @@ func endUnawaited(ctx context.Context, r *ReadyExec, over <-chan struct{}) {
 	}
 }
 
-// endedExec is what is told of a command that has ended.
-func (m *Manager) endedExec(id string, of cell.ID, began time.Time, st cell.Status) api.Exec {
+// lost is the end of a command of which the keeper can't tell it any more. taken is why the
+// daemon took its cell down while it ran, "" if it did not: what is left then is killed.
+func lost(taken string) cell.Exit {
+	if taken != "" {
+		return cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL", Cause: taken}
+	}
+	return cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}
+}
+
+// endedExec is what is told of a command that has ended: what its status has of that, else exit.
+func (m *Manager) endedExec(id string, of cell.ID, began time.Time, st cell.Status, exit cell.Exit) api.Exec {
 	r := api.Exec{ID: id, Cell: string(of), Isolation: m.isolation(of), WallMS: since(began)}
-	exit := cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}
 	if st.Exit != nil {
 		exit = *st.Exit
 	}
@@ -226,7 +237,7 @@ func (m *Manager) followExec(x *Exec, attach bool, release func()) {
 	if err != nil {
 		st.Exit = nil
 	}
-	x.result = m.endedExec(x.id, x.cell, x.began, st)
+	x.result = m.endedExec(x.id, x.cell, x.began, st, lost(m.takenDown(x)))
 	x.result.Notes = m.cfg.EndNotes(life, x.cell, x.workdir, x.inst, x.proc, backend.Done{Status: st})
 	if x.ended != nil {
 		x.ended(err)

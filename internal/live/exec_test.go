@@ -19,6 +19,7 @@ type process struct {
 	over chan struct{}
 	once sync.Once
 	exit cell.Exit // valid when over is closed
+	lost bool      // its keeper does not know it any more when it has ended
 
 	forgotten atomic.Bool
 }
@@ -41,6 +42,9 @@ func (p *process) End(_ context.Context, cause string) error {
 func (p *process) Wait(ctx context.Context) (cell.Status, error) {
 	select {
 	case <-p.over:
+		if p.lost {
+			return cell.Status{}, cell.Errorf(cell.NotFound, "fake", "", "no such process")
+		}
 		return cell.Status{Exit: &p.exit}, nil
 	case <-ctx.Done():
 		return cell.Status{}, context.Cause(ctx)
@@ -130,6 +134,35 @@ func TestExecForAClient(t *testing.T) {
 		b.pass(moment)
 		if !x.over() || p.exit.Cause != "interrupted" {
 			t.Errorf("without clients it ended: %v (%s)", x.over(), p.exit.Cause)
+		}
+	})
+}
+
+// A command that ends with its cell has that as its cause, also when its keeper is gone before it
+// was asked. When the keeper died, that is the cause.
+func TestExecEndsWithItsCell(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		for _, taken := range []string{cell.CauseRemoved, cell.CauseStopped, cell.CauseKeeperLost} {
+			id := cell.ID("c-" + taken[:4])
+			b.atRest(id, nil)
+			x, p := b.start(id, api.ExecRequest{Command: []string{"sleep", "300"}})
+			p.lost = true
+			if err := b.Deactivate(context.Background(), id, taken); err != nil {
+				t.Fatal(err)
+			}
+			p.end(cell.Exit{})
+			b.pass(moment)
+			now, err := b.ShowExec(x.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := cell.Exit{Code: 137, Signal: "SIGKILL", Cause: taken}
+			if taken == cell.CauseKeeperLost {
+				want = cell.Exit{Code: 255, Cause: taken}
+			}
+			if now.Running || *now.ExitCode != want.Code || now.Signal != want.Signal || now.Cause != want.Cause {
+				t.Errorf("%s: it ended as %+v", taken, now)
+			}
 		}
 	})
 }

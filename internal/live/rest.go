@@ -130,6 +130,9 @@ const quiet = 2 * time.Second
 
 // takeDown ends what runs in an instance that is out of the table, and removes it.
 func (m *Manager) takeDown(ctx context.Context, inst backend.Instance, cause string) error {
+	if cause != cell.CauseKeeperLost {
+		m.noteTaken(inst, cause)
+	}
 	m.cfg.Leaving(ctx, inst)
 	empty := func() bool {
 		list, err := inst.List(ctx)

@@ -216,6 +216,24 @@ func (t *Table) end(id cell.ID) (gone func()) {
 	}
 }
 
+// noteTaken notes why an instance is taken down with what runs in it.
+func (t *Table) noteTaken(inst backend.Instance, cause string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range t.execs {
+		if x.inst == inst {
+			x.taken = cause
+		}
+	}
+}
+
+// takenDown is why the instance of a command was taken down; "" if it was not.
+func (t *Table) takenDown(x *Exec) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return x.taken
+}
+
 // AwaitGone waits until an instance that is being taken down is gone.
 func (t *Table) AwaitGone(ctx context.Context, id cell.ID) error {
 	t.mu.Lock()
