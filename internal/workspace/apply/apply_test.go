@@ -145,6 +145,7 @@ func TestApplyConflicts(t *testing.T) {
 		"parent is file":  {base.With("new", wt.Plain("other")), []string{"new/n lies below new, which is no folder now"}},
 		"parent is link":  {base.With("new", wt.Link("d")), []string{"new/n lies below new, which is no folder now"}},
 		"in the way":      {base.With("tofile/mine", wt.Plain("1")).With("tofile/s/too", wt.Plain("1")), []string{"tofile/mine is in the folder that tofile replaces, and the cell did not remove it", "tofile/s/too is in the folder that tofile replaces, and the cell did not remove it"}},
+		"a repository":    {base.With("tofile/.git", wt.Plain("gitdir: x")), []string{"tofile/.git is in the folder that tofile replaces, and is git's own: remove that folder by hand first"}},
 		"several, sorted": {base.With("m", wt.Plain("9")).With("f", wt.Plain("9")).With("l", wt.Plain("")), []string{"f has other content now", "l is a file now", "m has other content now"}},
 		"free":            {base.With("free", wt.Script("changed")).With("other", wt.Plain("1")).With("d/other", wt.Plain("1")).With("new/mine", wt.Plain("1")), nil},
 		"as it shall be":  {base.With("f", wt.Plain("2")).With("new/n", wt.Plain("n")), nil},

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -148,7 +149,11 @@ func (a *applier) clearable(op *operation, dir string) (found []PathConflict, er
 			continue
 		}
 		if other := a.plan.byPath[p]; other == nil || other.after != nil || other.done {
-			found = append(found, PathConflict{p, "is in the folder that " + diff.Quote(op.path) + " replaces, and the cell did not remove it"})
+			why := "and the cell did not remove it"
+			if gitdir.Inside(p) {
+				why = "and is git's own: remove that folder by hand first"
+			}
+			found = append(found, PathConflict{p, "is in the folder that " + diff.Quote(op.path) + " replaces, " + why})
 		}
 	}
 	a.remove = append(a.remove, dir) // after its contents
