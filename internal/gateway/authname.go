@@ -73,11 +73,11 @@ func authName(name string) bool {
 	return false
 }
 
-// isSession reports whether a name is that of a session, which may be a mere label: agents
-// number their conversations so.
-func isSession(name string) bool {
+// isLabel reports whether a session is a mere label: agents number their conversations by
+// UUIDs, and opencode by ses_ with 12 hexadecimal digits and 14 letters or digits.
+func isLabel(name, value string) bool {
 	n := plainName(name)
-	return strings.HasSuffix(n, "sessionid") || strings.HasSuffix(n, "session")
+	return (strings.HasSuffix(n, "sessionid") || strings.HasSuffix(n, "session") || strings.HasSuffix(n, "sessionaffinity")) && labelShape().MatchString(value)
 }
 
 // shape is a regular expression that is compiled on first use, since every pando process pays
@@ -87,10 +87,10 @@ func shape(expr string) func() *regexp.Regexp {
 }
 
 var (
-	uuidShape = shape(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-	letters   = shape(`[A-Za-z]`)
-	digits    = shape(`[0-9]`)
-	longRun   = shape(`[A-Za-z0-9]{20,}`)
+	labelShape = shape(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|ses_[0-9a-f]{12}[0-9A-Za-z]{14})$`)
+	letters    = shape(`[A-Za-z]`)
+	digits     = shape(`[0-9]`)
+	longRun    = shape(`[A-Za-z0-9]{20,}`)
 )
 
 // looksRandom reports whether a text has a run of 20 or more letters and digits, as tokens have.

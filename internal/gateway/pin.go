@@ -121,7 +121,7 @@ func foreignHeader(name, v string, own *lent) string {
 			return foreignQuery(q, own)
 		}
 	case authName(name):
-		if own != nil && own.mayHold(name) && own.isPlaceholder(v) || isSession(name) && uuidShape().MatchString(v) {
+		if own != nil && own.mayHold(name) && own.isPlaceholder(v) || isLabel(name, v) {
 			return ""
 		}
 		return "the header " + printable(name)
@@ -129,7 +129,7 @@ func foreignHeader(name, v string, own *lent) string {
 	if secret.InRequest(own.without(v)) {
 		return "a token in the header " + printable(name)
 	}
-	if !mayBeRandom(name) && looksRandom(own.without(v)) {
+	if !mayBeRandom(name) && !isLabel(name, v) && looksRandom(own.without(v)) {
 		return "a possible key in the header " + printable(name)
 	}
 	return ""
@@ -165,7 +165,7 @@ func foreignQuery(raw string, own *lent) string {
 	for part := range strings.FieldsFuncSeq(raw, func(r rune) bool { return r == '&' || r == ';' }) {
 		name, v, _ := strings.Cut(part, "=")
 		name, v = unescape(name), unescape(v)
-		if authName(name) && v != "" && (own == nil || v != own.Placeholder) && !(isSession(name) && uuidShape().MatchString(v)) {
+		if authName(name) && v != "" && (own == nil || v != own.Placeholder) && !isLabel(name, v) {
 			return "the parameter " + printable(name)
 		}
 		if secret.InRequest(own.without(v)) || secret.InRequest(own.without(name)) {

@@ -118,6 +118,8 @@ var strangers = []struct {
 	{"cookie behind a quoted one", "", http.Header{"Cookie": {`__cf_bm="1"uid=` + stranger}}, nil},
 	{"sub-protocol", "", http.Header{"Sec-Websocket-Protocol": {"realtime, openai-insecure-api-key." + stranger}}, nil},
 	{"sub-protocol alone", "", http.Header{"Sec-Websocket-Protocol": {stranger}}, nil},
+	{"session of another shape", "", http.Header{"Session-Id": {"ses_" + stranger}}, nil},
+	{"affinity of another shape", "", http.Header{"X-Session-Affinity": {"0123456789abcdefghijABCDEFGHIJ"}}, nil},
 	{"rewritten URL", "", http.Header{"X-Original-Url": {"/v1/x?token=" + stranger}}, nil},
 	{"twice", "", http.Header{"X-Api-Key": {trkHeld, stranger}}, nil},
 	{"in one line", "", http.Header{"X-Api-Key": {trkHeld + ", " + stranger}}, nil},
@@ -235,6 +237,8 @@ func TestX49OwnCredentialPasses(t *testing.T) {
 	}
 	codex := http.Header{"Originator": {"codex_cli_rs"}, "Session_id": {uuid}, "Conversation_id": {uuid}, "Openai-Beta": {"responses=experimental"}, "Version": {"0.98.0"}, "User-Agent": {"codex_cli_rs/0.98.0 (Debian 13.0.0; x86_64) dumb"},
 		"X-Codex-Turn-State": {"gAAAAABo1q2w3e4r5t6y7u8i9o0p"}, "Cookie": {"__cf_bm=abcDEF0123456789abcdef; _cfuvid=xyz"}}
+	session := "ses_de0f9180dfferdsDkWLVLpwi5P"
+	opencode := http.Header{"Originator": {"opencode"}, "Session-Id": {session}, "X-Session-Affinity": {session}, "X-Session-Id": {session}, "User-Agent": {"opencode/1.18.33 (linux 6.18.44; x64) ai-sdk/provider-utils/4.0.40 runtime/bun/1.3.14"}}
 	gemini := http.Header{"X-Goog-Api-Client": {"google-genai-sdk/1.30.0 gl-node/v24.3.0"}, "User-Agent": {"GeminiCLI/0.28.0/gemini-2.5-pro (linux; x64)"}}
 	npm := http.Header{"Npm-Session": {"0a1b2c3d4e5f60718293a4b5c6d7e8f9"}, "Npm-Command": {"publish"}, "Npm-Auth-Type": {"web"}, "Pacote-Req-Type": {"packument"}, "User-Agent": {"npm/11.6.0 node/v24.3.0 linux x64 workspaces/false"}}
 	trace := http.Header{"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "X-Request-Id": {"0af7651916cd43dd8448eb211c80319c"}, "Idempotency-Key": {"stainless-node-retry-0af7651916cd43dd8448eb21"}, "If-None-Match": {`"0af7651916cd43dd8448eb211c80319c"`}}
@@ -246,6 +250,7 @@ func TestX49OwnCredentialPasses(t *testing.T) {
 		{"Claude Code with a key", "x-api-key: {secret}", "?beta=true", with(claude, "X-Api-Key", trkHeld), [2]string{"X-Api-Key", trkValue}},
 		{"Claude Code with a subscription", "Authorization: Bearer {secret}", "?beta=true", with(claude, "Authorization", "Bearer "+trkHeld), [2]string{"Authorization", "Bearer " + trkValue}},
 		{"Codex", "Authorization: Bearer {secret}", "", with(codex, "Authorization", "Bearer "+trkHeld), [2]string{"Authorization", "Bearer " + trkValue}},
+		{"opencode", "Authorization: Bearer {secret}", "", with(opencode, "Authorization", "Bearer "+trkHeld), [2]string{"Authorization", "Bearer " + trkValue}},
 		{"Gemini CLI", "x-goog-api-key: {secret}", "?alt=sse", with(gemini, "X-Goog-Api-Key", trkHeld), [2]string{"X-Goog-Api-Key", trkValue}},
 		{"Gemini by ?key=", "x-goog-api-key: {secret}", "?key=" + trkHeld + "&alt=sse", gemini, [2]string{"X-Goog-Api-Key", trkValue}},
 		{"git", "Authorization: Basic {basic:x-access-token}", "?service=git-upload-pack", http.Header{"Authorization": {basicOf("x-access-token:" + trkHeld)}, "Git-Protocol": {"version=2"}}, [2]string{"Authorization", basicOf("x-access-token:" + trkValue)}},
