@@ -24,10 +24,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/access"
-	"github.com/pando-dev/pando/internal/agent"
-	"github.com/pando-dev/pando/internal/agent/claude"
-	"github.com/pando-dev/pando/internal/agent/codex"
-	"github.com/pando-dev/pando/internal/agent/gemini"
+	"github.com/pando-dev/pando/internal/agent/catalog"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/gvisor"
 	"github.com/pando-dev/pando/internal/backend/microvm"
@@ -554,7 +551,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Parser:  parse.New(durable.Disk(l.Home.State), filepath.Base(l.Home.Unreadable())),
 		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: paths.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Proxy: l.Proxy, Pool: l.Pool,
-		Agents: agent.Set{claude.Adapter{}, codex.Adapter{}, gemini.Adapter{}},
+		Agents: catalog.All(),
 	})
 	if err != nil {
 		ledger.Close()

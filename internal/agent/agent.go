@@ -29,13 +29,32 @@ type Adapter interface {
 
 // About are the facts of an agent that do not depend on how it is started.
 type About struct {
-	Name        string   // as users write it: "claude"
-	Title       string   // as its makers write it: "Claude Code"
-	Program     string   // the name of its program
-	Package     string   // of npm, by which it is installed
-	Allow       []string // what its policy allows: presets and hosts
-	Credentials []string // names of credentials that it works with; the first that is stored is lent
-	Variables   []string // variables that may hold its credential, for hints
+	Name    string  // as users write it: "claude"
+	Title   string  // as its makers write it: "Claude Code"
+	Program string  // the name of its program
+	Package string  // of npm, by which it is installed
+	Logins  []Login // ways to a model, at least one; see Choose
+}
+
+// Login is a way to a model.
+type Login struct {
+	Credential string   // the name of the credential that is lent
+	Variables  []string // variables that may hold it
+	Allow      []string // what the policy allows for it: presets and hosts
+	// Reads is the variable in which the program looks for it, when that is none of Variables:
+	// it gets what the first of them has.
+	Reads string
+}
+
+// Choose returns the first login that one of the reasons holds for, the reasons in their order:
+// what is asked for comes before what is there. When none holds it is the first of all.
+func (a About) Choose(reasons ...func(Login) bool) Login {
+	for _, holds := range reasons {
+		if i := slices.IndexFunc(a.Logins, holds); i >= 0 {
+			return a.Logins[i]
+		}
+	}
+	return a.Logins[0]
 }
 
 // Start is how an agent is started.
@@ -44,6 +63,7 @@ type Start struct {
 	Prompt   string   // without a terminal: the task; "" for a session at a terminal
 	Asks     bool     // it asks before it uses a tool
 	Continue bool     // it goes on with its newest conversation
+	Login    Login    // one of its logins
 	// Dir is where it starts, and Env are the variables of the cell, among them the placeholder of
 	// its credential. Both are known when the cell is there, and empty before.
 	Dir string

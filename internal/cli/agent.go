@@ -1,24 +1,17 @@
 package cli
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent/catalog"
 )
-
-// agents are the coding agents that have a command of their own, by name.
-func agents() map[string]string {
-	return map[string]string{"claude": "Claude Code", "codex": "Codex", "gemini": "Gemini CLI"}
-}
 
 // agentCmds are the commands that start an agent: pando claude.
 func (a *app) agentCmds() (list []*cobra.Command) {
-	all := agents()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		list = append(list, a.agentCmd(name, all[name]))
+	for _, known := range catalog.All() {
+		about := known.About()
+		list = append(list, a.agentCmd(about.Name, about.Title))
 	}
 	return list
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/agent/catalog"
 	"github.com/pando-dev/pando/internal/paths"
 )
 
@@ -142,7 +143,7 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 
 // startsProgram reports whether a command's exit code is that of a program in a cell.
 func startsProgram(cmd *cobra.Command) bool {
-	return cmd != nil && (slices.Contains([]string{"run", "exec", "shell"}, cmd.Name()) || agents()[cmd.Name()] != "")
+	return cmd != nil && (slices.Contains([]string{"run", "exec", "shell"}, cmd.Name()) || slices.Contains(catalog.All().Names(), cmd.Name()))
 }
 
 // refused prints what was refused for some of several names, and returns the exit code.

@@ -66,14 +66,16 @@ func (p *runPlan) governed(stored func(handle string) bool) api.RunRequest {
 		return req
 	}
 	about := p.agent.adapter.About()
-	req.Allow = slices.Concat(about.Allow, req.Allow)
-	req.Env = slices.Concat(p.agent.adapter.Env(p.agent.start), req.Env)
-	lent := func(name string) bool { return slices.Contains(req.Credentials, name) }
-	if !slices.ContainsFunc(about.Credentials, lent) && !given(p.req.Env, about.Variables) {
-		if i := slices.IndexFunc(about.Credentials, stored); i >= 0 {
-			req.Credentials = append(slices.Clone(req.Credentials), about.Credentials[i])
-		}
+	asked := func(l agent.Login) bool {
+		return slices.Contains(req.Credentials, l.Credential) || given(p.req.Env, l.Variables)
 	}
+	login := about.Choose(asked, func(l agent.Login) bool { return stored(l.Credential) })
+	if !asked(login) && stored(login.Credential) {
+		req.Credentials = append(slices.Clone(req.Credentials), login.Credential)
+	}
+	p.agent.start.Login = login
+	req.Allow = slices.Concat(login.Allow, req.Allow)
+	req.Env = slices.Concat(p.agent.adapter.Env(p.agent.start), req.Env)
 	return req
 }
 
@@ -87,13 +89,14 @@ func (a *agentPlan) mayStart(pol *policy.Result, backend string) error {
 	if !policy.Isolates(backend) {
 		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot start %s on backend %s: it would work in your own home", about.Title, backend)
 	}
-	lends := slices.ContainsFunc(pol.Handles(), func(h string) bool { return slices.Contains(about.Credentials, h) })
-	if lends || given(pol.Env, about.Variables) {
-		return nil
-	}
 	var ways []string
-	for _, v := range about.Variables {
-		ways = append(ways, "pando credential add "+about.Credentials[0]+" --from-env "+v)
+	for _, l := range about.Logins {
+		if slices.Contains(pol.Handles(), l.Credential) || given(pol.Env, l.Variables) {
+			return nil
+		}
+		for _, v := range l.Variables {
+			ways = append(ways, "pando credential add "+l.Credential+" --from-env "+v)
+		}
 	}
 	return cell.Errorf(cell.NotFound, opName, strings.Join(ways, ", or "), "cannot start %s: no credential for it is stored", about.Title)
 }
@@ -104,6 +107,15 @@ func given(env, names []string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(names, name)
 	})
+}
+
+// env adds to the environment of an agent what its program looks for by another name.
+func (a *agentPlan) env(env []string) []string {
+	if a == nil || a.start.Login.Reads == "" {
+		return env
+	}
+	value := agent.Start{Env: env}.Getenv(a.start.Login.Variables[0])
+	return append(env, a.start.Login.Reads+"="+value)
 }
 
 // install adds to the error of a program that was not found how an agent is installed.

@@ -17,31 +17,38 @@ import (
 // Run tries an adapter.
 func Run(t *testing.T, a agent.Adapter) {
 	about := a.About()
-	start := agent.Start{Dir: "/home/user/repo", Env: []string{"HOME=/home/user"}}
-	for _, v := range about.Variables {
+	if about.Name == "" || about.Title == "" || about.Program == "" || about.Package == "" || len(about.Logins) == 0 {
+		t.Fatalf("facts are missing: %+v", about)
+	}
+	for _, l := range about.Logins {
+		t.Run(l.Credential, func(t *testing.T) { login(t, a, l) })
+	}
+}
+
+// login tries an adapter with one of its logins.
+func login(t *testing.T, a agent.Adapter, l agent.Login) {
+	about := a.About()
+	start := agent.Start{Dir: "/home/user/repo", Env: []string{"HOME=/home/user"}, Login: l}
+	for _, v := range l.Variables {
 		start.Env = append(start.Env, v+"=sk-pando0123456789012345678901234567890123456789")
 	}
 
 	t.Run("about", func(t *testing.T) {
-		if about.Name == "" || about.Title == "" || about.Program == "" || about.Package == "" || len(about.Allow) == 0 || len(about.Credentials) == 0 {
-			t.Errorf("facts are missing: %+v", about)
+		if len(l.Allow) == 0 || len(l.Variables) == 0 {
+			t.Errorf("facts are missing: %+v", l)
 		}
-		for _, p := range about.Allow {
+		for _, p := range l.Allow {
 			if strings.HasPrefix(p, "@") && !slices.Contains(policy.Presets(), p) {
 				t.Errorf("there is no preset %s", p)
 			}
 		}
-		var known []string
-		for _, name := range about.Credentials {
-			c, ok := credential.WellKnown(name)
-			if !ok {
-				t.Errorf("credential %s is not well known: --for and --as would have to be given", name)
-			}
-			known = append(known, c.Env...)
+		c, ok := credential.WellKnown(l.Credential)
+		if !ok {
+			t.Errorf("credential %s is not well known: --for and --as would have to be given", l.Credential)
 		}
-		for _, v := range about.Variables {
-			if !slices.Contains(known, v) {
-				t.Errorf("no credential of %v sets %s", about.Credentials, v)
+		for _, v := range l.Variables {
+			if !slices.Contains(c.Env, v) {
+				t.Errorf("credential %s does not set %s", l.Credential, v)
 			}
 		}
 	})
@@ -86,7 +93,7 @@ func Run(t *testing.T, a agent.Adapter) {
 
 	t.Run("environment", func(t *testing.T) {
 		for _, kv := range a.Env(start) {
-			if name, _, ok := strings.Cut(kv, "="); !ok || name == "" || slices.Contains(about.Variables, name) {
+			if name, _, ok := strings.Cut(kv, "="); !ok || name == "" || slices.Contains(l.Variables, name) {
 				t.Errorf("%q is no variable of an adapter", kv)
 			}
 		}

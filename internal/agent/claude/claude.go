@@ -14,8 +14,7 @@ type Adapter struct{}
 func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "claude", Title: "Claude Code", Program: "claude", Package: "@anthropic-ai/claude-code",
-		Allow: []string{"@anthropic"}, Credentials: []string{"anthropic"},
-		Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"},
+		Logins: []agent.Login{{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"}, Allow: []string{"@anthropic"}}},
 	}
 }
 

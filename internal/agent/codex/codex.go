@@ -16,7 +16,7 @@ type Adapter struct{}
 func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "codex", Title: "Codex", Program: "codex", Package: "@openai/codex",
-		Allow: []string{"@openai"}, Credentials: []string{"openai"}, Variables: []string{"OPENAI_API_KEY"},
+		Logins: []agent.Login{{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}}},
 	}
 }
 

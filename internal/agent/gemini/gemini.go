@@ -12,7 +12,7 @@ type Adapter struct{}
 func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "gemini", Title: "Gemini CLI", Program: "gemini", Package: "@google/gemini-cli",
-		Allow: []string{"@gemini"}, Credentials: []string{"gemini"}, Variables: []string{"GEMINI_API_KEY"},
+		Logins: []agent.Login{{Credential: "gemini", Variables: []string{"GEMINI_API_KEY"}, Allow: []string{"@gemini"}}},
 	}
 }
 

@@ -1,0 +1,94 @@
+package catalog
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/agent"
+)
+
+// page is made from the adapters. PANDO_UPDATE=1 writes it.
+const page = "../../../docs/reference/agents.md"
+
+func TestPage(t *testing.T) {
+	want := written(t)
+	if os.Getenv("PANDO_UPDATE") != "" {
+		if err := os.WriteFile(page, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(page); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("docs/reference/agents.md is not what the adapters say (%v): run PANDO_UPDATE=1 go test ./internal/agent/catalog", err)
+	}
+}
+
+func written(t *testing.T) []byte {
+	var b bytes.Buffer
+	fmt.Fprint(&b, `# Agents
+
+What `+"`pando AGENT`"+` starts, from the adapters. A repository's directory is `+"`/src`"+` here. What follows `+"`--`"+` on the
+command line comes where ARGS stands; of several logins the first counts that is asked for (`+"`--credential`"+`,
+`+"`--env`"+`), then the first that is stored. Where the credential is an API key, what the cell has is a placeholder.
+`)
+	for _, a := range All() {
+		about := a.About()
+		fmt.Fprintf(&b, "\n## %s: `pando %s`\n\n| | |\n|---|---|\n| installed by | `npm install -g %s` |\n", about.Title, about.Name, about.Package)
+		for _, l := range about.Logins {
+			reads := ""
+			if l.Reads != "" {
+				reads = ", read as `" + l.Reads + "`"
+			}
+			fmt.Fprintf(&b, "| login | credential `%s` (%s%s), hosts `%s` |\n", l.Credential, code(l.Variables), reads, strings.Join(l.Allow, " "))
+		}
+		start := agent.Start{Args: []string{"ARGS"}, Dir: "/src", Login: about.Logins[0], Env: []string{about.Logins[0].Variables[0] + "=PLACEHOLDER"}}
+		row := func(what string, change func(*agent.Start)) {
+			s := start
+			change(&s)
+			argv, err := a.Command(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&b, "| %s | `%s` |\n", what, strings.Join(argv, " "))
+		}
+		row("at a terminal", func(*agent.Start) {})
+		row("`--prompt TASK`", func(s *agent.Start) { s.Prompt = "TASK" })
+		row("`--continue`", func(s *agent.Start) { s.Continue = true })
+		row("`--autonomy prompting`", func(s *agent.Start) { s.Asks = true })
+		for _, l := range about.Logins {
+			start.Login = l
+			what := "variables"
+			if len(about.Logins) > 1 {
+				what += ", with `" + l.Credential + "`"
+			}
+			if env := a.Env(start); len(env) > 0 {
+				fmt.Fprintf(&b, "| %s | %s |\n", what, code(env))
+			}
+		}
+		start.Login = about.Logins[0]
+		fmt.Fprint(&b, "\nFiles of its home, where there are none yet:\n")
+		for _, f := range a.Files(start) {
+			fmt.Fprintf(&b, "\n`%s`\n\n```\n%s\n```\n", f.Path, bytes.TrimSpace(f.Make(nil)))
+		}
+	}
+	return b.Bytes()
+}
+
+// code is a list of words in code.
+func code(words []string) string { return "`" + strings.Join(words, "`, `") + "`" }
+
+// An adapter has a name, a program and a title of its own.
+func TestNames(t *testing.T) {
+	names := All().Names()
+	if len(slices.Compact(names)) != len(All()) {
+		t.Errorf("two have one name: %v", names)
+	}
+	for _, a := range All() {
+		if found, ok := All().Find(a.About().Name); !ok || found != a {
+			t.Errorf("%s is not found", a.About().Name)
+		}
+	}
+}

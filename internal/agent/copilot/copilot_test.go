@@ -1,0 +1,22 @@
+package copilot
+
+import (
+	"testing"
+
+	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/agent/agenttest"
+)
+
+func TestAdapter(t *testing.T) { agenttest.Run(t, Adapter{}) }
+
+// A file as the program writes it is changed, with its comments above.
+func TestConfigWithComments(t *testing.T) {
+	f := Adapter{}.Files(agent.Start{Dir: "/src"})[0]
+	made := string(f.Make([]byte("// User settings belong in settings.json.\n// This file is managed automatically.\n{\"firstLaunchAt\": \"x\", \"trustedFolders\": [\"/other\"]}\n")))
+	if made != `{"firstLaunchAt":"x","trustedFolders":["/other","/src"]}`+"\n" {
+		t.Errorf("%s", made)
+	}
+	if again := string(f.Make([]byte(made))); again != made {
+		t.Errorf("%s", again)
+	}
+}

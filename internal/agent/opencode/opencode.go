@@ -1,0 +1,75 @@
+// Package opencode is the adapter of opencode, as seen with version 1.18.33 from npm.
+package opencode
+
+import (
+	"github.com/pando-dev/pando/internal/agent"
+)
+
+// Adapter is opencode's. It implements agent.Adapter.
+type Adapter struct{}
+
+// About implements agent.Adapter.
+func (Adapter) About() agent.About {
+	return agent.About{
+		Name: "opencode", Title: "opencode", Program: "opencode", Package: "opencode-ai",
+		Logins: []agent.Login{
+			{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY"}, Allow: []string{"@anthropic"}},
+			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}},
+		},
+	}
+}
+
+// Command implements agent.Adapter.
+func (Adapter) Command(s agent.Start) ([]string, error) {
+	if err := agent.Refuse("opencode", s.Args, "--", "--auto", "--attach"); err != nil {
+		return nil, err
+	}
+	argv := []string{"opencode"}
+	if s.Prompt != "" {
+		argv = append(argv, "run")
+	}
+	if !s.Asks {
+		argv = append(argv, "--auto")
+	}
+	if s.Continue {
+		argv = append(argv, "--continue")
+	}
+	argv = append(argv, s.Args...)
+	if s.Prompt != "" {
+		argv = append(argv, "--", s.Prompt)
+	}
+	return argv, nil
+}
+
+// Env implements agent.Adapter. Without the list of models from outside the program has the one
+// that it was built with.
+func (Adapter) Env(agent.Start) []string {
+	return []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_SHARE=1"}
+}
+
+// folder is where the program looks for plugins of the user's.
+const folder = ".config/opencode/"
+
+// Files implements agent.Adapter. At each start the program installs a package for plugins of the
+// user's from npm, unless a folder of modules is there and the lock file names that package.
+func (Adapter) Files(agent.Start) []agent.File {
+	return []agent.File{
+		{Path: folder + "node_modules/.pando", Make: func(old []byte) []byte {
+			if old != nil {
+				return old
+			}
+			return []byte("made by pando: opencode installs nothing here at its start\n")
+		}},
+		{Path: folder + "package-lock.json", Make: func(old []byte) []byte {
+			return agent.Merge(old, func(lock map[string]any) {
+				if lock["lockfileVersion"] == nil {
+					lock["lockfileVersion"] = 3
+				}
+				all := agent.Object(agent.Object(agent.Object(lock, "packages"), ""), "dependencies")
+				if all["@opencode-ai/plugin"] == nil {
+					all["@opencode-ai/plugin"] = "*"
+				}
+			})
+		}},
+	}
+}
