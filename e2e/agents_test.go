@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -131,8 +132,10 @@ func events(w http.ResponseWriter, list ...map[string]any) {
 	}
 }
 
-// openAI answers as the Responses API does, as Codex asks it.
-func openAI(key string) *script {
+// openAI answers as the Responses API does, as Codex, Copilot CLI and opencode ask it. Their
+// shell is a tool of some name, with arguments. opencode asks for a title, too.
+func openAI(key, tool string, arguments map[string]any) *script {
+	args, _ := json.Marshal(arguments)
 	return &script{
 		authorised: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer "+key },
 		answer: func(w http.ResponseWriter, path string, body []byte) {
@@ -145,17 +148,18 @@ func openAI(key string) *script {
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}
-			item := map[string]any{"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "exec_command", "arguments": `{"cmd":"` + friendlier + `"}`, "status": "completed"}
-			if slices.ContainsFunc(ask.Input, func(i struct{ Type string }) bool { return i.Type == "function_call_output" }) {
+			item := map[string]any{"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": tool, "arguments": string(args), "status": "completed"}
+			if bytes.Contains(body, []byte("You are a title generator")) || slices.ContainsFunc(ask.Input, func(i struct{ Type string }) bool { return i.Type == "function_call_output" }) {
 				item = map[string]any{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
 					"content": []any{map[string]any{"type": "output_text", "text": "The greeting is friendlier now.", "annotations": []any{}}}}
 			}
 			answer := map[string]any{"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": ask.Model, "output": []any{item},
 				"usage": map[string]any{"input_tokens": 10, "input_tokens_details": map[string]any{"cached_tokens": 0}, "output_tokens": 5, "output_tokens_details": map[string]any{"reasoning_tokens": 0}, "total_tokens": 15}}
-			events(w, map[string]any{"type": "response.created", "response": answer},
-				map[string]any{"type": "response.output_item.added", "output_index": 0, "item": item},
-				map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item},
-				map[string]any{"type": "response.completed", "response": answer})
+			list := []map[string]any{{"type": "response.created", "response": answer}, {"type": "response.output_item.added", "output_index": 0, "item": item}}
+			if item["type"] == "message" {
+				list = append(list, map[string]any{"type": "response.output_text.delta", "item_id": item["id"], "output_index": 0, "content_index": 0, "delta": "The greeting is friendlier now."})
+			}
+			events(w, append(list, map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item}, map[string]any{"type": "response.completed", "response": answer})...)
 		},
 	}
 }
@@ -194,7 +198,7 @@ func TestAgentsCodex(t *testing.T) {
 		return
 	}
 	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
-	h := scripted(t, prog, "api.openai.com", openAI(key))
+	h := scripted(t, prog, "api.openai.com", openAI(key, "exec_command", map[string]any{"cmd": friendlier}))
 	h.lend("openai", key)
 	s := h.sit("codex")
 	s.sees("permissions: YOLO mode")
@@ -238,4 +242,57 @@ func TestAgentsGemini(t *testing.T) {
 		t.Error(o)
 	}
 	h.oneAgent("gemini")
+}
+
+// TestAgentsCopilot starts Copilot CLI as it comes from npm, with a key of OpenAI's, at a
+// terminal and with a task.
+func TestAgentsCopilot(t *testing.T) {
+	prog := agentProgram(t, "E2E_COPILOT", "copilot")
+	if !ownNetwork(t) {
+		return
+	}
+	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
+	h := scripted(t, prog, "api.openai.com", openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}))
+	h.lend("openai", key)
+	s := h.sit("copilot")
+	s.sees("/ commands")
+	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
+	s.presses("\r", "The greeting is friendlier now.")
+	s.presses("/exit", "/exit")
+	s.types("\r")
+	if code := s.ends(); code != 0 {
+		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
+	}
+	h.oneAgent("copilot")
+	h.write("greet.sh", "echo Hello\n")
+	if o := h.pando("copilot", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
+		t.Error(o)
+	}
+	h.oneAgent("copilot")
+}
+
+// TestAgentsOpencode starts opencode as it comes from npm, at a terminal and with a task.
+func TestAgentsOpencode(t *testing.T) {
+	prog := agentProgram(t, "E2E_OPENCODE", "opencode")
+	if !ownNetwork(t) {
+		return
+	}
+	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
+	h := scripted(t, prog, "api.openai.com", openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}))
+	h.lend("openai", key)
+	s := h.sit("opencode")
+	s.sees("Ask anything")
+	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
+	s.presses("\r", "The greeting is friendlier now.")
+	s.presses("/exit", "/exit")
+	s.types("\r")
+	if code := s.ends(); code != 0 {
+		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
+	}
+	h.oneAgent("opencode")
+	h.write("greet.sh", "echo Hello\n")
+	if o := h.pando("opencode", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
+		t.Error(o)
+	}
+	h.oneAgent("opencode")
 }

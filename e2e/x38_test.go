@@ -1,12 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
-	"io"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -97,60 +91,5 @@ func TestX38LinesOfThePage(t *testing.T) {
 	}
 	if got := h.inSource("greet.sh"); got != "echo Hello, dear friend\n" {
 		t.Errorf("after accept --apply the source has %q", got)
-	}
-}
-
-// TestX38Copilot is the page's line for Copilot CLI, as it comes from npm, with a model that
-// poses as OpenAI's.
-func TestX38Copilot(t *testing.T) {
-	prog := os.Getenv("E2E_COPILOT")
-	if prog == "" {
-		var err error
-		if prog, err = exec.LookPath("copilot"); err != nil {
-			t.Skip("needs Copilot CLI: E2E_COPILOT, or copilot on PATH")
-		}
-	}
-	if !ownNetwork(t) {
-		return
-	}
-	world(t, inside4, "192.0.2.8")
-	h := newHost(t)
-	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
-	asked := make(chan string, 100)
-	model := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		var ask struct{ Model string }
-		json.Unmarshal(body, &ask)
-		if r.Header.Get("Authorization") != "Bearer "+key || r.URL.Path != "/v1/chat/completions" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		asked <- ask.Model
-		w.Header().Set("Content-Type", "text/event-stream")
-		for _, choice := range []string{`{"index":0,"delta":{"role":"assistant","content":"The greeting is friendlier now."}}`, `{"index":0,"delta":{},"finish_reason":"stop"}`} {
-			io.WriteString(w, `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"gpt-5","choices":[`+choice+"]}\n\n")
-		}
-		io.WriteString(w, "data: [DONE]\n\n")
-	})
-	ca := newAuthority(t)
-	ca.serveTLS(inside4+":443", model, "api.openai.com")
-	zone := newNames(t, "127.0.0.1:5300")
-	zone.set("api.openai.com", inside4)
-	h.env = append(h.env, "PANDO_RESOLVER="+zone.addr, "PANDO_ROOTS="+ca.file(h))
-	for i, kv := range h.env {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			h.env[i] = "PATH=" + filepath.Dir(prog) + ":" + path
-		}
-	}
-	h.write("greet.sh", "echo Hello\n")
-	h.lend("openai", key)
-	const line = `pando run --allow @openai --credential openai --env COPILOT_OFFLINE=true --env COPILOT_MODEL=gpt-5 --env COPILOT_PROVIDER_BASE_URL=https://api.openai.com/v1 -- sh -c 'COPILOT_PROVIDER_API_KEY=$OPENAI_API_KEY copilot -p "Make the greeting friendlier." --allow-all-tools'`
-	lineOfPage(t, line)
-	o := h.exec(h.cmd("sh", "-c", line))
-	if o.code != 0 || !strings.Contains(o.out, "The greeting is friendlier now.") {
-		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.stderr)
-	}
-	if len(asked) == 0 || <-asked != "gpt-5" {
-		t.Error("the model was not asked with the key")
 	}
 }
