@@ -59,6 +59,9 @@ type AgentRequest struct {
 	Prompt   string `json:"prompt,omitempty"`   // the task of an agent that works without a terminal, and ends
 	Autonomy string `json:"autonomy,omitempty"` // "full" (default): it asks nothing; "prompting": it asks before it uses a tool
 	Continue bool   `json:"continue,omitempty"` // go on with its newest conversation in the cell
+	// TrustRepository has the agent run what the repository configures for it: hooks, servers,
+	// helpers, variables. Without it they are off; instructions are text, and are read.
+	TrustRepository bool `json:"trust_repository,omitempty"`
 }
 
 // Autonomies of an agent.

@@ -23,6 +23,7 @@ func TestAgentsAskNothing(t *testing.T) {
 	}
 	key, _ := newAgentKey()
 	h, m := agentHost(t, prog, key)
+	h.plant()
 	m.turns = greeting(h.src)[:2]
 	m.turns = append(m.turns, turn{text: "The greeting is friendlier now."})
 	h.lend("anthropic", key)
@@ -47,6 +48,60 @@ func TestAgentsAskNothing(t *testing.T) {
 		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
 	}
 	h.oneAgent("claude")
+	if !slices.ContainsFunc(m.requests(), func(r modelRequest) bool { return instructed(r.body) }) {
+		t.Error("the repository's instructions were not read")
+	}
+	h.trusts("claude")
+}
+
+// plant writes files by which agents run what a repository configures for them: each leaves a
+// word in a file of its home. The repository has instructions, too, which are text.
+func (h *host) plant() {
+	hook := func(name string) string {
+		return `[{"hooks": [{"type": "command", "command": "echo ` + name + ` >>$HOME/fired"}]}]`
+	}
+	server := func(name string) string {
+		return `{"command": "sh", "args": ["-c", "echo ` + name + ` >>$HOME/fired; sleep 1"]}`
+	}
+	for name, text := range map[string]string{
+		".claude/settings.json": `{"env": {"BASH_ENV": "canary.sh"}, "statusLine": {"type": "command", "command": "echo status >>$HOME/fired"},
+			"enableAllProjectMcpServers": true, "hooks": {"SessionStart": ` + hook("claude") + `, "UserPromptSubmit": ` + hook("claude") + `}}`,
+		".mcp.json":             `{"mcpServers": {"canary": ` + server("mcp") + `}}`,
+		".codex/config.toml":    "[mcp_servers.canary]\ncommand = \"sh\"\nargs = [\"-c\", \"echo codex >>$HOME/fired; sleep 1\"]\n",
+		".codex/hooks.json":     `{"hooks": {"SessionStart": ` + hook("codex") + `}}`,
+		".gemini/settings.json": `{"mcpServers": {"canary": ` + server("gemini") + `}, "hooks": {"SessionStart": ` + hook("gemini") + `}}`,
+		".github/hooks/c.json":  `{"version": 1, "hooks": {"sessionStart": [{"type": "command", "bash": "echo copilot >>$HOME/fired"}]}}`,
+		"opencode.json":         `{"mcp": {"canary": {"type": "local", "command": ["sh", "-c", "echo opencode >>$HOME/fired; sleep 1"]}}}`,
+		".opencode/plugin/c.js": "import fs from 'node:fs'\nexport const C = async () => { fs.appendFileSync(process.env.HOME + '/fired', 'plugin\\n'); return {} }\n",
+		"canary.sh":             "echo environment >>$HOME/fired\n",
+		"CLAUDE.md":             instruction, "AGENTS.md": instruction, "GEMINI.md": instruction,
+	} {
+		h.write(name, text)
+	}
+}
+
+const instruction = "The canary of the instructions sings.\n"
+
+// instructed reports whether a request to a model has the repository's instructions.
+func instructed(body []byte) bool {
+	return bytes.Contains(body, []byte(strings.TrimSpace(instruction)))
+}
+
+// fired is what the repository ran in the cell of the latest run.
+func (h *host) fired() string {
+	h.t.Helper()
+	return h.pando("exec", "-n", h.run(h.runs()[0].ID).CellName, "--", "sh", "-c", "cat ~/fired 2>/dev/null || :")
+}
+
+// trusts starts an agent that runs what the repository configures for it: what was planted fires.
+func (h *host) trusts(name string) {
+	h.t.Helper()
+	h.write("greet.sh", "echo Hello\n")
+	h.pando(name, "--trust-repository", "--prompt", "Make the greeting friendlier.")
+	got := h.run(h.runs()[0].ID)
+	if h.fired() == "" || !slices.Contains(got.Downgrades, "the agent runs what the repository configures for it") {
+		h.t.Errorf("%s was to run what the repository configures: it ran %q, with downgrades %q", name, h.fired(), got.Downgrades)
+	}
 }
 
 // oneAgent looks at the latest run after the greeting was changed by an agent: what it changed,
@@ -54,6 +109,10 @@ func TestAgentsAskNothing(t *testing.T) {
 func (h *host) oneAgent(name string) {
 	h.t.Helper()
 	runs := h.runs()
+	if what := h.fired(); what != "" && name != "copilot at a terminal" && name != "codex at a terminal" {
+		h.t.Errorf("the repository ran %q", what)
+	}
+	name, _, _ = strings.Cut(name, " ")
 	if got := h.run(runs[0].ID); got.Agent != name || got.CellName == "" {
 		h.t.Errorf("the run's record has agent %q, in cell %q", got.Agent, got.CellName)
 	} else if got.Network != nil && got.Network.Denied > 0 {
@@ -91,12 +150,14 @@ type script struct {
 
 	mu    sync.Mutex
 	asked []string // paths
+	read  bool     // a request has the repository's instructions
 }
 
 func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
+	s.read = s.read || instructed(body)
 	s.mu.Unlock()
 	if !s.authorised(r) {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -121,6 +182,13 @@ func scripted(t *testing.T, prog, domain string, s *script) *host {
 		}
 	}
 	h.write("greet.sh", "echo Hello\n")
+	h.plant()
+	t.Cleanup(func() {
+		if s.mu.Lock(); !s.read {
+			t.Error("the repository's instructions were not read")
+		}
+		s.mu.Unlock()
+	})
 	return h
 }
 
@@ -210,12 +278,13 @@ func TestAgentsCodex(t *testing.T) {
 	if code := s.ends(); code != 0 {
 		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
 	}
-	h.oneAgent("codex")
+	h.oneAgent("codex at a terminal")
 	h.write("greet.sh", "echo Hello\n")
 	if o := h.pando("codex", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
 		t.Error(o)
 	}
 	h.oneAgent("codex")
+	h.trusts("codex")
 }
 
 // TestAgentsGemini starts Gemini CLI as it comes from npm, at a terminal and with a task.
@@ -242,6 +311,7 @@ func TestAgentsGemini(t *testing.T) {
 		t.Error(o)
 	}
 	h.oneAgent("gemini")
+	h.trusts("gemini")
 }
 
 // TestAgentsCopilot starts Copilot CLI as it comes from npm, with a key of OpenAI's, at a
@@ -263,12 +333,13 @@ func TestAgentsCopilot(t *testing.T) {
 	if code := s.ends(); code != 0 {
 		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
 	}
-	h.oneAgent("copilot")
+	h.oneAgent("copilot at a terminal")
 	h.write("greet.sh", "echo Hello\n")
 	if o := h.pando("copilot", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
 		t.Error(o)
 	}
 	h.oneAgent("copilot")
+	h.trusts("copilot")
 }
 
 // TestAgentsOpencode starts opencode as it comes from npm, at a terminal and with a task.
@@ -295,4 +366,5 @@ func TestAgentsOpencode(t *testing.T) {
 		t.Error(o)
 	}
 	h.oneAgent("opencode")
+	h.trusts("opencode")
 }

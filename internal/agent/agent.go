@@ -25,6 +25,9 @@ type Adapter interface {
 	Env(Start) []string
 	// Files are the files of the agent's home that are made or changed before it starts.
 	Files(Start) []File
+	// Off are the files and folders of a repository that the program would run things from, or
+	// take settings of, and that it leaves alone by how it is started. Below the repository.
+	Off(Start) []string
 }
 
 // About are the facts of an agent that do not depend on how it is started.
@@ -63,6 +66,7 @@ type Start struct {
 	Prompt   string   // without a terminal: the task; "" for a session at a terminal
 	Asks     bool     // it asks before it uses a tool
 	Continue bool     // it goes on with its newest conversation
+	Trusts   bool     // it runs what the repository configures for it
 	Login    Login    // one of its logins
 	// Dir is where it starts, and Env are the variables of the cell, among them the placeholder of
 	// its credential. Both are known when the cell is there, and empty before.
@@ -83,6 +87,8 @@ func (s Start) Getenv(name string) string {
 // File is a file of an agent's home.
 type File struct {
 	Path string // below the home, with slashes
+	// Link is where a symbolic link leads that is made where nothing is yet; "" for a file.
+	Link string
 	// Make returns what the file shall be. Old is what it is, nil where there is none.
 	Make func(old []byte) []byte
 }

@@ -30,7 +30,10 @@ the detach keys, come back with pando attach.
 
 With --prompt it works without a terminal, and ends. ARGS go to the program as they are.
 In a cell that exists it works on what is there; --continue goes on with its newest
-conversation there.`,
+conversation there.
+
+What the repository configures for it (hooks, servers, helpers, variables) is off, and
+named; instructions are text, and are read. --trust-repository switches it on.`,
 		Example: `  pando ` + name + `
   pando ` + name + ` --prompt 'fix the failing test' --check 'go test ./...'
   pando ` + name + ` --cell web --continue`,
@@ -50,6 +53,7 @@ conversation there.`,
 	f.StringVarP(&of.Prompt, "prompt", "p", "", "work on this without a terminal, and end")
 	f.StringVar(&of.Autonomy, "autonomy", api.AutonomyFull, "full: it asks nothing; prompting: it asks before it uses a tool")
 	f.BoolVar(&of.Continue, "continue", false, "continue its newest conversation in the cell")
+	f.BoolVar(&of.TrustRepository, "trust-repository", false, "let it run what the repository configures for it: hooks, servers, helpers, variables")
 	complete(c, "autonomy", api.AutonomyFull, api.AutonomyPrompting)
 	return c
 }

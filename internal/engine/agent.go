@@ -47,7 +47,7 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 	if req.Agent.Autonomy == api.AutonomyPrompting && req.Agent.Prompt != "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "leave out --prompt, or --autonomy", "cannot start %s with a task and autonomy %s: without a terminal nothing can be asked", a.About().Title, api.AutonomyPrompting)
 	}
-	p := &agentPlan{adapter: a, start: agent.Start{Args: req.Command, Prompt: req.Agent.Prompt, Continue: req.Agent.Continue, Asks: req.Agent.Autonomy == api.AutonomyPrompting}}
+	p := &agentPlan{adapter: a, start: agent.Start{Args: req.Command, Prompt: req.Agent.Prompt, Continue: req.Agent.Continue, Asks: req.Agent.Autonomy == api.AutonomyPrompting, Trusts: req.Agent.TrustRepository}}
 	if err := cell.CheckArguments(opName, append([]string{p.start.Prompt}, req.Command...), req.Env); err != nil {
 		return nil, err
 	}
@@ -150,7 +150,8 @@ func (e *Engine) agentName(source string) string {
 	}
 }
 
-// furnish makes and changes the files of the agent's home by which it starts without questions.
+// furnish makes and changes the files of the agent's home by which it starts without questions,
+// and says what of the repository it leaves alone.
 func (x *execution) furnish(ctx context.Context) error {
 	a := x.p.agent
 	if a == nil {
@@ -164,17 +165,30 @@ func (x *execution) furnish(ctx context.Context) error {
 	start.Dir, start.Env = x.resolvedWorkdir(), append(x.e.govern.Env(&x.c), x.p.policy.Env...)
 	for _, f := range a.adapter.Files(start) {
 		at := path.Join(home, f.Path)
-		old, err := fileIn(ctx, x, at)
-		if err != nil {
-			return err
-		}
-		now := f.Make(old)
-		if old != nil && bytes.Equal(now, old) {
-			continue
+		h := tar.Header{Name: f.Path, ModTime: time.Now()}
+		var now []byte
+		if f.Link != "" {
+			is, err := x.has(ctx, at)
+			if err != nil {
+				return err
+			}
+			if is {
+				continue
+			}
+			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, f.Link, 0o777
+		} else {
+			old, err := fileIn(ctx, x, at)
+			if err != nil {
+				return err
+			}
+			if now = f.Make(old); old != nil && bytes.Equal(now, old) {
+				continue
+			}
+			h.Typeflag, h.Size, h.Mode = tar.TypeReg, int64(len(now)), 0o600
 		}
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: 0o600, Size: int64(len(now)), ModTime: time.Now()}); err != nil {
+		if err := w.WriteHeader(&h); err != nil {
 			return err
 		}
 		w.Write(now)
@@ -185,15 +199,49 @@ func (x *execution) furnish(ctx context.Context) error {
 			return err
 		}
 	}
+	return x.noteOff(ctx, start)
+}
+
+// noteOff notes what of the repository the agent leaves alone.
+func (x *execution) noteOff(ctx context.Context, start agent.Start) error {
+	var off []string
+	for _, p := range x.p.agent.adapter.Off(start) {
+		is, err := x.has(ctx, path.Join(x.c.Source, p))
+		if err != nil {
+			return err
+		}
+		if is {
+			off = append(off, p)
+		}
+	}
+	if len(off) > 0 {
+		x.run.Notes = append(x.run.Notes, x.p.agent.adapter.About().Title+" leaves alone what the repository configures for it (--trust-repository lets it run that): "+strings.Join(off, ", "))
+	}
 	return nil
+}
+
+// has reports whether something is at a path in the cell.
+func (x *execution) has(ctx context.Context, at string) (bool, error) {
+	r, close := x.archive(ctx, at)
+	defer close()
+	_, err := r.Next()
+	if cell.KindOf(err) == cell.NotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// archive reads what is at a path in the cell, until close is called.
+func (x *execution) archive(ctx context.Context, at string) (r *tar.Reader, close func() error) {
+	read, write := io.Pipe()
+	go func() { write.CloseWithError(x.inst.ReadFiles(ctx, at, write)) }()
+	return tar.NewReader(read), read.Close
 }
 
 // fileIn reads a regular file of a cell; nil where there is none.
 func fileIn(ctx context.Context, x *execution, at string) ([]byte, error) {
-	read, write := io.Pipe()
-	go func() { write.CloseWithError(x.inst.ReadFiles(ctx, at, write)) }()
-	defer read.Close()
-	r := tar.NewReader(read)
+	r, close := x.archive(ctx, at)
+	defer close()
 	h, err := r.Next()
 	switch {
 	case cell.KindOf(err) == cell.NotFound:

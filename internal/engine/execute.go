@@ -179,6 +179,9 @@ func (x *execution) startCommand(ctx context.Context) error {
 	}
 	x.run.Assurance = state.AssuranceOf(x.proc.Assurance())
 	x.run.Downgrades = append(append([]string{}, x.proc.Assurance().Downgrades...), append(slices.Clone(x.c.Setup.Downgrades), x.c.Setup.Unmasked...)...)
+	if a := x.p.agent; a != nil && a.start.Trusts {
+		x.run.Downgrades = append(x.run.Downgrades, "the agent runs what the repository configures for it")
+	}
 	x.l.Started(x.proc)
 	return nil
 }

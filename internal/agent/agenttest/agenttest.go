@@ -99,10 +99,44 @@ func login(t *testing.T, a agent.Adapter, l agent.Login) {
 		}
 	})
 
+	t.Run("repository", func(t *testing.T) {
+		task, trusts := start, start
+		task.Prompt, trusts.Trusts = "tidy up", true
+		off := a.Off(task)
+		if len(off) == 0 || len(a.Off(trusts)) > 0 {
+			t.Errorf("off are %q, and %q when the repository is trusted", off, a.Off(trusts))
+		}
+		for _, p := range off {
+			if p != path.Clean(p) || path.IsAbs(p) || strings.HasPrefix(p, "..") {
+				t.Errorf("%q is no path below a repository", p)
+			}
+		}
+		// The same cell is started both ways, one after the other.
+		for i, f := range a.Files(start) {
+			if f.Link != "" {
+				continue
+			}
+			once := f.Make(nil)
+			for _, g := range a.Files(trusts) {
+				if g.Path == f.Path {
+					if back := f.Make(g.Make(bytes.Clone(once))); !bytes.Equal(back, once) {
+						t.Errorf("file %d, %s, is not what it was after a start with trust:\n%s\n%s", i, f.Path, once, back)
+					}
+				}
+			}
+		}
+	})
+
 	t.Run("files", func(t *testing.T) {
 		for _, f := range a.Files(start) {
 			if f.Path != path.Clean(f.Path) || path.IsAbs(f.Path) || strings.HasPrefix(f.Path, "..") {
 				t.Errorf("%q is no path below a home", f.Path)
+			}
+			if f.Link != "" {
+				if f.Make != nil || !strings.HasPrefix(f.Link, start.Dir+"/") {
+					t.Errorf("%s leads to %s, which is not in the repository", f.Path, f.Link)
+				}
+				continue
 			}
 			first := f.Make(nil)
 			if len(first) == 0 {

@@ -69,8 +69,22 @@ command line comes where ARGS stands; of several logins the first counts that is
 			}
 		}
 		start.Login = about.Logins[0]
+		start.Prompt = ""
+		off := a.Off(start)
+		what := "off in the repository"
+		if len(off) == 0 {
+			start.Prompt, what = "TASK", what+", with `--prompt` alone"
+			off = a.Off(start)
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", what, code(off))
+		start.Prompt = ""
+		row("`--trust-repository`", func(s *agent.Start) { s.Trusts = true })
 		fmt.Fprint(&b, "\nFiles of its home, where there are none yet:\n")
 		for _, f := range a.Files(start) {
+			if f.Link != "" {
+				fmt.Fprintf(&b, "\n`%s` is a link to `%s`, so that its instructions are read.\n", f.Path, f.Link)
+				continue
+			}
 			fmt.Fprintf(&b, "\n`%s`\n\n```\n%s\n```\n", f.Path, bytes.TrimSpace(f.Make(nil)))
 		}
 	}

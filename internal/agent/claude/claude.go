@@ -28,6 +28,9 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 		return nil, err
 	}
 	argv := []string{"claude"}
+	if !s.Trusts { // what is in the directory is added again, of which the instructions are read alone
+		argv = append(argv, "--setting-sources=user", "--strict-mcp-config", "--add-dir=.")
+	}
 	if !s.Asks {
 		argv = append(argv, "--dangerously-skip-permissions", "--settings", settings)
 	}
@@ -41,8 +44,20 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 }
 
 // Env implements agent.Adapter. IS_SANDBOX lets root skip permissions.
-func (Adapter) Env(agent.Start) []string {
-	return []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+func (Adapter) Env(s agent.Start) []string {
+	env := []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+	if !s.Trusts {
+		env = append(env, "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD=1")
+	}
+	return env
+}
+
+// Off implements agent.Adapter. Skills, commands and agents are texts with commands in them.
+func (Adapter) Off(s agent.Start) []string {
+	if s.Trusts {
+		return nil
+	}
+	return []string{".claude/agents", ".claude/commands", ".claude/settings.json", ".claude/settings.local.json", ".claude/skills", ".mcp.json"}
 }
 
 // Files implements agent.Adapter: .claude.json as it is when the first questions have been

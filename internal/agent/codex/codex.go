@@ -33,6 +33,12 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 	if s.Asks { // its own sandbox is off, too
 		mode = []string{"--sandbox", "danger-full-access", "--ask-for-approval", "untrusted"}
 	}
+	switch { // hooks that are new are asked about
+	case s.Trusts:
+		mode = append(mode, "--dangerously-bypass-hook-trust")
+	case !off(s):
+		mode = append(mode, "--disable", "hooks")
+	}
 	var again []string
 	if s.Continue {
 		again = []string{"resume", "--last"}
@@ -70,18 +76,47 @@ apps = false
 plugins = false
 `
 
-// Files implements agent.Adapter.
+// off reports whether Codex leaves alone what the repository configures: in a directory that it
+// does not trust. At a terminal it stops there, and asks.
+func off(s agent.Start) bool { return !s.Trusts && s.Prompt != "" }
+
+// Files implements agent.Adapter. Of a directory that Codex does not trust its instructions are
+// read as those of the user.
 func (Adapter) Files(s agent.Start) []agent.File {
-	return []agent.File{{Path: ".codex/config.toml", Make: func(old []byte) []byte {
+	level := func(word string) []byte {
+		return []byte("[projects." + quoted(s.Dir) + "]\ntrust_level = \"" + word + "\"\n")
+	}
+	now, other := level("untrusted"), level("trusted")
+	if !off(s) {
+		now, other = other, now
+	}
+	files := []agent.File{{Path: ".codex/config.toml", Make: func(old []byte) []byte {
 		if old == nil {
 			old = []byte(head)
 		}
-		table := []byte("[projects." + quoted(s.Dir) + "]")
-		if bytes.Contains(old, table) {
-			return old
+		if bytes.Contains(old, other) {
+			return bytes.Replace(old, other, now, 1)
 		}
-		return append(bytes.Clone(old), "\n"+string(table)+"\ntrust_level = \"trusted\"\n"...)
+		if table, _, _ := bytes.Cut(now, []byte("\n")); bytes.Contains(old, table) {
+			return old // as the agent left it
+		}
+		return append(append(bytes.Clone(old), '\n'), now...)
 	}}}
+	if off(s) {
+		files = append(files, agent.File{Path: ".codex/AGENTS.md", Link: s.Dir + "/AGENTS.md"})
+	}
+	return files
+}
+
+// Off implements agent.Adapter.
+func (Adapter) Off(s agent.Start) []string {
+	switch {
+	case s.Trusts:
+		return nil
+	case !off(s):
+		return []string{".codex/hooks.json"}
+	}
+	return []string{".codex"}
 }
 
 // quoted is a basic string of TOML.

@@ -53,6 +53,18 @@ func (Adapter) Env(s agent.Start) []string {
 	return append(env, "COPILOT_MODEL=gpt-5.5", "COPILOT_PROVIDER_BASE_URL=https://api.openai.com/v1", "COPILOT_PROVIDER_WIRE_API=responses")
 }
 
+// off reports whether the program leaves alone what the repository configures: without a
+// terminal, in a directory that it does not trust. At a terminal it asks whether to trust that.
+func off(s agent.Start) bool { return !s.Trusts && s.Prompt != "" }
+
+// Off implements agent.Adapter.
+func (Adapter) Off(s agent.Start) []string {
+	if !off(s) {
+		return nil
+	}
+	return []string{".claude/settings.json", ".claude/settings.local.json", ".github/hooks", ".github/mcp.json", ".mcp.json"}
+}
+
 // Files implements agent.Adapter: the directory, which is a copy, is trusted. The program writes
 // comments above the object, which go.
 func (Adapter) Files(s agent.Start) []agent.File {
@@ -63,8 +75,12 @@ func (Adapter) Files(s agent.Start) []agent.File {
 		}
 		now := agent.Merge(plain, func(conf map[string]any) {
 			folders, _ := conf["trustedFolders"].([]any)
-			if !slices.Contains(folders, any(s.Dir)) {
-				conf["trustedFolders"] = append(folders, s.Dir)
+			folders = slices.DeleteFunc(folders, func(f any) bool { return f == any(s.Dir) })
+			if !off(s) {
+				folders = append(folders, s.Dir)
+			}
+			if conf["trustedFolders"] = folders; len(folders) == 0 {
+				delete(conf, "trustedFolders")
 			}
 		})
 		if bytes.Equal(now, plain) {

@@ -1,6 +1,7 @@
 package copilot
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/agent"
@@ -18,5 +19,19 @@ func TestConfigWithComments(t *testing.T) {
 	}
 	if again := string(f.Make([]byte(made))); again != made {
 		t.Errorf("%s", again)
+	}
+}
+
+// The program refuses a file in which no folder is null.
+func TestConfigWithoutFolders(t *testing.T) {
+	f := Adapter{}.Files(agent.Start{Dir: "/src", Prompt: "x"})[0]
+	for _, old := range []string{"", `{"trustedFolders": ["/src"]}`, `{"a": 1}`} {
+		var was []byte
+		if old != "" {
+			was = []byte(old)
+		}
+		if made := string(f.Make(was)); strings.Contains(made, "trustedFolders") {
+			t.Errorf("%s became %s", old, made)
+		}
 	}
 }

@@ -21,7 +21,10 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 	if err := agent.Refuse("Gemini CLI", s.Args, "--yolo", "-y", "--approval-mode", "--sandbox", "-s"); err != nil {
 		return nil, err
 	}
-	argv := []string{"gemini", "--skip-trust"}
+	argv := []string{"gemini"}
+	if !s.Trusts { // it asks nothing, and has read its settings by then
+		argv = append(argv, "--skip-trust")
+	}
 	if !s.Asks {
 		argv = append(argv, "--yolo")
 	}
@@ -36,7 +39,22 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 
 // Env implements agent.Adapter. With both of the variables that the credential sets, the
 // program says which it takes; it is started anew by itself, which takes a second, unless told not to.
-func (Adapter) Env(agent.Start) []string { return []string{"GEMINI_CLI_NO_RELAUNCH=true"} }
+func (Adapter) Env(s agent.Start) []string {
+	env := []string{"GEMINI_CLI_NO_RELAUNCH=true"}
+	if s.Trusts {
+		env = append(env, "GEMINI_CLI_TRUST_WORKSPACE=true")
+	}
+	return env
+}
+
+// Off implements agent.Adapter. Variables of .gemini/.env are read, and commands that the user
+// types run what .gemini/commands says.
+func (Adapter) Off(s agent.Start) []string {
+	if s.Trusts {
+		return nil
+	}
+	return []string{".gemini/settings.json"}
+}
 
 // Files implements agent.Adapter.
 func (Adapter) Files(agent.Start) []agent.File {

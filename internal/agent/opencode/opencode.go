@@ -43,17 +43,30 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 
 // Env implements agent.Adapter. Without the list of models from outside the program has the one
 // that it was built with.
-func (Adapter) Env(agent.Start) []string {
-	return []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_SHARE=1"}
+func (Adapter) Env(s agent.Start) []string {
+	env := []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_SHARE=1"}
+	if !s.Trusts {
+		env = append(env, "OPENCODE_DISABLE_PROJECT_CONFIG=1")
+	}
+	return env
+}
+
+// Off implements agent.Adapter.
+func (Adapter) Off(s agent.Start) []string {
+	if s.Trusts {
+		return nil
+	}
+	return []string{".opencode", "opencode.json", "opencode.jsonc"}
 }
 
 // folder is where the program looks for plugins of the user's.
 const folder = ".config/opencode/"
 
-// Files implements agent.Adapter. At each start the program installs a package for plugins of the
+// Files implements agent.Adapter. Without the repository's configuration its instructions are
+// read as those of the user. At each start the program installs a package for plugins of the
 // user's from npm, unless a folder of modules is there and the lock file names that package.
-func (Adapter) Files(agent.Start) []agent.File {
-	return []agent.File{
+func (Adapter) Files(s agent.Start) []agent.File {
+	files := []agent.File{
 		{Path: folder + "node_modules/.pando", Make: func(old []byte) []byte {
 			if old != nil {
 				return old
@@ -72,4 +85,8 @@ func (Adapter) Files(agent.Start) []agent.File {
 			})
 		}},
 	}
+	if !s.Trusts {
+		files = append(files, agent.File{Path: folder + "AGENTS.md", Link: s.Dir + "/AGENTS.md"})
+	}
+	return files
 }
