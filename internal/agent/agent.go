@@ -68,10 +68,11 @@ type Start struct {
 	Continue bool     // it goes on with its newest conversation
 	Trusts   bool     // it runs what the repository configures for it
 	Login    Login    // one of its logins
-	// Dir is where it starts, and Env are the variables of the cell, among them the placeholder of
-	// its credential. Both are known when the cell is there, and empty before.
-	Dir string
-	Env []string
+	// Dir is where it starts, Root the top of the work tree, and Env are the variables of the
+	// cell, among them the placeholder of its credential. They are known when the cell is there,
+	// and empty before.
+	Dir, Root string
+	Env       []string
 }
 
 // Getenv is the value of a variable of the cell.

@@ -162,7 +162,7 @@ func (x *execution) furnish(ctx context.Context) error {
 		return cell.Errorf(cell.Unsupported, "engine.furnish", "use another image", "cannot start %s in cell %s: it has no home", a.adapter.About().Title, x.c.Title())
 	}
 	home, start := x.c.Setup.Mounts[i].Target, a.start
-	start.Dir, start.Env = x.resolvedWorkdir(), append(x.e.govern.Env(&x.c), x.p.policy.Env...)
+	start.Dir, start.Root, start.Env = x.resolvedWorkdir(), x.c.Source, append(x.e.govern.Env(&x.c), x.p.policy.Env...)
 	for _, f := range a.adapter.Files(start) {
 		at := path.Join(home, f.Path)
 		h := tar.Header{Name: f.Path, ModTime: time.Now()}
@@ -199,25 +199,21 @@ func (x *execution) furnish(ctx context.Context) error {
 			return err
 		}
 	}
-	return x.noteOff(ctx, start)
+	x.noteOff(ctx, start)
+	return nil
 }
 
 // noteOff notes what of the repository the agent leaves alone.
-func (x *execution) noteOff(ctx context.Context, start agent.Start) error {
+func (x *execution) noteOff(ctx context.Context, start agent.Start) {
 	var off []string
 	for _, p := range x.p.agent.adapter.Off(start) {
-		is, err := x.has(ctx, path.Join(x.c.Source, p))
-		if err != nil {
-			return err
-		}
-		if is {
+		if is, err := x.has(ctx, path.Join(start.Root, p)); is && err == nil { // what can't be looked at configures nothing
 			off = append(off, p)
 		}
 	}
 	if len(off) > 0 {
 		x.run.Notes = append(x.run.Notes, x.p.agent.adapter.About().Title+" leaves alone what the repository configures for it (--trust-repository lets it run that): "+strings.Join(off, ", "))
 	}
-	return nil
 }
 
 // has reports whether something is at a path in the cell.

@@ -28,7 +28,7 @@ func Run(t *testing.T, a agent.Adapter) {
 // login tries an adapter with one of its logins.
 func login(t *testing.T, a agent.Adapter, l agent.Login) {
 	about := a.About()
-	start := agent.Start{Dir: "/home/user/repo", Env: []string{"HOME=/home/user"}, Login: l}
+	start := agent.Start{Dir: "/home/user/repo/sub", Root: "/home/user/repo", Env: []string{"HOME=/home/user"}, Login: l}
 	for _, v := range l.Variables {
 		start.Env = append(start.Env, v+"=sk-pando0123456789012345678901234567890123456789")
 	}
@@ -133,7 +133,7 @@ func login(t *testing.T, a agent.Adapter, l agent.Login) {
 				t.Errorf("%q is no path below a home", f.Path)
 			}
 			if f.Link != "" {
-				if f.Make != nil || !strings.HasPrefix(f.Link, start.Dir+"/") {
+				if f.Make != nil || !strings.HasPrefix(f.Link, start.Root+"/") {
 					t.Errorf("%s leads to %s, which is not in the repository", f.Path, f.Link)
 				}
 				continue

@@ -2,6 +2,7 @@
 package claude
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/pando-dev/pando/internal/agent"
@@ -28,8 +29,8 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 		return nil, err
 	}
 	argv := []string{"claude"}
-	if !s.Trusts { // what is in the directory is added again, of which the instructions are read alone
-		argv = append(argv, "--setting-sources=user", "--strict-mcp-config", "--add-dir=.")
+	if !s.Trusts {
+		argv = append(argv, "--setting-sources=user", "--strict-mcp-config")
 	}
 	if !s.Asks {
 		argv = append(argv, "--dangerously-skip-permissions", "--settings", settings)
@@ -44,12 +45,8 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 }
 
 // Env implements agent.Adapter. IS_SANDBOX lets root skip permissions.
-func (Adapter) Env(s agent.Start) []string {
-	env := []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
-	if !s.Trusts {
-		env = append(env, "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD=1")
-	}
-	return env
+func (Adapter) Env(agent.Start) []string {
+	return []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
 }
 
 // Off implements agent.Adapter. Skills, commands and agents are texts with commands in them.
@@ -64,7 +61,7 @@ func (Adapter) Off(s agent.Start) []string {
 // answered: how the screen looks, whether to use the key of the environment (it is named by its
 // last twenty characters), whether to trust the directory, which is a copy.
 func (Adapter) Files(s agent.Start) []agent.File {
-	return []agent.File{{Path: ".claude.json", Make: func(old []byte) []byte {
+	files := []agent.File{{Path: ".claude.json", Make: func(old []byte) []byte {
 		return agent.Merge(old, func(conf map[string]any) {
 			conf["hasCompletedOnboarding"] = true
 			if conf["theme"] == nil {
@@ -80,4 +77,15 @@ func (Adapter) Files(s agent.Start) []agent.File {
 			}
 		})
 	}}}
+	if s.Trusts {
+		return files
+	}
+	// Without the repository's settings its instructions are not read: the user's refer to them.
+	return append(files, agent.File{Path: ".claude/CLAUDE.md", Make: func(old []byte) []byte {
+		refer := []byte("@" + s.Root + "/CLAUDE.md\n")
+		if bytes.Contains(old, refer) {
+			return old
+		}
+		return append(refer, old...)
+	}})
 }

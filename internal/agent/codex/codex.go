@@ -103,7 +103,7 @@ func (Adapter) Files(s agent.Start) []agent.File {
 		return append(append(bytes.Clone(old), '\n'), now...)
 	}}}
 	if off(s) {
-		files = append(files, agent.File{Path: ".codex/AGENTS.md", Link: s.Dir + "/AGENTS.md"})
+		files = append(files, agent.File{Path: ".codex/AGENTS.md", Link: s.Root + "/AGENTS.md"})
 	}
 	return files
 }

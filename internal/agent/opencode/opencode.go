@@ -86,7 +86,7 @@ func (Adapter) Files(s agent.Start) []agent.File {
 		}},
 	}
 	if !s.Trusts {
-		files = append(files, agent.File{Path: folder + "AGENTS.md", Link: s.Dir + "/AGENTS.md"})
+		files = append(files, agent.File{Path: folder + "AGENTS.md", Link: s.Root + "/AGENTS.md"})
 	}
 	return files
 }
