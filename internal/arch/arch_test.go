@@ -251,6 +251,7 @@ var mayExec = []string{
 	"internal/backend/backendtest/process.go",    // a later process with a process's number
 	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty
 	"internal/cli/pager.go",                      // the user's pager
+	"internal/cli/agent.go",                      // nothing: it looks for an agent on PATH
 	"internal/cli/dockerlogin.go",                // the credential helper of the user's docker configuration
 	"internal/vmm/qemu/probe.go",                 // the machine monitor, to ask for its version and what it reads
 	"internal/vmm/vmmtest/vmmtest.go",            // go build, of the suite's own guest

@@ -1,6 +1,12 @@
 package cli
 
 import (
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
@@ -56,4 +62,43 @@ named; instructions are text, and are read. --trust-repository switches it on.`,
 	f.BoolVar(&of.TrustRepository, "trust-repository", false, "let it run what the repository configures for it: hooks, servers, helpers, variables")
 	complete(c, "autonomy", api.AutonomyFull, api.AutonomyPrompting)
 	return c
+}
+
+// agentFindings checks what an agent needs: its program, where this command line runs, and a
+// credential.
+func (a *app) agentFindings(ctx context.Context, name string) ([]api.Finding, error) {
+	known, ok := catalog.All().Find(name)
+	if !ok {
+		return nil, usage("there is no agent %s: %s", printable(name), strings.Join(catalog.All().Names(), ", "))
+	}
+	about := known.About()
+	program := api.Finding{Name: "program", Status: "ok"}
+	if at, err := exec.LookPath(about.Program); err == nil {
+		program.Found = at
+	} else {
+		program.Status, program.Found, program.Fix = "missing", about.Program+" is not on PATH", "npm install -g "+about.Package
+	}
+	stored, err := a.client.Credentials(ctx)
+	if err != nil {
+		return nil, err
+	}
+	login := api.Finding{Name: "credential", Status: "missing", Found: "none is stored"}
+	for _, l := range slices.Backward(about.Logins) {
+		for _, v := range slices.Backward(l.Variables) {
+			if add := "pando credential add " + l.Credential + " --from-env " + v; login.Fix == "" || os.Getenv(v) != "" {
+				login.Fix = add
+			}
+		}
+	}
+	for _, l := range about.Logins {
+		if slices.ContainsFunc(stored, func(c api.Credential) bool { return c.Name == l.Credential }) {
+			login = api.Finding{Name: "credential", Status: "ok", Found: l.Credential + " is lent to its cells, which reach " + strings.Join(l.Allow, " ")}
+			break
+		}
+	}
+	list := []api.Finding{program, login}
+	for i := range list {
+		list[i].For = about.Title
+	}
+	return list, nil
 }

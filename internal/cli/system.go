@@ -5,27 +5,51 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent/catalog"
 )
 
 func (a *app) doctorCmd() *cobra.Command {
-	return &cobra.Command{
+	var agents []string
+	c := &cobra.Command{
 		Use: "doctor", Short: "Check what works on this host, and what each missing part would add", Args: cobra.NoArgs,
+		Example: `  pando doctor
+  pando doctor --agent claude`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.client.Doctor(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if !d.OK {
+			var waits []string // agents that can't be started yet
+			for _, name := range agents {
+				list, err := a.agentFindings(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				d.Checks = append(d.Checks, list...)
+				if slices.ContainsFunc(list, func(f api.Finding) bool { return f.Status == "missing" }) {
+					waits = append(waits, list[0].For)
+				}
+			}
+			if !d.OK || len(waits) > 0 {
 				a.exit = 1
 			}
-			return a.print(d, func(w io.Writer) { a.showDiagnosis(w, d) })
+			return a.print(d, func(w io.Writer) {
+				a.showDiagnosis(w, d)
+				for _, title := range waits {
+					fmt.Fprintf(w, "%s can't be started yet: see ·\n", title)
+				}
+			})
 		},
 	}
+	c.Flags().StringArrayVar(&agents, "agent", nil, "check what an agent needs, too: its program and its credential")
+	complete(c, "agent", catalog.All().Names()...)
+	return c
 }
 
 func (a *app) showDiagnosis(w io.Writer, d api.Diagnosis) {
