@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // TestAgentsAskNothing starts Claude Code as it comes from npm, with `pando claude` at a
@@ -52,6 +54,17 @@ func TestAgentsAskNothing(t *testing.T) {
 		t.Error("the repository's instructions were not read")
 	}
 	h.trusts("claude")
+
+	// Started without a terminal here, it has one of its own.
+	h.write("greet.sh", "echo Hello\n")
+	h.pando("claude", "--detach", "--cell", "quiet", "--", "Make the greeting friendlier.")
+	testenv.Eventually(t, func() bool {
+		return strings.Contains(h.try("exec", "-n", "quiet", "--", "cat", "greet.sh").out, "dear friend") // its cell is made first
+	}, "the work on the task")
+	s = h.sit("attach", "quiet")
+	s.sees("The greeting is friendlier now.")
+	s.presses("\x10\x11", "detached; run r-")
+	h.pando("stop", "quiet")
 }
 
 // plant writes files by which agents run what a repository configures for them: each leaves a

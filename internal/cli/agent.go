@@ -42,14 +42,15 @@ What the repository configures for it (hooks, servers, helpers, variables) is of
 named; instructions are text, and are read. --trust-repository switches it on.`,
 		Example: `  pando ` + name + `
   pando ` + name + ` --prompt 'fix the failing test' --check 'go test ./...'
-  pando ` + name + ` --cell web --continue`,
+  pando ` + name + ` --cell web --continue
+  pando ` + name + ` --cell web --detach; pando attach web`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.req.Command, r.req.Agent = args, &of
 			if r.req.Command == nil {
 				r.req.Command = []string{}
 			}
-			if tty, _, _ := a.terminal(); !tty && of.Prompt == "" && !r.req.DryRun {
-				return usage("%s needs a terminal, or a task: --prompt TEXT", title)
+			if tty, _, _ := a.terminal(); !tty && of.Prompt == "" && !r.req.DryRun && !r.detach {
+				return usage("%s needs a terminal, or a task: --prompt TEXT; with --detach it has one for pando attach", title)
 			}
 			return a.startAs(cmd, &r)
 		},

@@ -97,6 +97,12 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 	if req.DryRun {
 		return a.planRun(cmd.Context(), *req)
 	}
+	if tty, _ := cmd.Flags().GetBool("tty"); r.detach && (tty || req.Agent != nil && req.Agent.Prompt == "") {
+		req.TTY = true // for clients that attach later
+		if _, req.Rows, req.Cols = a.terminal(); req.Rows == 0 {
+			req.Rows, req.Cols = 40, 120
+		}
+	}
 	return a.run(cmd.Context(), *req, leave, r.detach)
 }
 
@@ -128,7 +134,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
 	f.BoolVar(&req.DryRun, "dry-run", false, "print what would be imported, mounted and enforced; start nothing")
 	detachFlag(c, &r.keys)
-	f.BoolVarP(&r.detach, "detach", "d", false, "return when the run has started; pando logs -f follows it")
+	f.BoolVarP(&r.detach, "detach", "d", false, "return when the run has started; pando logs -f follows it. With -t it has a terminal, for pando attach and send")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm", "none")
 	complete(c, "on-failure", "restore", "pending", "ask")
 	complete(c, "on-success", "pending", "accept", "apply", "ask")
