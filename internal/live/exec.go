@@ -144,7 +144,7 @@ func (m *Manager) StartExec(ctx context.Context, r *ReadyExec, ended func(error)
 	if err != nil {
 		x.stop(nil)
 		r.release()
-		return api.Exec{}, err
+		return api.Exec{}, m.orEnded(r.cell, r.inst, err)
 	}
 	m.mu.Lock()
 	m.execs[x.id] = x
@@ -169,7 +169,7 @@ func (m *Manager) DoExec(ctx context.Context, r *ReadyExec) (api.Exec, error) {
 	}
 	defer r.release()
 	if err != nil {
-		return api.Exec{}, err
+		return api.Exec{}, m.orEnded(r.cell, r.inst, err)
 	}
 	res := m.endedExec(r.ID, r.cell, began, d.Status, lost(""))
 	res.Stdout, res.Stderr, res.Notes = d.Stdout, d.Stderr, m.cfg.StartNotes(r.cell)

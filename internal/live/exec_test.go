@@ -2,7 +2,9 @@ package live
 
 import (
 	"context"
+	"errors"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,6 +56,9 @@ func (p *process) Wait(ctx context.Context) (cell.Status, error) {
 func (f *fake) Start(_ context.Context, name string, s cell.Start, _ [3]*os.File) (backend.Process, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.refusal != nil {
+		return nil, f.refusal
+	}
 	p := &process{over: make(chan struct{})}
 	f.started = append(f.started, p)
 	f.runs = []cell.ProcessInfo{{PID: 7}}
@@ -162,6 +167,34 @@ func TestExecEndsWithItsCell(t *testing.T) {
 			}
 			if now.Running || *now.ExitCode != want.Code || now.Signal != want.Signal || now.Cause != want.Cause {
 				t.Errorf("%s: it ended as %+v", taken, now)
+			}
+		}
+	})
+}
+
+// A command that meets the end of its cell is refused with that; any other failure stays what
+// it is.
+func TestExecMeetsTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		for _, ends := range []bool{false, true} {
+			id := cell.ID("c-stays")
+			if ends {
+				id = "c-ends"
+			}
+			b.atRest(id, nil)
+			r, err := b.ReadyExec(context.Background(), id, &api.ExecRequest{Command: []string{"true"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.inst.(*fake).change(func() { r.inst.(*fake).refusal = errors.New("setns pid: operation not permitted") })
+			if ends {
+				if err := b.Deactivate(context.Background(), id, cell.CauseStopped); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err = b.StartExec(context.Background(), r, nil)
+			if told := cell.KindOf(err) == cell.Conflict && strings.Contains(err.Error(), "it was ended meanwhile"); err == nil || told != ends {
+				t.Errorf("the cell ended: %v; the command failed with %v", ends, err)
 			}
 		}
 	})

@@ -17,7 +17,7 @@ func (m *Manager) ReadFiles(ctx context.Context, id cell.ID, path string, w io.W
 		return err
 	}
 	defer release()
-	return inst.ReadFiles(ctx, inCell(&c, path), w)
+	return m.orEnded(id, inst, inst.ReadFiles(ctx, inCell(&c, path), w))
 }
 
 // WriteFiles extracts a tar archive below a directory of a cell.
@@ -27,7 +27,7 @@ func (m *Manager) WriteFiles(ctx context.Context, id cell.ID, path string, r io.
 		return err
 	}
 	defer release()
-	return inst.WriteFiles(ctx, inCell(&c, path), c.Setup.User, r)
+	return m.orEnded(id, inst, inst.WriteFiles(ctx, inCell(&c, path), c.Setup.User, r))
 }
 
 // inCell makes a path absolute: relative ones begin in the workspace.

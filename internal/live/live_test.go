@@ -27,6 +27,7 @@ type fake struct {
 	dead    bool
 	runs    []cell.ProcessInfo
 	silent  error // in place of every answer
+	refusal error // of every start
 	removed string
 	frozen  bool
 	stuck   bool // it can't be thawed

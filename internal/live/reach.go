@@ -53,6 +53,22 @@ func (m *Manager) Usable(id cell.ID) (state.Cell, error) {
 	return c, nil
 }
 
+// orEnded is err, of work in an instance. When that was taken away meanwhile, the end of the cell
+// is the reason, whatever its keeper met with.
+func (m *Manager) orEnded(id cell.ID, inst backend.Instance, err error) error {
+	if err == nil || m.Instance(id) == inst {
+		return err
+	}
+	c, why := m.Usable(id)
+	if why == nil {
+		why = m.notParked(&c)
+	}
+	if why != nil {
+		return why
+	}
+	return cell.Errorf(cell.Conflict, "live", "try it again", "cannot work in cell %s: it was ended meanwhile: %w", c.Title(), err)
+}
+
 // MayWait refuses to wait for a run in an unreached cell.
 func (m *Manager) MayWait(id cell.ID) error {
 	if !m.Unreached(id) || !m.cfg.Working(id) {
