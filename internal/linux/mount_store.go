@@ -38,6 +38,10 @@ type MountStore struct {
 	mu      sync.Mutex // guards what follows
 	dropped []string   // names that are to be taken away
 	taking  bool       // drops is at it
+	timer   *time.Timer
+	closed  bool
+
+	late sync.WaitGroup // the timer's work, until it is done or stopped
 }
 
 // StoredMounts are mounts that a MountStore keeps together.
@@ -142,6 +146,14 @@ func (s *MountStore) forsake() error {
 
 // Close ends the namespace, and with it all that is kept.
 func (s *MountStore) Close() {
+	s.mu.Lock()
+	s.closed = true
+	timer := s.timer
+	s.mu.Unlock()
+	if timer != nil && timer.Stop() {
+		s.late.Done()
+	}
+	s.late.Wait()
 	s.keeps.Close()
 	s.drops.Close()
 	if s.root != nil {
@@ -281,9 +293,13 @@ func (m *StoredMounts) Drop() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.dropped = append(s.dropped, m.name)
-		if !s.taking {
+		if !s.taking && !s.closed {
 			s.taking = true
-			time.AfterFunc(dropAfter, func() { s.drops.Do(s.takeDropped) })
+			s.late.Add(1)
+			s.timer = time.AfterFunc(dropAfter, func() {
+				defer s.late.Done()
+				s.drops.Do(s.takeDropped)
+			})
 		}
 	})
 }

@@ -131,7 +131,11 @@ func spawn(script *Script, opt SpawnOptions) (*Child, error) {
 	c := &Child{}
 	pass := func() error {
 		if opt.Gate != nil {
-			if err := opt.Gate(c.PID); err != nil {
+			pid := 0
+			if !opt.Share {
+				pid = c.PID
+			}
+			if err := opt.Gate(pid); err != nil {
 				return err
 			}
 		}
