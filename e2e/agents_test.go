@@ -71,7 +71,7 @@ func TestAgentsAskNothing(t *testing.T) {
 // word in a file of its home. The repository has instructions, too, which are text.
 func (h *host) plant() {
 	hook := func(name string) string {
-		return `[{"hooks": [{"type": "command", "command": "echo ` + name + ` >>$HOME/fired"}]}]`
+		return `[{"hooks": [{"type": "command", "command": "echo ` + name + `-hook >>$HOME/fired"}]}]`
 	}
 	server := func(name string) string {
 		return `{"command": "sh", "args": ["-c", "echo ` + name + ` >>$HOME/fired; sleep 1"]}`
@@ -122,7 +122,10 @@ func (h *host) trusts(name string) {
 func (h *host) oneAgent(name string) {
 	h.t.Helper()
 	runs := h.runs()
-	if what := h.fired(); what != "" && name != "copilot at a terminal" && name != "codex at a terminal" {
+	switch what := h.fired(); { // at a terminal two of them can't leave all of it alone
+	case name == "copilot at a terminal":
+	case name == "codex at a terminal" && !strings.Contains(what, "hook"):
+	case what != "":
 		h.t.Errorf("the repository ran %q", what)
 	}
 	name, _, _ = strings.Cut(name, " ")
@@ -272,6 +275,31 @@ func googleAI(key string) *script {
 	}
 }
 
+// works has an agent make the greeting friendlier, at a terminal and with a task, and at last with
+// trust in the repository. At a terminal it waits when its screen shows all of ready; leave is what
+// is typed to leave it, what shows that, and what is typed then. there is its name for oneAgent.
+func (h *host) works(name, there string, leave [3]string, ready ...string) {
+	h.t.Helper()
+	s := h.sit(name)
+	for _, text := range ready {
+		s.sees(text)
+	}
+	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
+	s.presses("\r", "The greeting is friendlier now.")
+	s.presses(leave[0], leave[1])
+	s.types(leave[2])
+	if code := s.ends(); code != 0 {
+		h.t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
+	}
+	h.oneAgent(there)
+	h.write("greet.sh", "echo Hello\n")
+	if o := h.pando(name, "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
+		h.t.Error(o)
+	}
+	h.oneAgent(name)
+	h.trusts(name)
+}
+
 // TestAgentsCodex starts Codex as it comes from npm, at a terminal and with a task.
 func TestAgentsCodex(t *testing.T) {
 	prog := agentProgram(t, "E2E_CODEX", "codex")
@@ -281,23 +309,7 @@ func TestAgentsCodex(t *testing.T) {
 	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
 	h := scripted(t, prog, "api.openai.com", openAI(key, "exec_command", map[string]any{"cmd": friendlier}))
 	h.lend("openai", key)
-	s := h.sit("codex")
-	s.sees("permissions: YOLO mode")
-	s.sees("Ask Codex to do anything")
-	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
-	s.presses("\r", "The greeting is friendlier now.")
-	s.presses("/quit", "/quit")
-	s.types("\r")
-	if code := s.ends(); code != 0 {
-		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
-	}
-	h.oneAgent("codex at a terminal")
-	h.write("greet.sh", "echo Hello\n")
-	if o := h.pando("codex", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
-		t.Error(o)
-	}
-	h.oneAgent("codex")
-	h.trusts("codex")
+	h.works("codex", "codex at a terminal", [3]string{"/quit", "/quit", "\r"}, "permissions: YOLO mode", "Ask Codex to do anything")
 }
 
 // TestAgentsGemini starts Gemini CLI as it comes from npm, at a terminal and with a task.
@@ -309,22 +321,7 @@ func TestAgentsGemini(t *testing.T) {
 	const key = "AIzaSyNotARealKeyButAsLongAsOne01234567"
 	h := scripted(t, prog, "generativelanguage.googleapis.com", googleAI(key))
 	h.lend("gemini", key)
-	s := h.sit("gemini")
-	s.sees("Type your message")
-	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
-	s.presses("\r", "The greeting is friendlier now.")
-	s.presses("\x03", "again to exit")
-	s.types("\x03")
-	if code := s.ends(); code != 0 {
-		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
-	}
-	h.oneAgent("gemini")
-	h.write("greet.sh", "echo Hello\n")
-	if o := h.pando("gemini", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
-		t.Error(o)
-	}
-	h.oneAgent("gemini")
-	h.trusts("gemini")
+	h.works("gemini", "gemini", [3]string{"\x03", "again to exit", "\x03"}, "Type your message")
 }
 
 // TestAgentsCopilot starts Copilot CLI as it comes from npm, with a key of OpenAI's, at a
@@ -337,22 +334,7 @@ func TestAgentsCopilot(t *testing.T) {
 	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
 	h := scripted(t, prog, "api.openai.com", openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}))
 	h.lend("openai", key)
-	s := h.sit("copilot")
-	s.sees("/ commands")
-	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
-	s.presses("\r", "The greeting is friendlier now.")
-	s.presses("/exit", "/exit")
-	s.types("\r")
-	if code := s.ends(); code != 0 {
-		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
-	}
-	h.oneAgent("copilot at a terminal")
-	h.write("greet.sh", "echo Hello\n")
-	if o := h.pando("copilot", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
-		t.Error(o)
-	}
-	h.oneAgent("copilot")
-	h.trusts("copilot")
+	h.works("copilot", "copilot at a terminal", [3]string{"/exit", "/exit", "\r"}, "/ commands")
 }
 
 // TestAgentsOpencode starts opencode as it comes from npm, at a terminal and with a task.
@@ -364,20 +346,5 @@ func TestAgentsOpencode(t *testing.T) {
 	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
 	h := scripted(t, prog, "api.openai.com", openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}))
 	h.lend("openai", key)
-	s := h.sit("opencode")
-	s.sees("Ask anything")
-	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
-	s.presses("\r", "The greeting is friendlier now.")
-	s.presses("/exit", "/exit")
-	s.types("\r")
-	if code := s.ends(); code != 0 {
-		t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
-	}
-	h.oneAgent("opencode")
-	h.write("greet.sh", "echo Hello\n")
-	if o := h.pando("opencode", "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
-		t.Error(o)
-	}
-	h.oneAgent("opencode")
-	h.trusts("opencode")
+	h.works("opencode", "opencode", [3]string{"/exit", "/exit", "\r"}, "Ask anything")
 }
