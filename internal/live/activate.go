@@ -56,7 +56,7 @@ func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance
 // ensureLive returns the instance of a cell, making one if it is at rest. The
 // cell stays live until release is called.
 func (m *Manager) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
-	if c, err = m.Usable(id); err == nil {
+	if c, err = m.made(ctx, id); err == nil {
 		err = m.cfg.Policies.MayStart(&c)
 	}
 	if err != nil {
@@ -131,6 +131,22 @@ func (m *Manager) wake(ctx context.Context, id cell.ID) (backend.Instance, func(
 	m.cfg.Woken(ctx, &c, inst)
 	inst, release = m.Ref(id)
 	return inst, release, nil
+}
+
+// made is Usable, once a cell that is being made is there.
+func (m *Manager) made(ctx context.Context, id cell.ID) (state.Cell, error) {
+	if c, err := m.cfg.Registry.Cell(id); err == nil && c.State == cell.Creating {
+		inst, release, unlock, err := m.liveOrLock(ctx, id)
+		if err != nil {
+			return c, err
+		}
+		if inst != nil {
+			release()
+		} else {
+			unlock()
+		}
+	}
+	return m.Usable(id)
 }
 
 // liveOrLock waits until the cell has an instance, which it returns with a reference, or

@@ -141,6 +141,53 @@ func TestEnsureLiveWhileARunStarts(t *testing.T) {
 	})
 }
 
+// Work in a cell that is being made waits until it is there; when its making fails, that is the
+// answer.
+func TestWorkWaitsForCellsInTheMaking(t *testing.T) {
+	test := func(fails bool) func(*testing.T, *bed) {
+		return func(t *testing.T, b *bed) {
+			ctx := context.Background()
+			unlock, err := b.cfg.Locks.Acquire(ctx, "c-1", "run r-1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := state.Cell{ID: "c-1", State: cell.Creating, Created: time.Now()}
+			if err := b.reg.Commit(&c); err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan error, 1)
+			go func() {
+				_, _, release, err := b.ensureLive(ctx, "c-1")
+				if err == nil {
+					release()
+				}
+				got <- err
+			}()
+			b.pass(moment)
+			if len(got) > 0 {
+				t.Fatalf("it did not wait: %v", <-got)
+			}
+			next := cell.Idle
+			if fails {
+				next = cell.Removed
+			}
+			if err := c.To(next); err != nil {
+				t.Fatal(err)
+			}
+			c.Head = "k-1"
+			if err := b.reg.Commit(&c); err != nil {
+				t.Fatal(err)
+			}
+			unlock()
+			if err := <-got; (err != nil) != fails {
+				t.Errorf("its making fails: %t, and it says %v", fails, err)
+			}
+		}
+	}
+	t.Run("is made", func(t *testing.T) { inBubble(t, test(false)) })
+	t.Run("fails", func(t *testing.T) { inBubble(t, test(true)) })
+}
+
 // What waits for a run in a cell is refused when that is unreached.
 func TestEnsureLiveOfAnUnreachedCell(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

@@ -45,7 +45,7 @@ func (m *Manager) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out
 	if err != nil {
 		return res, err
 	}
-	c, err := m.Usable(id)
+	c, err := m.made(ctx, id)
 	if err == nil {
 		err = m.cfg.Policies.MayStart(&c)
 	}
