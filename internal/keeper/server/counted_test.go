@@ -106,9 +106,11 @@ func (d *keepingDriver) KeepMounts(mounts []*os.File) (paths []string, drop func
 // Where the directories are mounts of the daemon's, the driver keeps them as long as they
 // are counted; those of cells that are no forks are kept open.
 func TestX16MountsAreKeptForForks(t *testing.T) {
-	k := newKit(t)
-	d := &keepingDriver{fakeDriver: k.d, dir: t.TempDir()}
-	k.s.Driver = d
+	d := &keepingDriver{dir: t.TempDir()}
+	k := newKitWith(t, func(f *fakeDriver) Driver {
+		d.fakeDriver = f
+		return d
+	})
 	k.s.mu.Lock()
 	k.s.cells[one] = &kept{}
 	k.s.mu.Unlock()

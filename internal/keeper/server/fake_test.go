@@ -313,6 +313,12 @@ const one = cell.ID("c-0000000000000001")
 // newKit starts a keeper that holds one cell.
 func newKit(t *testing.T) *kit {
 	t.Helper()
+	return newKitWith(t, func(d *fakeDriver) Driver { return d })
+}
+
+// newKitWith is newKit, with what driver makes of the fake.
+func newKitWith(t *testing.T, driver func(*fakeDriver) Driver) *kit {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	dir := t.TempDir()
@@ -326,7 +332,7 @@ func newKit(t *testing.T) *kit {
 		t.Fatal(err)
 	}
 	k := &kit{T: t, ctx: ctx, dir: dir, d: &fakeDriver{programs: programs(), cells: map[cell.ID][]*fakeProcess{}}, served: make(chan error, 1)}
-	k.s = &Server{Driver: k.d, Networks: &k.nets, Log: slog.New(slog.NewTextHandler(&k.log, nil)), NewEvents: func(f *os.File, run string) Events { f.Close(); return &k.events }}
+	k.s = &Server{Driver: driver(k.d), Networks: &k.nets, Log: slog.New(slog.NewTextHandler(&k.log, nil)), NewEvents: func(f *os.File, run string) Events { f.Close(); return &k.events }}
 	go func() { k.served <- k.s.Serve(l) }()
 	k.c = k.dial()
 	t.Cleanup(func() {
