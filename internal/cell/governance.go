@@ -27,6 +27,9 @@ type Governance struct {
 	Roots string `json:"roots,omitempty"`
 	// Proxy is the host's proxy; nil: the gateway dials directly.
 	Proxy *Proxy `json:"proxy,omitempty"`
+	// Turns says that an agent works in the cell, and that the turns of its conversation wait for
+	// a checkpoint.
+	Turns bool `json:"turns,omitempty"`
 }
 
 // Proxy is the HTTP proxy of a host without direct access to the outside. The gateway sends
@@ -81,7 +84,8 @@ type Answered struct {
 }
 
 // Asked is a request that waits for a person. Digest binds the answer: it is the sum of the
-// access and of the policy that asked.
+// access and of the policy that asked. With Turn it waits for a checkpoint instead, and any answer
+// lets it go on.
 type Asked struct {
 	ID      string    `json:"id"` // "q-…", as in the decision's event
 	Cell    ID        `json:"cell"`
@@ -93,5 +97,11 @@ type Asked struct {
 	Policy  Digest    `json:"policy"`
 	Digest  Digest    `json:"digest"`
 	At      time.Time `json:"at"`
-	Expires time.Time `json:"expires"` // the request is denied then
+	Expires time.Time `json:"expires"` // the request is denied then; of a turn: it goes on
+	Turn    *Turn     `json:"turn,omitempty"`
+}
+
+// Turn is the beginning of a turn of an agent's conversation.
+type Turn struct {
+	Text string `json:"text"` // what the user said, cut to some kilobytes
 }

@@ -45,6 +45,10 @@ type asks struct {
 	closed  bool
 	minute  time.Time // start of the minute in which questions are counted
 	fresh   int
+
+	turns      []*turnWait
+	turnMinute time.Time
+	freshTurns int
 }
 
 // question is one question. All requests for the same wait together.
@@ -71,12 +75,18 @@ func (g *Gateway) Asked() (list []cell.Asked, changed <-chan struct{}) {
 	for _, q := range g.asks.waiting {
 		list = append(list, q.Asked)
 	}
+	for _, w := range g.asks.turns {
+		list = append(list, w.asked)
+	}
 	return list, g.asks.changed
 }
 
 // Answer applies a person's decision. It is valid for exactly the request and the policy that
 // asked: "once" for one request, "run" and "time" until it expires or is governed away.
 func (g *Gateway) Answer(ans cell.Answered) error {
+	if ans.Ask.Turn != nil {
+		return g.asks.turnTaken(ans.Ask.ID)
+	}
 	invalid := func(kind cell.Kind, hint, format string, args ...any) error {
 		return cell.Errorf(kind, "gateway.Answer", hint, "cannot answer %s: %w", ans.Ask.ID, fmt.Errorf(format, args...))
 	}
@@ -292,6 +302,9 @@ func (a *asks) close() {
 			w <- cell.Answered{Effect: cell.Deny, By: "the end of the cell's network"}
 		}
 	}
-	a.waiting = nil
+	for _, w := range a.turns {
+		close(w.taken)
+	}
+	a.waiting, a.turns = nil, nil
 	a.news()
 }

@@ -61,6 +61,7 @@ type Gateway struct {
 	conns     conns
 	events    *events
 	asks      *asks
+	turns     turns
 	web       *web
 	dns       nameServer
 
@@ -107,6 +108,7 @@ func Open(cfg Config) (*Gateway, error) {
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.events = newEvents(cfg.Emit, g.denials.note)
 	g.asks = newAsks(g)
+	g.turns.g = g
 	fail := func(err error) (*Gateway, error) {
 		g.cancel()
 		g.events.close()

@@ -141,6 +141,7 @@ type exchange struct {
 	cancel  context.CancelFunc
 	id      string
 	started time.Time
+	turn    *turnWatch // nil: no turn can begin with it
 
 	flow     cell.Flow
 	mu       sync.Mutex // guards addr and by
@@ -223,6 +224,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if !x.sent.add(w.g, requestSize(r)) {
 		panic(http.ErrAbortHandler)
 	}
+	x.turn = w.g.turns.watch(ctx, x, r)
 	out := &answerWriter{ResponseWriter: rw, x: x}
 	w.proxy.ServeHTTP(out, r.WithContext(context.WithValue(ctx, exchangeKey{}, x)))
 	out.redact() // trailers

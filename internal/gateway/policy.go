@@ -21,6 +21,7 @@ type compiledPolicy struct {
 	outside  *outside // HTTP connections to the outside
 	egress   int64    // bytes that may leave the cell; 0: no limit
 	askFor   time.Duration
+	turns    bool // the turns of an agent are looked for
 }
 
 // compile makes a compiledPolicy. It finds every error, and then nothing is in force.
@@ -29,7 +30,7 @@ func (g *Gateway) compile(gov cell.Governance) (*compiledPolicy, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &compiledPolicy{decider: d, policy: d.Digest(), askFor: askFor}
+	l := &compiledPolicy{decider: d, policy: d.Digest(), askFor: askFor, turns: gov.Turns}
 	if e, ok := d.(interface{ Egress() int64 }); ok {
 		l.egress = e.Egress()
 	}

@@ -80,7 +80,7 @@ func (w *web) modify(res *http.Response) error {
 	res.Body = struct {
 		io.Reader
 		io.Closer
-	}{&countedReader{from, &x.received}, res.Body}
+	}{x.turn.answer(&countedReader{from, &x.received}), res.Body}
 	return nil
 }
 

@@ -14,8 +14,8 @@ const (
 // scanner reads JSON (RFC 8259) in pieces, without checking it: what is no JSON gives other events,
 // or none. Its memory is bounded whatever it reads.
 type scanner struct {
-	open func(depth int)              // a container has begun
-	shut func(depth int)              // it ends; its frame is still there
+	open func(depth int)             // a container has begun
+	shut func(depth int)             // it ends; its frame is still there
 	text func(depth int, raw []byte) // a string that is no member's name, cut to maxText, with its escapes
 
 	frames [maxDepth + 1]frame // by depth; 0 is what surrounds the value

@@ -122,6 +122,7 @@ func Run(t *testing.T, site func(t testing.TB) Site) {
 		{"Disguised", testDisguised},
 		{"LongRequests", testLongRequests},
 		{"TLSThatComesSlowly", testSlowHello},
+		{"Turns", testTurns},
 		{"Credentials", testCredentials},
 		{"CredentialsStayInPlace", testCredentialsStayInPlace},
 		{"F68Asked", testAsked},
