@@ -60,9 +60,11 @@ type Checkpoint struct {
 	Isolation     string    `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	Number        int       `json:"number"`
 	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
-	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork", "branch", "template"
+	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork", "branch", "template", "turn"
 	Run           string    `json:"run,omitempty"`
-	Message       string    `json:"message,omitempty"` // the message given when it was made
+	Message       string    `json:"message,omitempty"` // the message given when it was made; of a turn, what the user said
+	Turn          int       `json:"turn,omitempty"`    // number of the turn of the agent that begins here
+	Home          bool      `json:"home,omitempty"`    // it has the cell's home, too
 	Created       time.Time `json:"created"`
 	Expires       time.Time `json:"expires,omitzero"`
 	TreeDigest    string    `json:"tree_digest,omitempty"` // empty while it is being computed
@@ -127,9 +129,11 @@ type RestoreResult struct {
 // MemoryRestored is RestoreResult.Memory when the memory was restored.
 const MemoryRestored = "restored"
 
-// UndoRequest restores a cell to before its latest run, or to checkpoint To.
+// UndoRequest restores a cell to before its latest run, or to checkpoint To, or to before turn Turn of
+// its agent, which is ended first.
 type UndoRequest struct {
 	To     int  `json:"to,omitempty"` // number of the checkpoint to go back to; 0: before the latest change
+	Turn   int  `json:"turn,omitempty"`
 	DryRun bool `json:"dry_run,omitempty"`
 	Lose   bool `json:"lose,omitempty"`
 	// KeepSource keeps the undone changes that were applied to the source. Without it they are
@@ -140,6 +144,7 @@ type UndoRequest struct {
 // ForkRequest makes new cells from a checkpoint.
 type ForkRequest struct {
 	Number  int    `json:"number,omitempty"`  // 0: the cell's present state
+	Turn    int    `json:"turn,omitempty"`    // instead of Number: the beginning of a turn of the cell's agent
 	Name    string `json:"name,omitempty"`    // of one cell, or the prefix of several: NAME-1, NAME-2; default derived from the cell's name
 	Count   int    `json:"count,omitempty"`   // default 1
 	Files   bool   `json:"files,omitempty"`   // for a checkpoint with memory: its files alone

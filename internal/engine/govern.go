@@ -18,7 +18,7 @@ func (e *Engine) newGovern() *govern.Manager {
 		Records: e.reg, Locks: &e.locks, Log: e.log, Home: e.cfg.Home, Credentials: e.cfg.Credentials, Redactor: &redactor, User: e.cfg.User,
 		Host: e.cfg.Host, HostPolicy: e.cfg.HostPolicy, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots, Proxy: e.cfg.Proxy, Life: e.life, Background: e.background,
 		Instances: func() govern.Instances { return e.alive }, Usable: func(id cell.ID) (state.Cell, error) { return e.alive.Usable(id) },
-		RunIn: e.runNow, Report: func(id cell.ID, p api.Progress) {
+		Turn: e.takeTurn, RunIn: e.runNow, Report: func(id cell.ID, p api.Progress) {
 			if l := e.runs.In(id); l != nil {
 				l.Report(p)
 			}

@@ -315,11 +315,18 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if err != nil {
 		return head, err
 	}
+	withHome, err := e.layHome(ctx, p, c, &k)
+	if err != nil {
+		return head, err
+	}
 	if inst != nil {
-		err = e.underLiving(ctx, p, inst, c, &k, memory)
+		err = e.underLiving(ctx, p, inst, c, &k, memory, withHome)
 	} else {
 		if err = affordable(ctx, p, c); err == nil {
 			k.State, err = p.Freeze(ctx, *c.Gen)
+		}
+		if err == nil && withHome {
+			err = keepHome(ctx, p, c, &k)
 		}
 	}
 	if err != nil {
@@ -330,23 +337,26 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if err != nil {
 		return head, err
 	}
-	if k.Memory != nil { // which is not the same
+	again := ""                                 // a layer that says what the head's says
+	if same && inst != nil && k.Memory == nil { // else it is the cell's own, or belongs to the memory
+		if n := len(k.State.Layers); n > 0 && !k.State.Same(c.Gen.Base) && !k.State.Same(head.State) {
+			again = k.State.Layers[n-1]
+		}
+		k.State = head.State
+	}
+	if k.Memory != nil || k.Home != nil { // which are not the same
 		same = false
 	}
 	if same {
 		// The layer goes after the record has stopped naming it.
-		var layer string
-		if n := len(k.State.Layers); n > 0 && !k.State.Same(c.Gen.Base) && !k.State.Same(head.State) {
-			layer = k.State.Layers[n-1]
-		}
 		if inst == nil {
-			layer, c.Gen = c.Gen.Layer, nil
+			again, c.Gen = c.Gen.Layer, nil
 			if err := e.reg.Commit(c); err != nil {
 				return head, err
 			}
 		}
-		if layer != "" {
-			e.background(func(context.Context) { e.gc.DropLayer(c.Provider, layer) })
+		if again != "" {
+			e.background(func(context.Context) { e.gc.DropLayer(c.Provider, again) })
 		}
 		return head, nil
 	}
@@ -358,6 +368,9 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	}
 	if err := e.reg.Commit(&next, &k); err != nil {
 		return head, err
+	}
+	if again != "" {
+		e.background(func(context.Context) { e.gc.DropLayer(c.Provider, again) })
 	}
 	if gen := c.Gen; inst == nil && !slices.Contains(k.State.Layers, gen.Layer) { // it was copied
 		e.background(func(context.Context) { e.gc.DropLayer(c.Provider, gen.Layer) })
@@ -408,7 +421,7 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *state.C
 
 // underLiving fills a checkpoint of a cell in which something runs: with what it has
 // in memory, when it was asked for and can be had; with its files else.
-func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory bool) error {
+func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory, withHome bool) error {
 	empty := backend.NothingRuns(ctx, inst)
 	k.Under = state.UnderFiles
 	ok, err := e.spawn.Captures(ctx, c)
@@ -422,33 +435,44 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 		}
 		k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
 	}
-	k.State, err = e.snapshot(ctx, p, inst, c)
+	err = e.snapshot(ctx, p, inst, c, k, withHome)
 	if empty && backend.NothingRuns(ctx, inst) { // the cell had not been put to rest yet
 		k.Under = ""
 	}
 	return err
 }
 
-// snapshot copies a generation that is in use, with its processes frozen.
-func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell) (s workspace.State, err error) {
-	take := func() (s workspace.State, err error) {
+// snapshot fills a checkpoint with a copy of a generation that is in use, and of the cell's home
+// with withHome, with the processes frozen.
+func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (err error) {
+	take := func() (err error) {
 		if err := affordable(ctx, p, c); err != nil {
-			return s, err
+			return err
 		}
-		return p.Snapshot(ctx, *c.Gen)
+		if k.State, err = p.Snapshot(ctx, *c.Gen); err != nil || !withHome {
+			return err
+		}
+		return keepHome(ctx, p, c, k)
 	}
 	if c.State == cell.Paused {
 		return take()
 	}
 	if err := inst.Freeze(ctx); err != nil {
-		return s, err
+		return err
 	}
-	s, err = take()
+	began := time.Now() // that it stands still is the last that Freeze does
+	err = take()
 	terr := e.alive.Unfreeze(ctx, inst)
-	if n := len(s.Layers); terr != nil && err == nil && n > len(c.Gen.Base.Layers) {
-		err = p.Drop(s.Layers[n-1])
+	if k.PauseMS = ms(time.Since(began)); errors.Join(err, terr) == nil {
+		return nil
 	}
-	return s, errors.Join(err, terr)
+	if n := len(k.State.Layers); n > len(c.Gen.Base.Layers) {
+		err = errors.Join(err, p.Drop(k.State.Layers[n-1]))
+	}
+	if h := k.Home; h != nil && !h.Same(c.Home.Base) {
+		err = errors.Join(err, p.Drop(h.Layers[len(h.Layers)-1]))
+	}
+	return errors.Join(err, terr)
 }
 
 // leftOutOf gives what was left out in the words of the API. hidden is what the

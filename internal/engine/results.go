@@ -19,7 +19,7 @@ func (e *Engine) newResults() *result.Manager {
 		Checkpoint: func(ctx context.Context, c *state.Cell, message string) (state.Checkpoint, error) {
 			return e.settle(ctx, c, state.KindManual, message, "")
 		},
-		Memory: e.memoryOf, Processes: e.alive.CountProcesses, Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Show: e.cellView,
+		HomeAt: e.homeAt, Memory: e.memoryOf, Processes: e.alive.CountProcesses, Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Show: e.cellView,
 		Act: func(ctx context.Context, what string, id cell.ID) (context.Context, func(*error)) {
 			ctx, a := e.act(ctx, what, id)
 			return ctx, a.over

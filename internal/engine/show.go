@@ -116,7 +116,7 @@ func (e *Engine) recordView(c *state.Cell) api.Cell {
 
 func (e *Engine) checkpointView(k *state.Checkpoint, c *state.Cell) api.Checkpoint {
 	v := api.Checkpoint{
-		ID: string(k.ID), Cell: string(k.Cell), Isolation: api.IsolationOf(c.Backend), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Created: k.Created,
+		ID: string(k.ID), Cell: string(k.Cell), Isolation: api.IsolationOf(c.Backend), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Turn: k.Turn, Home: k.Home != nil || k.Memory != nil, Created: k.Created,
 		Expires: k.Expires, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String(), Layers: len(k.State.Layers), Head: c.Head == k.ID,
 		TookMS: k.TookMS, Under: k.Under, Memory: k.Memory != nil, PauseMS: k.PauseMS, MemoryTaken: k.MemoryTaken,
 	}

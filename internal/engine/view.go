@@ -541,7 +541,7 @@ func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen .
 	}
 	return entered(v, id, func() (api.RestoreResult, error) {
 		act := func() (api.RestoreResult, error) {
-			return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.results.Undo(ctx, id, req, seen...) })
+			return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.undo(ctx, id, req, seen...) })
 		}
 		if req.KeepSource {
 			return act()

@@ -19,10 +19,11 @@ import (
 const keepApprovals = 30 * 24 * time.Hour
 
 // FollowAsks records what a talking cell asks for, and tells the clients of its run, until the
-// instance is gone.
+// instance is gone. Turns of its agent become checkpoints.
 func (m *Manager) FollowAsks(inst backend.Instance) {
 	m.cfg.Background(func(ctx context.Context) {
 		var since int64
+		begun := map[string]bool{}
 		for m.cfg.Instances().Instance(inst.ID()) == inst && ctx.Err() == nil {
 			list, version, err := inst.Asked(ctx, since)
 			if err != nil {
@@ -32,9 +33,31 @@ func (m *Manager) FollowAsks(inst backend.Instance) {
 				return
 			}
 			since = version
+			list = slices.DeleteFunc(list, func(a cell.Asked) bool {
+				if a.Turn == nil {
+					return false
+				}
+				if !begun[a.ID] {
+					begun[a.ID] = true
+					m.cfg.Background(func(ctx context.Context) { m.takeTurn(ctx, inst, a) })
+				}
+				return true
+			})
 			m.noteAsks(ctx, inst.ID(), list)
 		}
 	})
+}
+
+// takeTurn makes a turn a checkpoint, and lets the cell go on with it.
+func (m *Manager) takeTurn(ctx context.Context, inst backend.Instance, a cell.Asked) {
+	at := *a.Turn
+	if err := m.cfg.Turn(ctx, inst.ID(), at); err != nil && ctx.Err() == nil {
+		m.cfg.Log.Warn("cannot keep the beginning of a turn", "cell", inst.ID(), "error", err)
+		m.cfg.Report(inst.ID(), api.Progress{Step: api.StepAsking, Note: "cannot keep the beginning of this turn: " + err.Error()})
+	}
+	if err := inst.Answer(ctx, cell.Answered{Ask: a, Effect: cell.Allow, Scope: scopeOnce}); err != nil && ctx.Err() == nil && cell.KindOf(err) != cell.NotFound {
+		m.cfg.Log.Warn("cannot let a turn go on", "cell", inst.ID(), "error", err)
+	}
 }
 
 // noteAsks makes approvals of what waits, and ends those that don't any more.

@@ -61,7 +61,9 @@ type Config struct {
 
 	// Of runs. RunIn is the one that goes on in a cell, "" if there is none. Report tells its
 	// clients, if there is one.
-	RunIn  func(cell.ID) cell.RunID
+	RunIn func(cell.ID) cell.RunID
+	// Turn makes the beginning of a turn of a cell's agent a checkpoint.
+	Turn   func(context.Context, cell.ID, cell.Turn) error
 	Report func(cell.ID, api.Progress)
 
 	// Of workspaces. OwnDir is the directory of the host that holds what a cell wrote to its

@@ -55,6 +55,9 @@ type Config struct {
 	// Checkpoint makes the present state of a cell a checkpoint with a message, and its head, if it
 	// is not one. c is changed and committed.
 	Checkpoint func(ctx context.Context, c *state.Cell, message string) (state.Checkpoint, error)
+	// HomeAt gives a cell the home of a checkpoint, if that has one. c is changed; done is called
+	// when that was recorded, or was not.
+	HomeAt func(ctx context.Context, c *state.Cell, k *state.Checkpoint) (done func(recorded bool), err error)
 	// Memory returns the memory that a restore of a cell brings back with a checkpoint; nil when
 	// it brings back its files alone.
 	Memory func(req api.RestoreRequest, c *state.Cell, k *state.Checkpoint) (Memory, error)

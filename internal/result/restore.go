@@ -123,6 +123,12 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	} else if _, err := m.cfg.TreeOf(ctx, &k); err != nil {
 		return res, err
 	}
+	homed, err := m.cfg.HomeAt(ctx, &c, &k)
+	if err != nil {
+		return res, err
+	}
+	recorded := false
+	defer func() { homed(recorded) }()
 	objects := []any{&c}
 	for i := range lost {
 		r := &lost[i]
@@ -154,7 +160,7 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	if err != nil {
 		return res, err
 	}
-	res.Receipt = d.String()
+	res.Receipt, recorded = d.String(), true
 	if mem != nil {
 		mem.Resume(ctx, &res)
 	}
@@ -253,6 +259,32 @@ func (m *Manager) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, see
 		}
 	}
 	return m.restore(ctx, id, want, !req.KeepSource, seen)
+}
+
+// BeforeTurn makes an undo of a turn one to a checkpoint, which loses nothing of runs but of the
+// turn's own: else it has to be confirmed.
+func (m *Manager) BeforeTurn(id cell.ID, req api.UndoRequest) (api.UndoRequest, error) {
+	c, err := m.cfg.Cells.Usable(id)
+	if err != nil {
+		return req, err
+	}
+	if req.To > 0 {
+		return req, cell.Errorf(cell.Invalid, "result.Undo", "name the turn or the checkpoint", "cannot undo cell %s: both a turn and a checkpoint are named", c.Title())
+	}
+	k, err := m.cfg.Records.AtTurn(id, req.Turn)
+	if err != nil {
+		return req, err
+	}
+	var others []string
+	for _, r := range m.lostBy(&c, &k) {
+		if r.RunID() != k.Run {
+			others = append(others, r.ID)
+		}
+	}
+	if len(others) > 0 && !req.Lose && !req.DryRun {
+		return req, cell.Errorf(cell.Conflict, "result.Undo", "confirm it with --yes", "undoing turn %d of %s takes the results of %s out of the workspace, too", req.Turn, c.Title(), names(others))
+	}
+	return api.UndoRequest{To: k.Number, Lose: true, DryRun: req.DryRun, KeepSource: req.KeepSource}, nil
 }
 
 // beforeLatest is the number of the checkpoint before the latest change of a cell.

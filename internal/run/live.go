@@ -24,6 +24,8 @@ type Live struct {
 	attached chan struct{} // closed when the client that asked is there
 	started  chan struct{} // closed when proc is set
 	done     chan struct{} // closed when the run has ended
+	within   chan func()   // work for the run to do while it waits for its command
+	waited   chan struct{} // closed when it does not wait for its command any more
 	once     sync.Once
 
 	interrupted atomic.Bool // its client has sent the command a signal that ends it
@@ -38,7 +40,7 @@ type Live struct {
 }
 
 func newLive(id cell.RunID) *Live {
-	return &Live{id: id, attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), watchers: map[chan api.Progress]bool{}}
+	return &Live{id: id, attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), within: make(chan func()), waited: make(chan struct{}), watchers: map[chan api.Progress]bool{}}
 }
 
 // Unwatched is for work that is prepared like a run and is none: nothing attaches to it.
@@ -59,6 +61,23 @@ func (l *Live) Interrupt(why error, all bool) {
 		l.ending.Store(true)
 	}
 	l.stop(why)
+}
+
+// Within has the run do something with its cell, whose lock it has, while its command goes on. It is a
+// Conflict when the command does not run (any more).
+func (l *Live) Within(ctx context.Context, do func() error) error {
+	over := cell.Errorf(cell.Conflict, "run.Within", "", "the command of run %s has ended", l.id)
+	done := make(chan error, 1)
+	select {
+	case l.within <- func() { done <- do() }:
+		return <-done
+	case <-l.waited:
+		return over
+	case <-l.done:
+		return over
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Report tells its clients how far it is.

@@ -67,7 +67,7 @@ func (m *Manager) goOn(ctx context.Context, x *execution) {
 		if proc, err := m.cfg.Command(ctx, inst, run.RunID()); err == nil {
 			x.Inst, x.Proc = inst, proc
 			x.Live.Started(proc)
-			status, werr := m.cfg.Commands.WaitFor(x.Live.ctx, inst, proc)
+			status, werr := x.waitFor(x.Live.ctx)
 			if m.leaves(werr) {
 				return
 			}

@@ -151,7 +151,28 @@ func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 	if x.Cell.Talks() && !x.Run.TTY {
 		defer x.tellDenials(ctx)()
 	}
-	return x.m.cfg.Commands.WaitFor(ctx, x.Inst, x.Proc)
+	return x.waitFor(ctx)
+}
+
+// waitFor waits for the end of the command, and does meanwhile what is asked for with Live.Within.
+func (x *execution) waitFor(ctx context.Context) (status cell.Status, err error) {
+	defer close(x.Live.waited)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		status, err = x.m.cfg.Commands.WaitFor(ctx, x.Inst, x.Proc)
+	}()
+	for {
+		select {
+		case <-ended:
+			return status, err
+		case do := <-x.Live.within:
+			do()
+			if c, err := x.m.cfg.Records.Cell(x.Cell.ID); err == nil { // it may have been changed
+				x.Cell = c
+			}
+		}
+	}
 }
 
 // toldAtOnce is how many denials a run tells while it goes on.

@@ -238,7 +238,7 @@ const maxBranchLayers = 150
 // carryOut branches, and records what came of it.
 func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	m := b.m
-	if err := m.layHome(ctx, &b.src, b.p); err != nil {
+	if err := m.LayHome(ctx, &b.src, b.p); err != nil {
 		return err
 	}
 	in, prepared := m.cfg.Stage(ctx, "prepare")
@@ -298,9 +298,9 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	return aerr
 }
 
-// layHome makes home and /tmp of an ordinary cell layers, on which others can begin.
+// LayHome makes home and /tmp of an ordinary cell layers, on which others can begin.
 // They move while they are in use: what has them open keeps them. c is committed.
-func (m *Manager) layHome(ctx context.Context, c *state.Cell, p workspace.Provider) error {
+func (m *Manager) LayHome(ctx context.Context, c *state.Cell, p workspace.Provider) error {
 	for _, to := range []func(*state.Cell) **workspace.Generation{func(c *state.Cell) **workspace.Generation { return &c.Home }, func(c *state.Cell) **workspace.Generation { return &c.Tmp }} {
 		next := *c
 		if *to(&next) != nil {

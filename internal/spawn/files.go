@@ -9,8 +9,11 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // Fork makes new cells from a checkpoint: their files are its files, their
@@ -26,12 +29,25 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 	if err != nil {
 		return api.ForkResult{}, err
 	}
-	release, err := m.live.Lock(ctx, id, "fork")
-	if err != nil {
-		return api.ForkResult{}, err
+	if req.Turn != 0 {
+		if req.Number != 0 {
+			return api.ForkResult{}, cell.Errorf(cell.Invalid, opName, "name the turn or the checkpoint", "cannot fork: both a turn and a checkpoint are named")
+		}
+		at, err := m.reg.AtTurn(id, req.Turn)
+		if err != nil {
+			return api.ForkResult{}, err
+		}
+		req.Number = at.Number
 	}
-	defer release()
 	defer m.cfg.Pin()()
+	// A run has the lock to its end, and changes no checkpoint.
+	if past, err := m.reg.Numbered(id, req.Number); err != nil || past.Memory != nil || m.cfg.RunIn(id) == "" {
+		release, err := m.live.Lock(ctx, id, "fork")
+		if err != nil {
+			return api.ForkResult{}, err
+		}
+		defer release()
+	}
 	src, err := m.live.Usable(id)
 	if err != nil {
 		return api.ForkResult{}, err
@@ -71,13 +87,19 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 		return api.ForkResult{}, err
 	}
 	defer named()
+	took := "files"
 	setup, lost := src.Setup, dropped(&src)
+	if k.Home != nil {
+		took, lost = "files and home", strings.Replace(lost, " home,", "", 1)
+	}
 	if m.reg.Built(src.ID) { // a template that was built has what its steps wrote to the image
 		setup.Mounts, lost = m.cfg.Stacked(&src), droppedOfBuilt
 	}
 	var objects []any
 	var cells []*state.Cell
 	var ids []string
+	var undo cleanup.Stack
+	defer undo.OnError(ctx, &err)
 	now := time.Now().UTC()
 	for _, name := range names {
 		ch := newChild(&src, &k, nil)
@@ -85,6 +107,11 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 		if err := c.To(cell.Idle); err != nil { // it has files alone
 			return api.ForkResult{}, err
 		}
+		if err := m.beginHome(ctx, c, &k); err != nil {
+			return api.ForkResult{}, err
+		}
+		first.Home = k.Home
+		undo.Add("drop the home of a new cell", func(context.Context) error { m.dropFiles(c); return nil })
 		c.Name, c.Created, c.Of, c.Setup, c.Maker = name, now, "", setup, m.cfg.Maker(ctx)
 		c.Guest = c.Guest || m.cfg.Confined(ctx)
 		first.Created = now
@@ -103,12 +130,29 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 	if sealed(err); err != nil {
 		return api.ForkResult{}, err
 	}
-	res = api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: lost,
+	res = api.ForkResult{Took: fmt.Sprintf("%s as of %s@%d", took, src.Title(), k.Number), Dropped: lost,
 		TookMS: ms(time.Since(began)), Receipt: d.String()}
 	for _, c := range cells {
 		res.Cells = append(res.Cells, m.cfg.View(c))
 	}
 	return res, nil
+}
+
+// beginHome gives a new cell the home of the checkpoint that it begins at, if that has one.
+func (m *Manager) beginHome(ctx context.Context, c *state.Cell, k *state.Checkpoint) error {
+	if k.Home == nil {
+		return nil
+	}
+	p, err := m.cfg.Provider(c.Provider)
+	if err != nil {
+		return err
+	}
+	g, err := p.Begin(ctx, *k.Home, workspace.Entry{Type: workspace.Folder, Mode: 0o700, MTime: time.Now().UnixNano()}, "")
+	if err != nil {
+		return durable.Full(err)
+	}
+	c.Home = &g
+	return nil
 }
 
 // forkMemory makes cells that go on at a checkpoint with memory.

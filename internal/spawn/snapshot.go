@@ -56,7 +56,7 @@ func (m *Manager) snapshotOf(ctx context.Context, p workspace.Provider, inst bac
 	if c.Volume > 0 {
 		return nil, cell.Errorf(cell.Unsupported, "spawn.snapshot", m.forkFiles(c)+"; or work in a cell without --disk", "cannot capture the memory of %s: it has a disk of its own (--disk), and its files there cannot be copied in the same moment", c.Title())
 	}
-	if err := m.layHome(ctx, c, p); err != nil {
+	if err := m.LayHome(ctx, c, p); err != nil {
 		return nil, err
 	}
 	if err := m.cfg.Affordable(ctx, p, c); err != nil {

@@ -22,7 +22,11 @@ type Checkpoint struct {
 	Tree    cell.Digest       `json:"tree,omitzero"`
 	Content cell.Digest       `json:"content,omitzero"`
 	Under   string            `json:"under,omitempty"`
-	TookMS  float64           `json:"took_ms,omitempty"`
+	// Turn is the number of the turn of the agent's conversation that begins here; 0: none does. Home
+	// is the cell's home of the same instant; nil: it has none.
+	Turn   int              `json:"turn,omitempty"`
+	Home   *workspace.State `json:"home,omitempty"`
+	TookMS float64          `json:"took_ms,omitempty"`
 	// Memory is what ran in the cell; nil: files alone. The cell stood still for PauseMS,
 	// and MemoryTaken says how its memory was taken.
 	Memory      *MemorySnapshot `json:"memory,omitempty"`
@@ -43,6 +47,9 @@ type MemorySnapshot struct {
 // States are the files of a checkpoint.
 func (k *Checkpoint) States() []workspace.State {
 	list := []workspace.State{k.State}
+	if k.Home != nil {
+		list = append(list, *k.Home)
+	}
 	if m := k.Memory; m != nil {
 		list = append(list, m.Home, m.Tmp)
 		for _, s := range m.Above {
@@ -61,6 +68,7 @@ const (
 	KindFork     = "fork"
 	KindTemplate = "template"
 	KindBranch   = "branch"
+	KindTurn     = "turn"
 )
 
 // HasRun reports whether a checkpoint is the one before or after a run.
