@@ -67,6 +67,76 @@ func TestAgentsAskNothing(t *testing.T) {
 	h.pando("stop", "quiet")
 }
 
+// TestAgentTurns: each turn of an agent's conversation is a checkpoint of workspace and home, seen in
+// its requests. One is undone, and the conversation goes on before it, in the cell and in two forks.
+func TestAgentTurns(t *testing.T) {
+	prog := claude(t)
+	if !ownNetwork(t) {
+		return
+	}
+	key, _ := newAgentKey()
+	h, m := agentHost(t, prog, key)
+	m.next = func(body string, results int) turn {
+		for _, word := range []string{"quieter", "louder"} { // the latest first
+			if strings.Contains(body, "Make it "+word) {
+				if strings.Contains(body, "echo "+word) {
+					return turn{text: "It is " + word + " now."}
+				}
+				return turn{text: "I write.", tool: "Bash", input: map[string]any{"command": "echo " + word + " >> greet.sh", "description": "Write"}}
+			}
+		}
+		if results > 0 {
+			return turn{text: "The greeting is friendlier now."}
+		}
+		return turn{text: "I write.", tool: "Bash", input: map[string]any{"command": friendlier, "description": "Write"}}
+	}
+	h.lend("anthropic", key)
+	name := filepath.Base(h.src)
+	s := h.sit("claude")
+	s.sees("shift+tab to cycle")
+	s.presses("Make the greeting friendlier.", "Make the greeting friendlier.")
+	s.presses("\r", "The greeting is friendlier now.")
+	s.presses("Make it louder.", "Make it louder.")
+	s.presses("\r", "It is louder now.")
+	s.presses("\x10\x11", "detached; run r-")
+	s.ends()
+	if o := h.pando("history", name); !strings.Contains(o, "turn 1: Make the greeting friendlier.") || !strings.Contains(o, "turn 2: Make it louder.") || strings.Contains(o, "turn 3") {
+		t.Errorf("the history is\n%s", o)
+	}
+	// Forks are made while the agent runs.
+	h.pando("fork", name, "--turn", "2", "-n", "2", "--name", "try")
+	h.pando("undo", name, "--turn", "2")
+	holds := func(cell, want string) {
+		t.Helper()
+		if o := h.pando("exec", "-n", cell, "--", "cat", "greet.sh"); o != want {
+			t.Errorf("in %s there is %q", cell, o)
+		}
+	}
+	holds(name, "echo Hello, dear friend\n")
+	s = h.sit("claude", "--continue")
+	s.sees("The greeting is friendlier now.")
+	if strings.Contains(s.text(), "It is louder now.") {
+		t.Errorf("what was undone is there:\n%s", s.text())
+	}
+	s.presses("Make it quieter.", "Make it quieter.")
+	s.presses("\r", "It is quieter now.")
+	s.presses("/exit", "/exit")
+	s.types("\r")
+	s.ends()
+	holds(name, "echo Hello, dear friend\nquieter\n")
+	for _, fork := range []string{"try-1", "try-2"} {
+		holds(fork, "echo Hello, dear friend\n")
+		asked := len(m.requests())
+		if o := h.pando("claude", "--cell", fork, "--continue", "--prompt", "Make it quieter."); !strings.Contains(o, "It is quieter now.") {
+			t.Errorf("%s says %s", fork, o)
+		}
+		holds(fork, "echo Hello, dear friend\nquieter\n")
+		if !slices.ContainsFunc(m.requests()[asked:], func(r modelRequest) bool { return bytes.Contains(r.body, []byte("Make the greeting friendlier.")) }) {
+			t.Errorf("%s does not know its conversation", fork)
+		}
+	}
+}
+
 // plant writes files by which agents run what a repository configures for them: each leaves a
 // word in a file of its home. The repository has instructions, too, which are text.
 func (h *host) plant() {

@@ -15,7 +15,8 @@ import (
 // changes nothing.
 type model struct {
 	turns []turn
-	key   string // that requests must carry; others are refused as there
+	next  func(body string, results int) turn // in place of turns; nil: these
+	key   string                              // that requests must carry; others are refused as there
 	mu    sync.Mutex
 	saw   []modelRequest
 }
@@ -99,7 +100,11 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	say := turn{text: "ok"} // to side questions, which have no tools
 	if len(ask.Tools) > 0 {
-		say = m.turns[min(len(results), len(m.turns)-1)]
+		if m.next != nil {
+			say = m.next(string(body), len(results))
+		} else {
+			say = m.turns[min(len(results), len(m.turns)-1)]
+		}
 	}
 	m.say(w, ask.Model, ask.Stream, say)
 }

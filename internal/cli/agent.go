@@ -36,7 +36,8 @@ the detach keys, come back with pando attach.
 
 With --prompt it works without a terminal, and ends. ARGS go to the program as they are.
 In a cell that exists it works on what is there; --continue goes on with its newest
-conversation there.
+conversation, in the cell in which it was started last from here, or in --cell. Each turn
+is a checkpoint: pando history shows them, pando undo --turn N goes back to before one.
 
 What the repository configures for it (hooks, servers, helpers, variables) is off, and
 named; instructions are text, and are read. --trust-repository switches it on.`,

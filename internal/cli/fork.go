@@ -20,6 +20,7 @@ import (
 func (a *app) forkCmd() *cobra.Command {
 	var req api.WarmForkRequest
 	var files bool
+	var turn int
 	c := &cobra.Command{
 		Use:   "fork [flags] TEMPLATE|CELL[@N] [-- COMMAND…]",
 		Short: "Make new cells from a template with its memory, or from a checkpoint",
@@ -30,11 +31,13 @@ need are printed and compared with those of this host.
 
 Forks of a cell have its files as of a checkpoint, and no processes. If the checkpoint
 has memory (pando checkpoint, of a running cell on gvisor or microvm), its processes
-continue in each fork, unless --files is given. pando branch forks a running cell with
-its memory.`,
+continue in each fork, unless --files is given. With --turn they begin where a turn of the
+cell's agent began, with its home, so each can take up the conversation there. pando
+branch forks a running cell with its memory.`,
 		Example: `  pando fork pyagent -n 100 --eval 'numpy.zeros(5).tolist()'
   pando fork tests -n 16 --name shard -- sh -c 'pytest $(sed -n ${PANDO_CELL##*-}p shards)'
-  pando fork web@3 --name try`,
+  pando fork web@3 --name try
+  pando fork app --turn 3 -n 3`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeForkable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("count") && req.Count < 1 {
@@ -48,7 +51,10 @@ its memory.`,
 				return usage("give --eval or a command, not both")
 			}
 			ctx := cmd.Context()
-			if !strings.Contains(args[0], "@") {
+			if cmd.Flags().Changed("turn") && turn < 1 {
+				return usage("--turn must be at least 1; pando history shows the turns")
+			}
+			if !strings.Contains(args[0], "@") && turn == 0 {
 				var err error
 				if req.Eval, err = a.code(req.Eval, "code"); err != nil {
 					return err
@@ -69,7 +75,7 @@ its memory.`,
 			if len(req.Command) > 0 {
 				return a.noTemplate(ctx, args[0], "a command")
 			}
-			return a.forkCell(ctx, args[0], req, files)
+			return a.forkCell(ctx, args[0], req, api.ForkRequest{Files: files, Turn: turn})
 		},
 	}
 	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the prefix of several")
@@ -80,6 +86,7 @@ its memory.`,
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print the resources that they would need")
 	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
 	c.Flags().StringVar(&req.AtFork, "at-fork", "", atForkHelp)
+	c.Flags().IntVar(&turn, "turn", 0, "fork a cell as of the beginning of this turn of its agent")
 	c.Flags().BoolVar(&files, "files", false, "of a checkpoint with memory, fork its files alone")
 	return c
 }
@@ -120,9 +127,9 @@ func (a *app) noTemplate(ctx context.Context, sel, what string) error {
 		Hint: fmt.Sprintf("fork it with its memory: pando branch %s; or build a template: pando template build NAME", printable(name))}
 }
 
-// forkCell makes cells from a checkpoint.
-func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, files bool) error {
-	req := api.ForkRequest{Name: w.Name, Count: w.Count, Files: files, Certify: w.Certify, AtFork: w.AtFork}
+// forkCell makes cells from a checkpoint, which req or the selector names.
+func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, req api.ForkRequest) error {
+	req.Name, req.Count, req.Certify, req.AtFork = w.Name, w.Count, w.Certify, w.AtFork
 	name, num, has := strings.Cut(sel, "@")
 	if has && num != "latest" {
 		n, err := strconv.Atoi(num)

@@ -71,7 +71,9 @@ func describe(k api.Checkpoint, runs []api.Run) string {
 			}
 		}
 	}
-	if k.Message != "" {
+	if k.Turn > 0 {
+		words = append(words, fmt.Sprintf("turn %d: %s", k.Turn, cut(strings.Join(strings.Fields(k.Message), " "), 60)))
+	} else if k.Message != "" {
 		words = append(words, k.Message)
 	}
 	if k.Memory {

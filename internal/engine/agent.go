@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // agentFile bounds a file of an agent's home that pando changes, in bytes. The cell may have
@@ -148,6 +149,26 @@ func (e *Engine) agentName(source string) string {
 		}
 		name = stem + "-" + strconv.Itoa(i)
 	}
+}
+
+// agentCell is the cell in which an agent was started last from the directory that a request names: its
+// conversation is there.
+func (v *View) agentCell(req *api.RunRequest) (string, error) {
+	name := req.Agent.Name
+	none := cell.Errorf(cell.NotFound, "engine.StartRun", "name its cell: --cell; pando ls --agents lists them", "cannot continue: %s was not started from here", name)
+	if req.Upload != "" || req.From == "" {
+		return "", none
+	}
+	source, err := workspace.CleanSource(req.From)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range v.from(source) {
+		if r.Agent == name && v.e.usableCell(&r) {
+			return string(r.CellID()), nil
+		}
+	}
+	return "", none
 }
 
 // furnish makes and changes the files of the agent's home by which it starts without questions,

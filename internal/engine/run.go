@@ -199,6 +199,11 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if req.Agent != nil && req.Agent.Continue && req.Cell == "" {
+		if req.Cell, err = v.agentCell(&req); err != nil {
+			return nil, err
+		}
+	}
 	if len(req.Command) == 0 || req.Command[0] == "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando run -- COMMAND", "cannot run: no command given")
 	}
