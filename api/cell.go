@@ -132,8 +132,8 @@ const MemoryRestored = "restored"
 // UndoRequest restores a cell to before its latest run, or to checkpoint To, or to before turn Turn of
 // its agent, which is ended first.
 type UndoRequest struct {
-	To     int  `json:"to,omitempty"` // number of the checkpoint to go back to; 0: before the latest change
-	Turn   int  `json:"turn,omitempty"`
+	To     int  `json:"to,omitempty"`   // number of the checkpoint to go back to; 0: before the latest change
+	Turn   int  `json:"turn,omitempty"` // instead of To: go back to before this turn of the cell's agent
 	DryRun bool `json:"dry_run,omitempty"`
 	Lose   bool `json:"lose,omitempty"`
 	// KeepSource keeps the undone changes that were applied to the source. Without it they are

@@ -132,9 +132,9 @@ var fields = access.Fields{
 	// Requests about an existing cell.
 	"CheckpointRequest.message": harmless,
 	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless, "RestoreRequest.certify": harmless, "RestoreRequest.at_fork": harmless,
-	"UndoRequest.to": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
+	"UndoRequest.to": harmless, "UndoRequest.turn": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
 	"UndoRequest.keep_source": harmless, // a caller that may not name the source has it anyway: see View.Undo
-	"ForkRequest.number":      harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
+	"ForkRequest.number":      harmless, "ForkRequest.turn": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
 	"BranchRequest.count": harmless, "BranchRequest.name": harmless, "BranchRequest.certify": harmless, "BranchRequest.at_fork": harmless, // as a command of an exec
 	"EvalRequest.code": harmless, "EvalRequest.timeout": harmless, "EvalRequest.fresh": harmless, "EvalRequest.kind": harmless,
 	"ExecRequest.command": harmless, "ExecRequest.env": harmless, "ExecRequest.workdir": harmless, "ExecRequest.timeout": harmless, "ExecRequest.tty": harmless,

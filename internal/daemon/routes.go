@@ -105,7 +105,7 @@ var Routes = []Route{
 	{"POST", "/v1/cells/{cell}/discard?dir", Act, labelled | cellTag | inRecords, "Discards the pending changes of a cell.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard the work in cell {cell}", (*Daemon).discard},
 	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, labelled | repeats, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", Lines, "checkpoint cell {cell}", (*Daemon).checkpoint},
 	{"POST", "/v1/cells/{cell}/restore?dir", Act, labelled | cellTag | inRecords, "Restores a cell to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
-	{"POST", "/v1/cells/{cell}/undo?dir", Act, labelled | cellTag | inRecords, "Restores a cell to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
+	{"POST", "/v1/cells/{cell}/undo?dir", Act, labelled | cellTag | inRecords, "Restores a cell to before its latest change, or to before a turn of its agent.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
 	{"POST", "/v1/cells/{cell}/fork?dir", Act, labelled | begins | inRecords, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", Lines, "fork cell {cell}", (*Daemon).fork},
 	{"POST", "/v1/uploads", Act, labelled | begins, "Uploads a source, a tar archive, for one run, cell or template within the hour.", nil, api.Upload{}, tarball, "", "take the source", (*Daemon).upload},
 	{"GET", "/v1/cells/{cell}/files?path&dir", Read, labelled, "Reads files out of a cell.", nil, nil, "", tarball, "read files of cell {cell}", (*Daemon).readFiles},

@@ -30,11 +30,13 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 		defer over(&err)
 	}
 	began := time.Now()
-	release, err := m.cfg.Cells.Lock(ctx, id, "restore")
-	if err != nil {
-		return api.RestoreResult{}, err
+	if !req.DryRun || !m.cfg.Working(id) { // a run has the lock to its end
+		release, err := m.cfg.Cells.Lock(ctx, id, "restore")
+		if err != nil {
+			return api.RestoreResult{}, err
+		}
+		defer release()
 	}
-	defer release()
 	defer m.cfg.Pin()()
 	c, err := m.cfg.Cells.Usable(id)
 	if err != nil {

@@ -95,6 +95,32 @@ func (r *Registry) Ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
 	return here
 }
 
+// LastTurn is the number of a cell's latest turn; 0: it had none.
+func (r *Registry) LastTurn(id cell.ID) (last int) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, at := range r.numbered[id] {
+		last = max(last, r.checkpoints.of[at].Turn)
+	}
+	return last
+}
+
+// AtTurn returns the checkpoint at which a turn of a cell's agent begins.
+func (r *Registry) AtTurn(id cell.ID, turn int) (Checkpoint, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, at := range r.numbered[id] {
+		if k := r.checkpoints.of[at]; k.Turn == turn && turn > 0 {
+			return *k, nil
+		}
+	}
+	of := string(id)
+	if c := r.cells.of[id]; c != nil {
+		of = c.Title()
+	}
+	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.turn", "run `pando history "+of+"` to see its turns", "cell %s has no turn %d", of, turn)
+}
+
 // Point is what records of runs and receipts have of a checkpoint.
 func (k *Checkpoint) Point() *Point {
 	return &Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}

@@ -103,8 +103,8 @@ def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool, certi
     return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run, certify=certify, at_fork=at_fork)}, once=True)
 
 
-def undo(sel: str, to: int, lose: bool, keep_source: bool) -> Request:
-    return Request("POST", _cell(sel, "/undo"), body=_body(to=to, lose=lose, keep_source=keep_source), once=True)
+def undo(sel: str, to: int, turn: int, lose: bool, keep_source: bool) -> Request:
+    return Request("POST", _cell(sel, "/undo"), body=_body(to=to, turn=turn, lose=lose, keep_source=keep_source), once=True)
 
 
 def accept_cell(sel: str, apply: bool, include: Sequence[str], force: bool, reason: str, expect: str) -> Request:
@@ -123,9 +123,9 @@ def _accepting(apply: bool, include: Sequence[str], force: bool, reason: str, ex
     return _body(apply=apply, include=list(include), force=force, reason=reason, expect=expect)
 
 
-def fork(sel: str, n: int, number: int, name: str, files: bool, certify: str, at_fork: str) -> Request:
+def fork(sel: str, n: int, number: int, turn: int, name: str, files: bool, certify: str, at_fork: str) -> Request:
     return Request("POST", _cell(sel, "/fork"), once=True,
-                   body=_body(count=_count(n), number=number, name=name, files=files, certify=certify, at_fork=at_fork))
+                   body=_body(count=_count(n), number=number, turn=turn, name=name, files=files, certify=certify, at_fork=at_fork))
 
 
 def branch(sel: str, n: int, name: str, certify: str, at_fork: str) -> Request:

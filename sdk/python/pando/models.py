@@ -268,12 +268,13 @@ class Checkpoint:
     run: str = ""
     memory: bool = False
     tree_digest: str = ""
+    turn: int = 0
     raw: _Doc = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, d: _Doc) -> "Checkpoint":
         return cls(d["checkpoint"], d.get("number", 0), d.get("kind", ""), d.get("message", ""), d.get("run", ""), d.get("memory", False),
-                   d.get("tree_digest", ""), d)
+                   d.get("tree_digest", ""), d.get("turn", 0), d)
 
 
 @dataclass(frozen=True)

@@ -157,11 +157,12 @@ class Cell:
 
     # Copies and states.
 
-    def fork(self, n: int = 1, *, checkpoint: Union[int, Checkpoint] = 0, name: str = "", files: bool = False,
+    def fork(self, n: int = 1, *, checkpoint: Union[int, Checkpoint] = 0, turn: int = 0, name: str = "", files: bool = False,
                    certify: str = "", at_fork: str = "") -> "Cells[Cell]":
-        """Makes cells with its files as of a checkpoint; 0 for its present state. Of a
-        checkpoint with memory, certify and at_fork are as in branch."""
-        doc = self._http._call(_ask.fork(self.id, n, _number(checkpoint), name, files, certify, at_fork))
+        """Makes cells with its files as of a checkpoint, or as of the beginning of a turn of
+        its agent, with its home; 0 for its present state. Of a checkpoint with memory,
+        certify and at_fork are as in branch."""
+        doc = self._http._call(_ask.fork(self.id, n, _number(checkpoint), turn, name, files, certify, at_fork))
         return Cells((Cell(self._http, d) for d in doc["cells"]), doc.get("inherited"), doc.get("renewed"))
 
     def branch(self, n: int = 1, *, name: str = "", certify: str = "", at_fork: str = "") -> "Cells[Cell]":
@@ -186,11 +187,12 @@ class Cell:
         branch; when certify="strict" refuses, the cell stays as it was."""
         return Restored.from_json(self._http._call(_ask.restore(self.id, _number(checkpoint), lose, files, dry_run, certify, at_fork)))
 
-    def undo(self, to: int = 0, *, lose: bool = False, keep_source: bool = False) -> Restored:
-        """Brings it back to before its latest change. What was applied of that is taken
+    def undo(self, to: int = 0, *, turn: int = 0, lose: bool = False, keep_source: bool = False) -> Restored:
+        """Brings it back to before its latest change, to a checkpoint, or to before a turn
+        of its agent, which is ended first. What was applied of that is taken
         back from the source, unless keep_source is set; if a file there is not what was
         written, nothing is changed."""
-        return Restored.from_json(self._http._call(_ask.undo(self.id, to, lose, keep_source)))
+        return Restored.from_json(self._http._call(_ask.undo(self.id, to, turn, lose, keep_source)))
 
     def accept(self, *, apply: bool = False, include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
         """Accepts what it is now, with all results in it, which is what diff shows; with

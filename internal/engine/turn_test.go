@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/testenv"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// The turns of an agent become checkpoints while its run goes on, with its home. One is forked, and
+// undone with what it changed and what came after it, while the run goes on, too.
+func TestTurnsAreCheckpoints(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f")
+	id := b.id("w")
+	c, err := b.reg.Cell(id)
+	b.must(err)
+	c.Agent = "claude"
+	b.must(b.reg.Commit(&c))
+	home := func(id cell.ID) string { // the directory to which the cell writes
+		c, err := b.reg.Cell(id)
+		b.must(err)
+		if dir := b.ownDir(&c, cell.RoleHome); dir != "" {
+			return dir
+		}
+		return filepath.Join(b.private(id), "home")
+	}
+	r, err := b.StartRun(b.ctx, b.request("w", "while [ ! -e go ]; do sleep 0.01; done"))
+	b.must(err)
+	b.told(r, evidence.EventQuery{Follow: true}, func(ev api.Event) {
+		if ev.Kind != "process.running" {
+			return
+		}
+		for i, text := range []string{"first", "again", "second"} {
+			if text != "again" { // nothing has changed since
+				b.must(os.WriteFile(filepath.Join(home(id), "said"), []byte(text), 0o644))
+			}
+			b.must(b.takeTurn(b.ctx, id, cell.Turn{Text: text}))
+			k, err := b.reg.AtTurn(id, i+1)
+			b.must(err)
+			if k.Kind != state.KindTurn || k.Message != text || k.Home == nil || k.Run != cell.RunID(r.ID) || k.Expires.IsZero() {
+				t.Errorf("turn %d: %+v", i+1, k)
+			}
+		}
+		if one, err := b.reg.AtTurn(id, 1); err == nil {
+			if two, err := b.reg.AtTurn(id, 2); err != nil || !two.State.Same(one.State) {
+				t.Errorf("a turn in which nothing changed has layers of its own: %v, %v", one.State, two.State)
+			}
+		}
+		b.must(second(b.Fork(b.ctx, id, api.ForkRequest{Turn: 2, Name: "child"})))
+		b.wantKind("a turn that there was not", second(b.Fork(b.ctx, id, api.ForkRequest{Turn: 9})), cell.NotFound, "no turn 9")
+		b.must(second(b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 3, DryRun: true})))
+		go func() {
+			if _, err := b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 1}); err != nil {
+				t.Errorf("undo: %v", err)
+			}
+		}()
+	})
+	testenv.Eventually(t, func() bool { c, err := b.reg.Cell(id); return err == nil && c.State == cell.Idle && b.headTurn(id) == 1 }, "the undo")
+	if said, err := os.ReadFile(filepath.Join(b.belowHome(id), "said")); string(said) != "first" {
+		t.Errorf("in the home there is %q, %v", said, err)
+	}
+	b.has("w", "f: 1")
+	b.has("child", "f: 1")
+	b.wantKind("two words for one", second(b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 1, To: 1})), cell.Invalid, "both")
+	// What was is kept, and so is the conversation.
+	list, err := b.All().History(id)
+	b.must(err)
+	if !slices.ContainsFunc(list, func(k api.Checkpoint) bool { return k.Turn == 3 && k.Home }) {
+		t.Errorf("the history has %+v", list)
+	}
+}
+
+// headTurn is the turn at whose beginning a cell is.
+func (b *bed) headTurn(id cell.ID) int {
+	c, err := b.reg.Cell(id)
+	b.must(err)
+	k, err := b.reg.Checkpoint(c.Head)
+	b.must(err)
+	return k.Turn
+}
+
+// belowHome is the topmost layer below that to which a cell writes what is in its home.
+func (b *bed) belowHome(id cell.ID) string {
+	c, err := b.reg.Cell(id)
+	b.must(err)
+	if c.Home == nil || len(c.Home.Base.Layers) == 0 {
+		b.Fatalf("the home is %+v", c.Home)
+	}
+	p, err := b.providerOf(c.Provider)
+	b.must(err)
+	m := p.Mount(workspace.Generation{Layer: c.Home.Base.Layers[len(c.Home.Base.Layers)-1]}, "/")
+	return writable(&m)
+}
