@@ -362,6 +362,9 @@ func (h *host) works(name, there string, leave [3]string, ready ...string) {
 		h.t.Errorf("exit code %d; on the screen:\n%s", code, s.text())
 	}
 	h.oneAgent(there)
+	if o := h.pando("history", filepath.Base(h.src)); strings.Count(o, "turn ") != 1 || !strings.Contains(o, "turn 1: Make the greeting friendlier.") {
+		h.t.Errorf("%s has other turns than one:\n%s", there, o)
+	}
 	h.write("greet.sh", "echo Hello\n")
 	if o := h.pando(name, "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
 		h.t.Error(o)

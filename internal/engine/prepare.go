@@ -356,7 +356,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 			}
 		}
 		if again != "" {
-			e.background(func(context.Context) { e.gc.DropLayer(c.Provider, again) })
+			e.dropLayer(c.Provider, again)
 		}
 		return head, nil
 	}
@@ -370,13 +370,18 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 		return head, err
 	}
 	if again != "" {
-		e.background(func(context.Context) { e.gc.DropLayer(c.Provider, again) })
+		e.dropLayer(c.Provider, again)
 	}
 	if gen := c.Gen; inst == nil && !slices.Contains(k.State.Layers, gen.Layer) { // it was copied
-		e.background(func(context.Context) { e.gc.DropLayer(c.Provider, gen.Layer) })
+		e.dropLayer(c.Provider, gen.Layer)
 	}
 	*c = next
 	return k, nil
+}
+
+// dropLayer removes a layer that nothing names, in the background.
+func (e *Engine) dropLayer(provider, layer string) {
+	e.background(func(context.Context) { e.gc.DropLayer(provider, layer) })
 }
 
 // sameAsHead computes the new state's tree and compares it with the head's.

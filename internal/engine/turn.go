@@ -103,7 +103,7 @@ func (e *Engine) homeAt(ctx context.Context, c *state.Cell, k *state.Checkpoint)
 			unused = old
 		}
 		if unused != nil {
-			e.background(func(context.Context) { e.gc.DropLayer(c.Provider, unused.Layer) })
+			e.dropLayer(p.Name(), unused.Layer)
 		}
 	}, nil
 }

@@ -64,7 +64,10 @@ func TestTurnsAreCheckpoints(t *testing.T) {
 			}
 		}()
 	})
-	testenv.Eventually(t, func() bool { c, err := b.reg.Cell(id); return err == nil && c.State == cell.Idle && b.headTurn(id) == 1 }, "the undo")
+	testenv.Eventually(t, func() bool {
+		c, err := b.reg.Cell(id)
+		return err == nil && c.State == cell.Idle && b.headTurn(id) == 1
+	}, "the undo")
 	if said, err := os.ReadFile(filepath.Join(b.belowHome(id), "said")); string(said) != "first" {
 		t.Errorf("in the home there is %q, %v", said, err)
 	}
@@ -79,7 +82,7 @@ func TestTurnsAreCheckpoints(t *testing.T) {
 	}
 }
 
-// headTurn is the turn at whose beginning a cell is.
+// headTurn is the turn that begins where a cell is.
 func (b *bed) headTurn(id cell.ID) int {
 	c, err := b.reg.Cell(id)
 	b.must(err)

@@ -334,12 +334,12 @@ func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, err
 	if err := x.m.cfg.Cells.Deactivate(ctx, x.Cell.ID, why.Error()); err != nil {
 		return x.Before, err
 	}
-	layer := x.Cell.Gen.Layer
+	provider, layer := x.Cell.Provider, x.Cell.Gen.Layer
 	x.Cell.Head, x.Cell.Gen = x.Before.ID, nil
 	x.Run.Cause, x.Run.In.LetGo = api.CauseDiskLimit, why.Error()
 	if err := x.m.cfg.Records.Commit(&x.Cell, x.Run); err != nil {
 		return x.Before, err
 	}
-	x.m.cfg.Background(func(context.Context) { x.m.cfg.Drops.DropLayer(x.Cell.Provider, layer) })
+	x.m.cfg.Background(func(context.Context) { x.m.cfg.Drops.DropLayer(provider, layer) })
 	return x.Before, nil
 }

@@ -63,7 +63,7 @@ func (l *Live) Interrupt(why error, all bool) {
 	l.stop(why)
 }
 
-// Within has the run do something with its cell, whose lock it has, while its command goes on. It is a
+// Within has the run, which has the lock of its cell, do something there while its command goes on. It is a
 // Conflict when the command does not run (any more).
 func (l *Live) Within(ctx context.Context, do func() error) error {
 	over := cell.Errorf(cell.Conflict, "run.Within", "", "the command of run %s has ended", l.id)
