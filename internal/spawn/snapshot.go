@@ -59,9 +59,6 @@ func (m *Manager) snapshotOf(ctx context.Context, p workspace.Provider, inst bac
 	if err := m.LayHome(ctx, c, p); err != nil {
 		return nil, err
 	}
-	if err := m.cfg.Affordable(ctx, p, c); err != nil {
-		return nil, err
-	}
 	t := &snapshot{m: m, provider: p, above: map[string]workspace.State{}}
 	failpoint.Step("make the folder of a memory image")
 	if t.dir, err = os.MkdirTemp(m.cfg.Home.Memory(), "m-"); err != nil {
@@ -98,6 +95,10 @@ func (t *snapshot) take(ctx context.Context, src backend.Capturer, c *state.Cell
 		return durable.Full(err)
 	})
 	g.Go(func() error {
+		// Before it stands still, what is looked at may go away.
+		if err := t.m.cfg.Affordable(ctx, t.provider, c); err != nil {
+			return err
+		}
 		for _, x := range []struct {
 			of *workspace.Generation
 			to *workspace.State
