@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -9,10 +10,60 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
+
+// A turn copies what was written since the cell began, with the cell standing still: of more than
+// that, which takes seconds, no checkpoint is taken.
+const (
+	maxTurnFiles = 10_000
+	maxTurnBytes = 256 << 20 // on the disk
+)
+
+// errLarge ends a walk over more than a turn may copy.
+var errLarge = errors.New("more than a turn may copy")
+
+// turnFits refuses turns of cells that have written too much.
+func (e *Engine) turnFits(ctx context.Context, c *state.Cell) error {
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return err
+	}
+	top := p.Mount(*c.Gen, "/")
+	home := filepath.Join(e.private(c.ID), "home")
+	if c.Home != nil {
+		home = e.ownDir(c, cell.RoleHome)
+	}
+	files, size := 0, int64(0)
+	for _, dir := range []string{writable(&top), home} {
+		root, err := workspace.OpenRoot(dir)
+		if err != nil {
+			continue // there is none
+		}
+		err = workspace.WalkAll(ctx, root, func(_ string, found []workspace.Found, _ error) (map[string]bool, error) {
+			files += len(found)
+			for i := range found {
+				size += found[i].Blocks * 512
+			}
+			if files > maxTurnFiles || size > maxTurnBytes {
+				return nil, errLarge
+			}
+			return nil, nil
+		})
+		root.Close()
+		if errors.Is(err, errLarge) {
+			return cell.Errorf(cell.TooLarge, "engine.takeTurn", "pando checkpoint "+c.Title()+" keeps its state all the same",
+				"more than %d files or %s were written in cell %s", maxTurnFiles, policy.FormatSize(maxTurnBytes), c.Title())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // takeTurn makes the state of a cell at the beginning of a turn of its agent a checkpoint. The run
 // that the agent is does it, since it has the cell's lock.
@@ -32,6 +83,9 @@ func (e *Engine) turnOf(ctx context.Context, l *run.Live, id cell.ID, at cell.Tu
 	defer a.over(&err)
 	defer e.pins.Begin().End()
 	c, err := e.reg.Cell(id)
+	if err == nil && c.Gen != nil {
+		err = e.turnFits(ctx, &c)
+	}
 	if err != nil {
 		return k, err
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/pando-dev/pando/api"
@@ -55,6 +56,13 @@ func TestTurnsAreCheckpoints(t *testing.T) {
 				t.Errorf("a turn in which nothing changed has layers of its own: %v, %v", one.State, two.State)
 			}
 		}
+		many := filepath.Join(home(id), "many")
+		b.must(os.Mkdir(many, 0o755))
+		for i := range maxTurnFiles + 1 {
+			b.must(os.WriteFile(filepath.Join(many, strconv.Itoa(i)), nil, 0o644))
+		}
+		b.wantKind("a turn after many files", b.takeTurn(b.ctx, id, cell.Turn{Text: "many"}), cell.TooLarge, "more than 10000 files or 256")
+		b.must(os.RemoveAll(many))
 		b.must(second(b.Fork(b.ctx, id, api.ForkRequest{Turn: 2, Name: "child"})))
 		b.wantKind("a turn that there was not", second(b.Fork(b.ctx, id, api.ForkRequest{Turn: 9})), cell.NotFound, "no turn 9")
 		b.must(second(b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 3, DryRun: true})))
