@@ -458,6 +458,18 @@ func (d *Driver) Sync(id cell.ID) error {
 	return g.Sync(ctx)
 }
 
+// Refresh implements server.Refresher. A kernel that stands still looks when it goes on.
+func (d *Driver) Refresh(id cell.ID) error {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return err
+	}
+	if _, still := s.stops(); still || s.guest() == nil {
+		return nil
+	}
+	return s.kernel.Refresh()
+}
+
 // Freeze implements server.Driver. It first writes the commands' data to the cell's files.
 func (d *Driver) Freeze(id cell.ID) error {
 	s, err := d.sandbox(id)

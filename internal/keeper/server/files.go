@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,8 +47,22 @@ func (s *Server) manage(c *reexec.Conn, q proto.FileAct) bool {
 			close(stop)
 		}()
 	}
-	out.End(archive.Manage(root, q.Act, proto.ReadPieces(raw), out, stop))
+	err := archive.Manage(root, q.Act, proto.ReadPieces(raw), out, stop)
+	if slices.Contains([]string{cell.FileMkdir, cell.FileMove, cell.FileRemove, cell.FileWrite}, q.Act.Act) {
+		s.refresh(q.Cell)
+	}
+	out.End(err)
 	return false
+}
+
+// refresh has the kernel of a cell know of what was changed in its files. When it does not answer
+// it sees that a little later.
+func (s *Server) refresh(id cell.ID) {
+	if r, ok := s.Driver.(Refresher); ok {
+		if err := r.Refresh(id); err != nil {
+			s.Log.Warn("cannot tell a cell's kernel of changed files", "cell", id, "error", err)
+		}
+	}
 }
 
 // A Dialer is a driver that can connect to what listens in a cell.
@@ -109,6 +124,7 @@ func (s *Server) files(c *reexec.Conn, q proto.Archive) bool {
 		if err == nil { // padding after the archive
 			_, err = io.Copy(io.Discard, in)
 		}
+		s.refresh(q.Cell)
 		out.End(err)
 	} else {
 		out.End(archive.Send(root, q.Path, out))

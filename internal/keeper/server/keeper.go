@@ -64,6 +64,12 @@ type Syncer interface {
 	Sync(id cell.ID) error
 }
 
+// A Refresher is a driver of cells with a kernel of their own, which remembers for a while what
+// files were like. Refresh returns when it knows of what was changed from outside.
+type Refresher interface {
+	Refresh(id cell.ID) error
+}
+
 // A Listener is a driver of cells with a kernel that can't reach a socket of the host,
 // though its file is there. Listen has that kernel listen at a path in the cell. The path's
 // folder is there for nothing else.
