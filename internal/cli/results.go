@@ -520,7 +520,12 @@ Without a name it is the cell that pando diff shows.`,
 			if err != nil {
 				return err
 			}
-			return a.print(res, func(io.Writer) { a.restored(res, req.DryRun) })
+			return a.print(res, func(io.Writer) {
+				a.restored(res, req.DryRun)
+				if req.Turn > 0 && !req.DryRun && res.Cell.Agent != "" {
+					a.say("its home is, too; take the conversation up there: pando %s --cell %s --continue", res.Cell.Agent, res.Cell.Name)
+				}
+			})
 		},
 	}
 	c.Flags().IntVar(&req.To, "to", 0, "go back to this checkpoint")
