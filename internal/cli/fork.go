@@ -140,7 +140,9 @@ func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, r
 	}
 	res, err := a.client.Fork(ctx, name, req)
 	if e, ok := err.(*api.Error); ok && e.Kind == "not-found" && !has {
-		return a.noTemplate(ctx, sel, "")
+		if _, cerr := a.client.Cell(ctx, name); cerr != nil { // else it is of a turn
+			return a.noTemplate(ctx, sel, "")
+		}
 	}
 	if err != nil {
 		return err
