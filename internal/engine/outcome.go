@@ -187,6 +187,9 @@ func (f *finding) fork() any {
 	out := api.ForkResult{Took: "files", Dropped: "memory, processes, home and /tmp", Receipt: receipt}
 	for _, id := range a.Children {
 		out.Cells = append(out.Cells, f.cell(id))
+		if c, err := f.v.cell(cell.ID(id)); err == nil && c.Home != nil {
+			out.Took, out.Dropped = "files and home", "memory, processes and /tmp"
+		}
 	}
 	return out
 }

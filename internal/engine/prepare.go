@@ -460,15 +460,17 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 		return keepHome(ctx, p, c, k)
 	}
 	if c.State == cell.Paused {
-		return take()
+		err = take()
+	} else {
+		if err := inst.Freeze(ctx); err != nil {
+			return err
+		}
+		began := time.Now() // that it stands still is the last that Freeze does
+		err = take()
+		err = errors.Join(err, e.alive.Unfreeze(ctx, inst))
+		k.PauseMS = ms(time.Since(began))
 	}
-	if err := inst.Freeze(ctx); err != nil {
-		return err
-	}
-	began := time.Now() // that it stands still is the last that Freeze does
-	err = take()
-	terr := e.alive.Unfreeze(ctx, inst)
-	if k.PauseMS = ms(time.Since(began)); errors.Join(err, terr) == nil {
+	if err == nil {
 		return nil
 	}
 	if n := len(k.State.Layers); n > len(c.Gen.Base.Layers) {
@@ -477,7 +479,7 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 	if h := k.Home; h != nil && !h.Same(c.Home.Base) {
 		err = errors.Join(err, p.Drop(h.Layers[len(h.Layers)-1]))
 	}
-	return errors.Join(err, terr)
+	return err
 }
 
 // leftOutOf gives what was left out in the words of the API. hidden is what the

@@ -26,8 +26,11 @@ const (
 // errLarge ends a walk over more than a turn may copy.
 var errLarge = errors.New("more than a turn may copy")
 
-// turnFits refuses turns of cells that have written too much.
+// turnFits refuses turns of cells with a home that can't be kept, or that have written too much.
 func (e *Engine) turnFits(ctx context.Context, c *state.Cell) error {
+	if c.Volume > 0 {
+		return cell.Errorf(cell.Unsupported, "engine.takeTurn", "work in a cell without --disk", "cell %s has a disk of its own (--disk), which its home is on", c.Title())
+	}
 	p, err := e.providerOf(c.Provider)
 	if err != nil {
 		return err
@@ -96,9 +99,10 @@ func (e *Engine) turnOf(ctx context.Context, l *run.Live, id cell.ID, at cell.Tu
 // undo is result.Manager's, for a turn, too: then the agent is ended first.
 func (e *Engine) undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (res api.RestoreResult, err error) {
 	if req.Turn != 0 {
-		if req, err = e.results.BeforeTurn(id, req); err != nil {
+		if req, err = e.results.BeforeTurn(id, req, seen...); err != nil {
 			return res, err
 		}
+		seen = nil // the end of the agent changes the cell
 		if !req.DryRun {
 			if _, err := e.Stop(ctx, id); err != nil {
 				return res, err
@@ -108,10 +112,11 @@ func (e *Engine) undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen
 	return e.results.Undo(ctx, id, req, seen...)
 }
 
-// layHome reports whether a checkpoint has the cell's home, too: those do that an agent's conversation
-// is taken up at. The home is a layer from then on, and c is committed if it was none.
+// layHome reports whether a checkpoint has the cell's home, too: in the cell of an agent those have it
+// at which its conversation can be taken up. The home is a layer from then on, and c is committed if it
+// was none. On a disk of the cell's own (--disk) it stays there.
 func (e *Engine) layHome(ctx context.Context, p workspace.Provider, c *state.Cell, k *state.Checkpoint) (bool, error) {
-	if c.Agent == "" || k.Kind != state.KindTurn && k.Kind != state.KindManual && k.Kind != state.KindFork {
+	if c.Agent == "" || c.Volume > 0 || k.Kind != state.KindTurn && k.Kind != state.KindManual && k.Kind != state.KindFork {
 		return false, nil
 	}
 	if c.Home == nil {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/api"
@@ -63,11 +64,30 @@ func TestTurnsAreCheckpoints(t *testing.T) {
 		}
 		b.wantKind("a turn after many files", b.takeTurn(b.ctx, id, cell.Turn{Text: "many"}), cell.TooLarge, "more than 10000 files or 256")
 		b.must(os.RemoveAll(many))
-		b.must(second(b.Fork(b.ctx, id, api.ForkRequest{Turn: 2, Name: "child"})))
+		forked, err := b.Fork(b.ctx, id, api.ForkRequest{Turn: 2, Name: "child"})
+		b.must(err)
+		if !strings.HasPrefix(forked.Took, "files and home as of w@") || forked.Dropped != "memory, processes and /tmp" {
+			t.Errorf("a fork has %s, and not %s", forked.Took, forked.Dropped)
+		}
 		b.wantKind("a turn that there was not", second(b.Fork(b.ctx, id, api.ForkRequest{Turn: 9})), cell.NotFound, "no turn 9")
 		b.must(second(b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 3, DryRun: true})))
+		// What the caller saw is compared before the agent ends, which changes the cell.
+		now, err := b.reg.Cell(id)
+		b.must(err)
+		saw := func(tag string) Seen {
+			return func(is string) error {
+				if is != tag {
+					return cell.Errorf(cell.Stale, "test", "", "it is another")
+				}
+				return nil
+			}
+		}
+		b.wantKind("a cell that was changed", second(b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 1}, saw("other"))), cell.Stale, "another")
+		if b.runs.In(id) == nil {
+			t.Error("the agent was ended")
+		}
 		go func() {
-			if _, err := b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 1}); err != nil {
+			if _, err := b.All().Undo(b.ctx, id, api.UndoRequest{Turn: 1}, saw(b.cellTag(&now))); err != nil {
 				t.Errorf("undo: %v", err)
 			}
 		}()

@@ -265,8 +265,11 @@ func (m *Manager) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, see
 
 // BeforeTurn makes an undo of a turn one to a checkpoint, which loses nothing of runs but of the
 // turn's own: else it has to be confirmed.
-func (m *Manager) BeforeTurn(id cell.ID, req api.UndoRequest) (api.UndoRequest, error) {
+func (m *Manager) BeforeTurn(id cell.ID, req api.UndoRequest, seen ...Seen) (api.UndoRequest, error) {
 	c, err := m.cfg.Cells.Usable(id)
+	if err == nil {
+		err = m.cfg.Decides.Unchanged(&c, nil, seen)
+	}
 	if err != nil {
 		return req, err
 	}

@@ -88,13 +88,14 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 	}
 	defer named()
 	took := "files"
-	setup, lost := src.Setup, dropped(&src)
 	if k.Home != nil {
-		took, lost = "files and home", strings.Replace(lost, " home,", "", 1)
+		took = "files and home"
 	}
-	if m.reg.Built(src.ID) { // a template that was built has what its steps wrote to the image
-		setup.Mounts, lost = m.cfg.Stacked(&src), droppedOfBuilt
+	setup, built := src.Setup, m.reg.Built(src.ID)
+	if built { // a template that was built has what its steps wrote to the image
+		setup.Mounts = m.cfg.Stacked(&src)
 	}
+	lost := dropped(&src, built, k.Home != nil)
 	var objects []any
 	var cells []*state.Cell
 	var ids []string
@@ -209,16 +210,20 @@ func (m *Manager) pendingOf(k *state.Checkpoint) (*state.Run, bool) {
 	return &r, true
 }
 
-// dropped says what a fork of files does not take along.
-func dropped(c *state.Cell) string {
-	if image.RootOf(c.Setup.Mounts) != "/" {
-		return "memory, processes, home, /tmp and what was written to the image"
+// dropped says what a fork of files does not take along. A cell of a template that was built by steps
+// has in its layers what these wrote to the image.
+func dropped(c *state.Cell, built, withHome bool) string {
+	lost := []string{"memory", "processes"}
+	if !withHome {
+		lost = append(lost, "home")
 	}
-	return droppedOfBuilt
+	lost = append(lost, "/tmp")
+	if !built && image.RootOf(c.Setup.Mounts) != "/" {
+		lost = append(lost, "what was written to the image")
+	}
+	last := len(lost) - 1
+	return strings.Join(lost[:last], ", ") + " and " + lost[last]
 }
-
-// droppedOfBuilt is the same of a template that was built by steps.
-const droppedOfBuilt = "memory, processes, home and /tmp"
 
 // forkFiles says how the files of a cell can be forked now. While something runs in it,
 // they are forked as of a checkpoint.

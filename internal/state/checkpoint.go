@@ -100,7 +100,9 @@ func (r *Registry) LastTurn(id cell.ID) (last int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, at := range r.numbered[id] {
-		last = max(last, r.checkpoints.of[at].Turn)
+		if k := r.checkpoints.of[at]; k != nil {
+			last = max(last, k.Turn)
+		}
 	}
 	return last
 }
@@ -110,7 +112,7 @@ func (r *Registry) AtTurn(id cell.ID, turn int) (Checkpoint, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, at := range r.numbered[id] {
-		if k := r.checkpoints.of[at]; k.Turn == turn && turn > 0 {
+		if k := r.checkpoints.of[at]; k != nil && k.Turn == turn && turn > 0 {
 			return *k, nil
 		}
 	}
