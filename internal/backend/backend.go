@@ -128,6 +128,10 @@ type Instance interface {
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	Ports(ctx context.Context) ([]cell.Listening, error)
 
+	// Mapped lists the files that processes of the cell can write through shared memory, which their
+	// times need not show: paths at whose end are those in the cell. It is all of them, or an error.
+	Mapped(ctx context.Context) ([]string, error)
+
 	// Remove ends everything for cause. Afterwards nothing remains on the
 	// host but files under the spec's paths. Removing twice is no error.
 	Remove(ctx context.Context, cause string) error

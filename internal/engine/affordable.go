@@ -14,13 +14,21 @@ import (
 // holes cost a cell nothing, and take long to digest. Twice, because
 // a limit that is only accounted for may be overrun by the last thing written.
 func affordable(ctx context.Context, p workspace.Provider, c *state.Cell) error {
-	limit := c.Limits().Disk
-	if limit <= 0 {
+	if c.Limits().Disk <= 0 {
 		return nil
 	}
 	n, err := p.Claims(ctx, *c.Gen)
-	if err != nil || n/2 <= limit {
+	if err != nil {
 		return err
+	}
+	return claimed(c, n)
+}
+
+// claimed is affordable, of files that claim n bytes.
+func claimed(c *state.Cell, n int64) error {
+	limit := c.Limits().Disk
+	if limit <= 0 || n/2 <= limit {
+		return nil
 	}
 	return cell.Errorf(cell.Conflict, "engine.settle", "remove the file, or allow more with --disk", "cannot keep the files of cell %s: %w",
 		c.Title(), &run.Unaffordable{Claims: n, Limit: limit})

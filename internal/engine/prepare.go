@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -319,8 +318,10 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if err != nil {
 		return head, err
 	}
+	var t *taking
 	if inst != nil {
-		err = e.underLiving(ctx, p, inst, c, &k, memory, withHome)
+		t, err = e.underLiving(ctx, p, inst, c, &k, memory, withHome)
+		defer t.close()
 	} else {
 		if err = affordable(ctx, p, c); err == nil {
 			k.State, err = p.Freeze(ctx, *c.Gen)
@@ -337,26 +338,20 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if err != nil {
 		return head, err
 	}
-	again := ""                                 // a layer that says what the head's says
 	if same && inst != nil && k.Memory == nil { // else it is the cell's own, or belongs to the memory
-		if n := len(k.State.Layers); n > 0 && !k.State.Same(c.Gen.Base) && !k.State.Same(head.State) {
-			again = k.State.Layers[n-1]
-		}
 		k.State = head.State
 	}
 	if k.Memory != nil || k.Home != nil { // which are not the same
 		same = false
 	}
 	if same {
-		// The layer goes after the record has stopped naming it.
 		if inst == nil {
-			again, c.Gen = c.Gen.Layer, nil
+			layer := c.Gen.Layer
+			c.Gen = nil
 			if err := e.reg.Commit(c); err != nil {
 				return head, err
 			}
-		}
-		if again != "" {
-			e.dropLayer(c.Provider, again)
+			e.dropLayer(c.Provider, layer) // after the record has stopped naming it
 		}
 		return head, nil
 	}
@@ -369,9 +364,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if err := e.reg.Commit(&next, &k); err != nil {
 		return head, err
 	}
-	if again != "" {
-		e.dropLayer(c.Provider, again)
-	}
+	t.keep(&k)
 	if gen := c.Gen; inst == nil && !slices.Contains(k.State.Layers, gen.Layer) { // it was copied
 		e.dropLayer(c.Provider, gen.Layer)
 	}
@@ -405,8 +398,11 @@ func (e *Engine) sameAsHead(ctx context.Context, p workspace.Provider, k, head *
 }
 
 // treeAbove computes the tree of a new state from that of the state it was
-// begun on.
+// begun on, or of the last copy, which it lies over.
 func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *state.Checkpoint, base workspace.State) (*workspace.Tree, error) {
+	if n := len(k.State.Layers); n > len(base.Layers)+1 {
+		base = workspace.State{Provider: k.State.Provider, Layers: k.State.Layers[:n-1]}
+	}
 	for id := k.Parent; id != ""; {
 		up, err := e.reg.Checkpoint(id)
 		if err != nil {
@@ -422,64 +418,6 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *state.C
 		id = up.Parent
 	}
 	return p.Walk(ctx, k.State, e.cfg.Objects)
-}
-
-// underLiving fills a checkpoint of a cell in which something runs: with what it has
-// in memory, when it was asked for and can be had; with its files else.
-func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory, withHome bool) error {
-	empty := backend.NothingRuns(ctx, inst)
-	k.Under = state.UnderFiles
-	ok, err := e.spawn.Captures(ctx, c)
-	if err != nil {
-		return err
-	}
-	if ok && memory && !empty {
-		err := e.spawn.Capture(ctx, p, inst, c, k)
-		if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
-			return err
-		}
-		k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
-	}
-	err = e.snapshot(ctx, p, inst, c, k, withHome)
-	if empty && backend.NothingRuns(ctx, inst) { // the cell had not been put to rest yet
-		k.Under = ""
-	}
-	return err
-}
-
-// snapshot fills a checkpoint with a copy of a generation that is in use, and of the cell's home
-// with withHome, with the processes frozen.
-func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (err error) {
-	take := func() (err error) {
-		if err := affordable(ctx, p, c); err != nil {
-			return err
-		}
-		if k.State, err = p.Snapshot(ctx, *c.Gen); err != nil || !withHome {
-			return err
-		}
-		return keepHome(ctx, p, c, k)
-	}
-	if c.State == cell.Paused {
-		err = take()
-	} else {
-		if err := inst.Freeze(ctx); err != nil {
-			return err
-		}
-		began := time.Now() // that it stands still is the last that Freeze does
-		err = take()
-		err = errors.Join(err, e.alive.Unfreeze(ctx, inst))
-		k.PauseMS = ms(time.Since(began))
-	}
-	if err == nil {
-		return nil
-	}
-	if n := len(k.State.Layers); n > len(c.Gen.Base.Layers) {
-		err = errors.Join(err, p.Drop(k.State.Layers[n-1]))
-	}
-	if h := k.Home; h != nil && !h.Same(c.Home.Base) {
-		err = errors.Join(err, p.Drop(h.Layers[len(h.Layers)-1]))
-	}
-	return err
 }
 
 // leftOutOf gives what was left out in the words of the API. hidden is what the

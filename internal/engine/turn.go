@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -10,63 +9,14 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// A turn copies what was written since the cell began, with the cell standing still: of more than
-// that, which takes seconds, no checkpoint is taken.
-const (
-	maxTurnFiles = 10_000
-	maxTurnBytes = 256 << 20 // on the disk
-)
-
-// errLarge ends a walk over more than a turn may copy.
-var errLarge = errors.New("more than a turn may copy")
-
-// turnFits refuses turns of cells with a home that can't be kept, or that have written too much.
-func (e *Engine) turnFits(ctx context.Context, c *state.Cell) error {
-	if c.Volume > 0 {
-		return cell.Errorf(cell.Unsupported, "engine.takeTurn", "work in a cell without --disk", "cell %s has a disk of its own (--disk), which its home is on", c.Title())
-	}
-	p, err := e.providerOf(c.Provider)
-	if err != nil {
-		return err
-	}
-	top := p.Mount(*c.Gen, "/")
-	home := filepath.Join(e.private(c.ID), "home")
-	if c.Home != nil {
-		home = e.ownDir(c, cell.RoleHome)
-	}
-	files, size := 0, int64(0)
-	for _, dir := range []string{writable(&top), home} {
-		root, err := workspace.OpenRoot(dir)
-		if err != nil {
-			continue // there is none
-		}
-		err = workspace.WalkAll(ctx, root, func(_ string, found []workspace.Found, _ error) (map[string]bool, error) {
-			files += len(found)
-			for i := range found {
-				size += found[i].Blocks * 512
-			}
-			if files > maxTurnFiles || size > maxTurnBytes {
-				return nil, errLarge
-			}
-			return nil, nil
-		})
-		root.Close()
-		if errors.Is(err, errLarge) {
-			return cell.Errorf(cell.TooLarge, "engine.takeTurn", "pando checkpoint "+c.Title()+" keeps its state all the same",
-				"more than %d files or %s were written in cell %s", maxTurnFiles, policy.FormatSize(maxTurnBytes), c.Title())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// maxTurn bounds what a turn copies, in bytes: the first one copies all that was written in the cell, a
+// later one what changed. While it is copied the cell goes on, but the answer to its agent waits.
+const maxTurn = 4 << 30
 
 // takeTurn makes the state of a cell at the beginning of a turn of its agent a checkpoint. The run
 // that the agent is does it, since it has the cell's lock.
@@ -86,11 +36,11 @@ func (e *Engine) turnOf(ctx context.Context, l *run.Live, id cell.ID, at cell.Tu
 	defer a.over(&err)
 	defer e.pins.Begin().End()
 	c, err := e.reg.Cell(id)
-	if err == nil && c.Gen != nil {
-		err = e.turnFits(ctx, &c)
-	}
 	if err != nil {
 		return k, err
+	}
+	if c.Volume > 0 {
+		return k, cell.Errorf(cell.Unsupported, "engine.takeTurn", "work in a cell without --disk", "cell %s has a disk of its own (--disk), which its home is on", c.Title())
 	}
 	return e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindTurn, Message: cell.Clip(redactor.String(at.Text)), Run: l.ID(), Turn: e.reg.LastTurn(id) + 1,
 		Expires: time.Now().Add(state.KeepResult).UTC()}, false)
@@ -130,9 +80,9 @@ func (e *Engine) layHome(ctx context.Context, p workspace.Provider, c *state.Cel
 	return true, nil
 }
 
-// keepHome copies a cell's home into a checkpoint.
+// keepHome copies the home of a cell at rest into a checkpoint.
 func keepHome(ctx context.Context, p workspace.Provider, c *state.Cell, k *state.Checkpoint) error {
-	s, err := p.Snapshot(ctx, *c.Home)
+	s, _, err := workspace.SnapshotNow(ctx, p, *c.Home)
 	if err != nil {
 		return durable.Full(err)
 	}

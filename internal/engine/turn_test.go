@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -57,13 +56,6 @@ func TestTurnsAreCheckpoints(t *testing.T) {
 				t.Errorf("a turn in which nothing changed has layers of its own: %v, %v", one.State, two.State)
 			}
 		}
-		many := filepath.Join(home(id), "many")
-		b.must(os.Mkdir(many, 0o755))
-		for i := range maxTurnFiles + 1 {
-			b.must(os.WriteFile(filepath.Join(many, strconv.Itoa(i)), nil, 0o644))
-		}
-		b.wantKind("a turn after many files", b.takeTurn(b.ctx, id, cell.Turn{Text: "many"}), cell.TooLarge, "more than 10000 files or 256")
-		b.must(os.RemoveAll(many))
 		forked, err := b.Fork(b.ctx, id, api.ForkRequest{Turn: 2, Name: "child"})
 		b.must(err)
 		if !strings.HasPrefix(forked.Took, "files and home as of w@") || forked.Dropped != "memory, processes and /tmp" {

@@ -25,6 +25,15 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	return list, nil
 }
 
+// Mapped implements server.Mapper.
+func (d *Driver) Mapped(id cell.ID) ([]string, error) {
+	c, err := d.Cell(id)
+	if err != nil {
+		return nil, err
+	}
+	return linux.Mapped(procPath(c.Init.PID, "root/proc"))
+}
+
 // Held implements server.Counter.
 func (d *Driver) Held(id cell.ID) int64 {
 	c, err := d.Cell(id)

@@ -103,12 +103,12 @@ func (t *snapshot) take(ctx context.Context, src backend.Capturer, c *state.Cell
 			of *workspace.Generation
 			to *workspace.State
 		}{{c.Gen, &t.state}, {c.Home, &t.home}, {c.Tmp, &t.tmp}} {
-			s, err := t.provider.Snapshot(ctx, *x.of)
+			s, made, err := workspace.SnapshotNow(ctx, t.provider, *x.of)
 			if err != nil {
 				return durable.Full(err)
 			}
-			if *x.to = s; !s.Same(x.of.Base) {
-				t.made = append(t.made, s.Layers[len(s.Layers)-1])
+			if *x.to = s; made != "" {
+				t.made = append(t.made, made)
 			}
 		}
 		return t.takeAbove(ctx, t.m.cfg.Overlays(c))

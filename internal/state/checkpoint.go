@@ -95,6 +95,18 @@ func (r *Registry) Ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
 	return here
 }
 
+// HasState reports whether a checkpoint of a cell has a state, as its files or as its home.
+func (r *Registry) HasState(id cell.ID, s workspace.State) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, at := range r.numbered[id] {
+		if k := r.checkpoints.of[at]; k != nil && !k.Gone && (k.State.Same(s) || k.Home != nil && k.Home.Same(s)) {
+			return true
+		}
+	}
+	return false
+}
+
 // LastTurn is the number of a cell's latest turn; 0: it had none.
 func (r *Registry) LastTurn(id cell.ID) (last int) {
 	r.mu.RLock()

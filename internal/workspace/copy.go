@@ -78,7 +78,7 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 			}
 			fallthrough
 		case Symlink, Fifo, Socket:
-			if err := out.At(f.Path, func(at string) error { return copySpecial(root, f, at) }); err != nil {
+			if err := out.At(f.Path, func(at string) error { return CopySpecial(root, f, at, WithRights) }); err != nil {
 				return err
 			}
 		}
@@ -130,12 +130,13 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	return nil
 }
 
-// copySpecial makes at a copy of the symlink, fifo, socket or device f.
-func copySpecial(root *linux.Dir, f *Found, at string) error {
+// CopySpecial makes at a copy of the symlink, fifo, socket or device f. with is WithRights, or calls
+// its function and nothing else.
+func CopySpecial(root *linux.Dir, f *Found, at string, with func(root *linux.Dir, path string, f func() error) error) error {
 	switch f.Type() {
 	case Symlink:
 		var target string
-		err := WithRights(root, f.Path, func() (err error) {
+		err := with(root, f.Path, func() (err error) {
 			target, err = ReadLinkAt(root, f.Path)
 			return err
 		})

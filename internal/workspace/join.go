@@ -51,8 +51,11 @@ func (t *Tree) Joinable(maxNames int, maxBytes int64) (join, rest []LinkGroup, e
 	return all, nil, nil
 }
 
-// CopyFound makes at a copy of the open file in, which f describes, as CopyTree does.
-func CopyFound(in *os.File, at string, f *Found) error { return copyFile(in, at, f, KeptXAttr) }
+// CopyFound makes at a copy of the open file in, which f describes, with the attributes that accept
+// accepts, as CopyTree does.
+func CopyFound(in *os.File, at string, f *Found, accept func(string) bool) error {
+	return copyFile(in, at, f, accept)
+}
 
 // FoundOf converts a stat of a path.
 func FoundOf(path string, st *unix.Stat_t) Found {

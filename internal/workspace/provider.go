@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"hash"
 	"io"
 	"os"
@@ -77,9 +78,8 @@ type Provider interface {
 	// drops g's layer. It may be repeated.
 	Freeze(ctx context.Context, g Generation) (State, error)
 
-	// Snapshot copies the present state of g, while g stays in use by frozen processes. Its cost
-	// is that of the changes in g.
-	Snapshot(ctx context.Context, g Generation) (State, error)
+	// Snapshot begins a copy of g, which stays in use. The caller calls Drop in the end.
+	Snapshot(ctx context.Context, g Generation, opt SnapshotOptions) (Snapshot, error)
 
 	// Tree computes the tree of s from base, the tree of the state under its topmost layer. Its
 	// cost is that layer's changes, if the provider can tell; else the whole workspace.
@@ -104,6 +104,54 @@ type Provider interface {
 	// Layers lists all layers; Size is the disk space of one, in bytes.
 	Layers() ([]string, error)
 	Size(layer string) (int64, error)
+}
+
+// SnapshotOptions configure a Snapshot.
+type SnapshotOptions struct {
+	// Mapped names the files that processes can write through memory: paths at whose end are
+	// those below the generation's top. nil: there are none.
+	Mapped func(context.Context) ([]string, error)
+	// Stands reports whether a state that Keep was given stays while the snapshot is made and
+	// used. nil: none does, and all is copied.
+	Stands func(State) bool
+	// Most bounds the space on the disk of the files to copy in one pass, in bytes: above it
+	// the pass fails with TooLarge. 0: there is no bound.
+	Most int64
+}
+
+// A Snapshot is a copy of a generation in use. The processes stand still while Take runs, and for that
+// alone.
+type Snapshot interface {
+	// Ahead copies while g is in use: then Take copies what changed since. It may be repeated.
+	Ahead(ctx context.Context) error
+	// Take makes the copy what g is now.
+	Take(ctx context.Context) error
+	// Claims is, after Take, what Provider.Claims was then.
+	Claims() int64
+	// Done makes the copy a state, with one layer more than the state that Keep was given last for
+	// g, if that stands, or than g's base. It is one of these itself if nothing changed.
+	Done(ctx context.Context) (State, error)
+	// Made is, after Done, the layer that was made for the state; "" if it has none of its own.
+	Made() string
+	// Keep records that s is what g was: the next snapshot copies what changed since.
+	Keep(s State) error
+	// Drop removes the copy, if Done has not made it a state.
+	Drop() error
+}
+
+// SnapshotNow is all of a Snapshot at once, for a generation with nothing running in it. made is as
+// Snapshot.Made.
+func SnapshotNow(ctx context.Context, p Provider, g Generation) (_ State, made string, err error) {
+	s, err := p.Snapshot(ctx, g, SnapshotOptions{})
+	if err != nil {
+		return State{}, "", err
+	}
+	defer func() { err = errors.Join(err, s.Drop()) }()
+	if err := s.Take(ctx); err != nil {
+		return State{}, "", err
+	}
+	state, err := s.Done(ctx)
+	return state, s.Made(), err
 }
 
 // Writer changes a copy of a state. The holder of the Writer creates files in the directory Dir.

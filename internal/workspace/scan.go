@@ -296,9 +296,13 @@ func LinkKey(s *Stat) string {
 
 // Collect lists everything below a root of ours, parents before children.
 func Collect(ctx context.Context, root *linux.Dir) ([]Found, error) {
+	return collect(ctx, root, readOwnDir)
+}
+
+func collect(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, []byte) ([]Found, error)) ([]Found, error) {
 	var mu sync.Mutex
 	var all []Found
-	err := walkDir(ctx, root, readOwnDir, func(_ string, found []Found) (map[string]bool, error) {
+	err := walkDir(ctx, root, list, func(_ string, found []Found) (map[string]bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, found...)

@@ -25,6 +25,11 @@ func (i *Instance) Ports(ctx context.Context) ([]cell.Listening, error) {
 	return Ask(ctx, i.Client, proto.Ports, i.of())
 }
 
+// Mapped implements backend.Instance.
+func (i *Instance) Mapped(ctx context.Context) ([]string, error) {
+	return Ask(ctx, i.Client, proto.Mapped, i.of())
+}
+
 // ShowDenials implements backend.Instance.
 func (i *Instance) ShowDenials(ctx context.Context, text, lines *os.File) error {
 	_, err := Ask(ctx, i.Client, proto.Denials, i.of(), text, lines)

@@ -73,6 +73,12 @@ type Dialer interface {
 	Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error)
 }
 
+// A Mapper is a driver that knows which files are written through memory.
+type Mapper interface {
+	// Mapped lists them as in backend.Instance.
+	Mapped(id cell.ID) ([]string, error)
+}
+
 // dialLimit is how long it may take to connect to a port of a cell.
 const dialLimit = 10 * time.Second
 

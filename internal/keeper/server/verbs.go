@@ -42,6 +42,7 @@ var verbs = sync.OnceValue(func() map[string]verb {
 	})
 	answers(t, proto.Stats, func(s *Server, q proto.OfCell) (cell.Stats, error) { return s.Driver.Stats(q.Cell) })
 	answers(t, proto.Ports, (*Server).ports)
+	answers(t, proto.Mapped, (*Server).mapped)
 	answers(t, proto.Freeze, func(s *Server, q proto.OfCell) (proto.None, error) { return proto.None{}, s.Driver.Freeze(q.Cell) })
 	answers(t, proto.Thaw, func(s *Server, q proto.OfCell) (proto.None, error) { return proto.None{}, s.Driver.Thaw(q.Cell) })
 	answers(t, proto.KillAll, func(s *Server, q proto.Ending) (proto.Count, error) {
@@ -250,6 +251,14 @@ func (s *Server) ports(q proto.OfCell) ([]cell.Listening, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
 	defer cancel()
 	return d.Ports(ctx, q.Cell)
+}
+
+func (s *Server) mapped(q proto.OfCell) ([]string, error) {
+	d, ok := s.Driver.(Mapper)
+	if !ok {
+		return nil, cell.Errorf(cell.Unsupported, "keeper.mapped", "", "what such a cell has in shared memory is not known")
+	}
+	return d.Mapped(q.Cell)
 }
 
 func (s *Server) start(q proto.NewProcess, files []*os.File) (proto.Begun, error) {

@@ -136,15 +136,63 @@ func (p *Provider) Claims(ctx context.Context, g workspace.Generation) (int64, e
 // in the tree.
 func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspace.State, error) {
 	if workspace.IsPlaced(filepath.Join(p.root, g.Layer)) {
-		return p.Snapshot(ctx, g)
+		s, _, err := workspace.SnapshotNow(ctx, p, g)
+		return s, err
 	}
 	return workspace.State{Provider: Name, Layers: []string{g.Layer}}, nil
 }
 
-// Snapshot implements workspace.Provider.
-func (p *Provider) Snapshot(ctx context.Context, g workspace.Generation) (workspace.State, error) {
-	layer, err := p.copyOf(ctx, workspace.State{Layers: []string{g.Layer}}, workspace.Entry{}, "")
-	return workspace.State{Provider: Name, Layers: []string{layer}}, err
+// Snapshot implements workspace.Provider: all is copied while the processes stand still.
+func (p *Provider) Snapshot(_ context.Context, g workspace.Generation, _ workspace.SnapshotOptions) (workspace.Snapshot, error) {
+	return &snapshot{p: p, g: g}, nil
+}
+
+type snapshot struct {
+	p      *Provider
+	g      workspace.Generation
+	layer  string // the copy
+	done   bool   // it is a state
+	claims int64
+}
+
+// Ahead implements workspace.Snapshot.
+func (s *snapshot) Ahead(context.Context) error { return nil }
+
+// Take implements workspace.Snapshot.
+func (s *snapshot) Take(ctx context.Context) (err error) {
+	if s.claims, err = s.p.Claims(ctx, s.g); err != nil {
+		return err
+	}
+	s.layer, err = s.p.copyOf(ctx, workspace.State{Layers: []string{s.g.Layer}}, workspace.Entry{}, "")
+	return err
+}
+
+// Claims implements workspace.Snapshot.
+func (s *snapshot) Claims() int64 { return s.claims }
+
+// Done implements workspace.Snapshot.
+func (s *snapshot) Done(context.Context) (workspace.State, error) {
+	s.done = true
+	return workspace.State{Provider: Name, Layers: []string{s.layer}}, nil
+}
+
+// Made implements workspace.Snapshot.
+func (s *snapshot) Made() string {
+	if !s.done {
+		return ""
+	}
+	return s.layer
+}
+
+// Keep implements workspace.Snapshot.
+func (s *snapshot) Keep(workspace.State) error { return nil }
+
+// Drop implements workspace.Snapshot.
+func (s *snapshot) Drop() error {
+	if s.layer == "" || s.done {
+		return nil
+	}
+	return s.p.Drop(s.layer)
 }
 
 // Tree implements workspace.Provider: every file is looked at, and read when

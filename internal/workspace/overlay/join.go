@@ -178,7 +178,7 @@ func (j *joiner) join(names []string) error {
 			err = workspace.LinkInto(j.to, names[0], j.to, name)
 		} else {
 			f := workspace.FoundOf(name, &st)
-			err = j.to.At(name, func(to string) error { return workspace.CopyFound(in, to, &f) })
+			err = j.to.At(name, func(to string) error { return workspace.CopyFound(in, to, &f, workspace.KeptXAttr) })
 		}
 		if err != nil {
 			return err

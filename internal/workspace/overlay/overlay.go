@@ -9,6 +9,7 @@
 //	  fs/    the layer
 //	  work/  overlayfs's own, while the layer is writable
 //	  joined what Join made in it, while the layer is writable
+//	  copied what its last snapshot had, while the layer is writable
 package overlay
 
 import (
@@ -25,7 +26,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -156,9 +156,13 @@ func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspac
 		return g.Base, nil
 	}
 	if workspace.IsPlaced(filepath.Join(p.root, g.Layer)) {
-		return p.Snapshot(ctx, g)
+		s, _, err := workspace.SnapshotNow(ctx, p, g)
+		return s, err
 	}
 	if err := p.part(g.Layer, g.Layer); err != nil {
+		return workspace.State{}, err
+	}
+	if err := os.Remove(p.copiedPath(g.Layer)); err != nil && !os.IsNotExist(err) {
 		return workspace.State{}, err
 	}
 	return p.above(g.Base, g.Layer), p.dropWork(g.Layer)
@@ -225,29 +229,6 @@ func (p *Provider) top(layer string) (t top, filled bool, err error) {
 		return err
 	})
 	return t, filled, err
-}
-
-// Snapshot implements workspace.Provider.
-func (p *Provider) Snapshot(ctx context.Context, g workspace.Generation) (_ workspace.State, err error) {
-	same, err := p.untouched(g)
-	if err != nil || same {
-		return g.Base, err
-	}
-	var undo cleanup.Stack
-	defer undo.OnError(ctx, &err)
-	layer, err := p.newLayer(workspace.Entry{Type: workspace.Folder, Mode: 0o700}, "")
-	if err != nil {
-		return workspace.State{}, err
-	}
-	undo.Add("drop the copied layer", func(context.Context) error { return p.Drop(layer) })
-	failpoint.Step("copy a layer")
-	if err := workspace.CopyTree(ctx, p.fs(g.Layer), p.fs(layer), workspace.CopyOptions{XAttr: p.mark, Devices: true}); err != nil {
-		return workspace.State{}, err
-	}
-	if err := p.part(g.Layer, layer); err != nil {
-		return workspace.State{}, err
-	}
-	return p.above(g.Base, layer), p.dropWork(layer)
 }
 
 // mark accepts the attributes that belong to a layer.

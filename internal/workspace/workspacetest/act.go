@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,10 @@ func Act(o Op) error {
 		return put(o.Path, o.Data, os.O_APPEND, -1)
 	case "map": // through a mapping, and the time set back
 		return writeMapped(o.Path, o.Data)
+	case "hold": // a mapping that stays
+		return hold(o.Path)
+	case "poke": // through that mapping
+		return poke(o.Path, o.Data)
 	case "sparse":
 		return put(o.Path, o.Data, os.O_TRUNC|os.O_CREATE, 1<<20)
 	case "folder": // that may be there
@@ -129,4 +134,41 @@ func W(path, data string) []Op {
 		ops = append([]Op{{Do: "folder", Path: d}}, ops...)
 	}
 	return append(ops, Op{Do: "write", Path: path, Data: data})
+}
+
+// held are the mappings of the process inside, by path.
+type mappings map[string][]byte
+
+var held = sync.OnceValue(func() mappings { return mappings{} })
+
+// hold maps a file and dirties its page, so that what is written later changes no time.
+func hold(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() == 0 || !st.Mode().IsRegular() {
+		return fmt.Errorf("%s can't be mapped", path)
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	b[0] = b[0] + 1 - 1
+	held()[path] = b
+	return nil
+}
+
+func poke(path, data string) error {
+	b := held()[path]
+	if b == nil {
+		return fmt.Errorf("%s is not held", path)
+	}
+	copy(b, data)
+	return nil
 }

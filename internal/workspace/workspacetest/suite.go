@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -35,6 +36,9 @@ func Suite(t *testing.T, make New) {
 		{"F17 changes without times", changesWithoutTimes},
 		{"F34 forks share no writable file", forksShareNothing},
 		{"snapshots under living processes", snapshots},
+		{"snapshots follow one another", snapshotsFollow},
+		{"snapshots have what was written through memory", writtenThroughMemory},
+		{"snapshots copy what changed", copiesWhatChanged},
 		{"resumes", resumes},
 		{"a place of its own", placed},
 		{"X26 names of one file stay one file", joins},
@@ -125,6 +129,32 @@ func (b *bed) freeze(at point, g workspace.Generation) point {
 		b.must(b.p.Drop(g.Layer))
 	}
 	return b.read(at, s)
+}
+
+// snapshot copies g as it is now.
+func (b *bed) snapshot(g workspace.Generation) (workspace.State, error) {
+	s, _, err := workspace.SnapshotNow(ctx, b.p, g)
+	return s, err
+}
+
+// settle waits until the times of what was written last are older than the clock's tick.
+func (b *bed) settle() error {
+	at := filepath.Join(b.root, "tick")
+	now := func() (time.Time, error) {
+		if err := os.WriteFile(at, nil, 0o600); err != nil {
+			return time.Time{}, err
+		}
+		fi, err := os.Stat(at)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return fi.ModTime(), os.Remove(at)
+	}
+	first, err := now()
+	for is := first; err == nil && is.Sub(first).Nanoseconds() <= workspace.RacySlack; {
+		is, err = now()
+	}
+	return err
 }
 
 func (b *bed) read(at point, s workspace.State) point {

@@ -95,7 +95,7 @@ func joins(t *testing.T, make New) {
 	g = b.begin(k)
 	in = b.enter(g)
 	in.Do(Op{Do: "append", Path: "b", Data: "+3"})
-	s, err = b.p.Snapshot(ctx, g)
+	s, err = b.snapshot(g)
 	b.must(err)
 	snap := b.read(k, s)
 	groups(snap, one, two)

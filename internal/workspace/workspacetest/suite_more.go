@@ -23,7 +23,7 @@ func snapshots(t *testing.T, make New) {
 	in.Do(ops(W("d/new", "1"), []Op{{Do: "remove", Path: "gone"}, {Do: "remove", Path: "e"}, {Do: "mkdir", Path: "e"},
 		{Do: "link", Path: "d/new", To: "twin"}, {Do: "xattr", Path: "d", Data: "v"}, {Do: "symlink", Path: "s", To: "x"}})...)
 	saw := in.Look()
-	s, err := b.p.Snapshot(ctx, g)
+	s, err := b.snapshot(g)
 	b.must(err)
 	if slices.Contains(s.Layers, g.Layer) {
 		t.Fatal("the snapshot has the writable layer")
@@ -189,7 +189,7 @@ func forbidden(t *testing.T, make New) {
 	g := b.begin(k)
 	in := b.enter(g)
 	in.Do(Op{Do: "append", Path: "g", Data: "1"})
-	s, err := b.p.Snapshot(ctx, g)
+	s, err := b.snapshot(g)
 	b.must(err)
 	in.Leave()
 	b.shows(b.read(k, s))
@@ -223,7 +223,7 @@ func owners(t *testing.T, make New) {
 	g := b.begin(k)
 	in := b.enter(g)
 	in.Do(Op{Do: "chmod", Path: "d", Mode: 0o750}, Op{Do: "times", Path: "s", Time: 1}, Op{Do: "times", Path: "p", Time: 1}, Op{Do: "append", Path: "d/f", Data: "1"})
-	s, err := b.p.Snapshot(ctx, g)
+	s, err := b.snapshot(g)
 	b.must(err)
 	in.Leave()
 	check("copied", b.read(k, s))
@@ -327,7 +327,7 @@ func fullDisk(t *testing.T, make New) {
 	}
 	f.Close()
 	had := b.layers()
-	if _, err := b.p.Snapshot(ctx, g); !errors.Is(err, unix.ENOSPC) {
+	if _, err := b.snapshot(g); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("a snapshot on a full disk: %v", err)
 	}
 	if w, err := b.p.Extend(ctx, k.State); err == nil {

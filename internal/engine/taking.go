@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// What is written while the cell's files are copied is copied again, unless that took long enough for
+// much to be written: then once more, up to aheadMost times, before the cell stands still.
+const (
+	aheadLong = 100 * time.Millisecond
+	aheadMost = 3
+)
+
+// taking is a checkpoint in the making, of a cell in which something runs. A nil one does nothing.
+type taking struct {
+	e     *Engine
+	p     workspace.Provider
+	files workspace.Snapshot
+	home  workspace.Snapshot // nil: it is not kept
+	used  []workspace.State  // by the checkpoint, once it is recorded
+}
+
+// underLiving fills a checkpoint of a cell in which something runs: with what it has
+// in memory, when it was asked for and can be had; with its files else.
+func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory, withHome bool) (*taking, error) {
+	empty := backend.NothingRuns(ctx, inst)
+	k.Under = state.UnderFiles
+	ok, err := e.spawn.Captures(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if ok && memory && !empty {
+		err := e.spawn.Capture(ctx, p, inst, c, k)
+		if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
+			return nil, err
+		}
+		k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
+	}
+	t, err := e.take(ctx, p, inst, c, k, withHome)
+	if empty && backend.NothingRuns(ctx, inst) { // the cell had not been put to rest yet
+		k.Under = ""
+	}
+	return t, err
+}
+
+// take fills a checkpoint with a copy of a cell's files, and of its home with withHome, with the processes
+// frozen for what was written while it was made.
+func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (t *taking, err error) {
+	t = &taking{e: e, p: p}
+	opt := workspace.SnapshotOptions{Mapped: inst.Mapped}
+	if k.Kind == state.KindTurn {
+		opt.Most = maxTurn
+	}
+	_, err = inst.Mapped(ctx)
+	ahead := err == nil && c.State != cell.Paused
+	if err != nil { // what is written through memory is not known: all is copied while nothing is written
+		opt.Mapped = nil
+	} else {
+		opt.Stands = func(s workspace.State) bool { return e.reg.HasState(c.ID, s) }
+	}
+	if t.files, err = p.Snapshot(ctx, *c.Gen, opt); err != nil {
+		return t, err
+	}
+	all := []workspace.Snapshot{t.files}
+	if withHome {
+		if t.home, err = p.Snapshot(ctx, *c.Home, opt); err != nil {
+			return t, err
+		}
+		all = append(all, t.home)
+	}
+	for n := 0; ahead && n < aheadMost; n++ {
+		began := time.Now()
+		for _, s := range all {
+			if err := s.Ahead(ctx); err != nil {
+				return t, err
+			}
+		}
+		ahead = time.Since(began) > aheadLong
+	}
+	still := func() error {
+		for _, s := range all {
+			if err := s.Take(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if c.State == cell.Paused {
+		err = still()
+	} else {
+		if err := inst.Freeze(ctx); err != nil {
+			return t, err
+		}
+		began := time.Now() // that it stands still is the last that Freeze does
+		err = still()
+		err = errors.Join(err, e.alive.Unfreeze(ctx, inst))
+		k.PauseMS = ms(time.Since(began))
+	}
+	if err == nil {
+		err = claimed(c, t.files.Claims())
+	}
+	if err != nil {
+		return t, err
+	}
+	if k.State, err = t.files.Done(ctx); err != nil || t.home == nil {
+		return t, err
+	}
+	home, err := t.home.Done(ctx)
+	k.Home = &home
+	return t, err
+}
+
+// keep records, after the checkpoint was, what the next one can be made upon.
+func (t *taking) keep(k *state.Checkpoint) {
+	if t == nil || t.files == nil {
+		return
+	}
+	t.used = k.States()
+	keep := func(s workspace.Snapshot, at workspace.State) {
+		if made := s.Made(); made != "" && !slices.Contains(at.Layers, made) {
+			return // the checkpoint has the files of another, which say the same
+		}
+		if err := s.Keep(at); err != nil {
+			t.e.log.Warn("the next checkpoint copies all", "cell", k.Cell, "error", err)
+		}
+	}
+	keep(t.files, k.State)
+	if t.home != nil {
+		keep(t.home, *k.Home)
+	}
+}
+
+// close ends the work, and takes away the layers that the checkpoint does not have.
+func (t *taking) close() {
+	if t == nil {
+		return
+	}
+	for _, s := range []workspace.Snapshot{t.files, t.home} {
+		if s == nil {
+			continue
+		}
+		if err := s.Drop(); err != nil {
+			t.e.log.Warn("cannot remove the copy of a cell's files", "error", err)
+		}
+		made := s.Made()
+		if made != "" && !slices.ContainsFunc(t.used, func(u workspace.State) bool { return slices.Contains(u.Layers, made) }) {
+			t.e.dropLayer(t.p.Name(), made)
+		}
+	}
+}
