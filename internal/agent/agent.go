@@ -28,6 +28,8 @@ type Adapter interface {
 	// Off are the files and folders of a repository that the program would run things from, or
 	// take settings of, and that it leaves alone by how it is started. Below the repository.
 	Off(Start) []string
+	// Brings are what of the user's home may come along when it is asked for. The rest stays.
+	Brings() []Bring
 }
 
 // About are the facts of an agent that do not depend on how it is started.
@@ -37,6 +39,7 @@ type About struct {
 	Program string  // the name of its program
 	Package string  // of npm, by which it is installed
 	Logins  []Login // ways to a model, at least one; see Choose
+	Memory  string  // the file of its home that it reads before each conversation
 }
 
 // Login is a way to a model.
@@ -68,6 +71,7 @@ type Start struct {
 	Continue bool     // it goes on with its newest conversation
 	Trusts   bool     // it runs what the repository configures for it
 	Login    Login    // one of its logins
+	Servers  []byte   // MCP servers of the user's that come along, where they are an argument
 	// Dir is where it starts, Root the top of the work tree, and Env are the variables of the
 	// cell, among them the placeholder of its credential. They are known when the cell is there,
 	// and empty before.

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/secret/secrettest"
 )
 
 // Run tries an adapter.
@@ -20,6 +21,7 @@ func Run(t *testing.T, a agent.Adapter) {
 	if about.Name == "" || about.Title == "" || about.Program == "" || about.Package == "" || len(about.Logins) == 0 {
 		t.Fatalf("facts are missing: %+v", about)
 	}
+	t.Run("home", func(t *testing.T) { home(t, a) })
 	for _, l := range about.Logins {
 		t.Run(l.Credential, func(t *testing.T) { login(t, a, l) })
 	}
@@ -162,4 +164,118 @@ func login(t *testing.T, a agent.Adapter, l agent.Login) {
 			}
 		}
 	})
+}
+
+// home tries what an adapter brings of the user's home.
+func home(t *testing.T, a agent.Adapter) {
+	about, list := a.About(), a.Brings()
+	if !slices.ContainsFunc(list, func(b agent.Bring) bool {
+		return b.Kind == agent.Memory && b.Path == about.Memory && b.Into != nil && b.Take == nil
+	}) {
+		t.Errorf("%q, which is read before each conversation, is not in the list", about.Memory)
+	}
+	for i, b := range list {
+		if !slices.Contains(agent.Kinds(), b.Kind) {
+			t.Errorf("%s is of kind %q", b.Path, b.Kind)
+		}
+		p := strings.TrimSuffix(b.Path, "/")
+		if p != path.Clean(p) || path.IsAbs(p) || strings.HasPrefix(p, "..") || p == "." {
+			t.Errorf("%q is no path below a home", b.Path)
+		}
+		if slices.ContainsFunc(list[:i], func(o agent.Bring) bool { return o.Kind == b.Kind && o.Path == b.Path }) {
+			t.Errorf("%s of kind %s is there twice", b.Path, b.Kind)
+		}
+		if isFolder := strings.HasSuffix(b.Path, "/"); isFolder == (b.Into != nil || b.Argument) || isFolder && b.Take != nil {
+			t.Errorf("%s must be a folder whose files come as they are, or a file of which a part comes", b.Path)
+		}
+		if (b.Kind == agent.Settings || b.Kind == agent.Servers) && b.Take == nil && !strings.HasSuffix(b.Path, "/") {
+			t.Errorf("all of %s comes along: what runs and logins with it", b.Path)
+		}
+		for _, login := range []string{".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json", ".gemini/google_accounts.json", ".gemini/.env", ".copilot/config.json",
+			".config/gh/hosts.yml", ".config/github-copilot/apps.json", ".local/share/opencode/auth.json", ".ssh/id_ed25519", ".netrc", ".claude/history.jsonl", ".codex/history.jsonl"} {
+			if b.Has(login) {
+				t.Errorf("%s of kind %s has the login or history %s", b.Path, b.Kind, login)
+			}
+		}
+		hostile(t, b)
+	}
+}
+
+// settingsToLeave is a file of settings with everything that must not come along: what runs, variables,
+// logins. Each of its values says so.
+const settingsToLeave = `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"RUNS"}]}]},"statusLine":{"type":"command","command":"RUNS"},"apiKeyHelper":"RUNS","awsAuthRefresh":"RUNS",
+"fileSuggestion":{"command":"RUNS"},"env":{"X":"VALUE"},"enabledPlugins":{"RUNS":true},"plugin":["RUNS"],"formatter":{"x":{"command":["RUNS"]}},"lsp":{"x":{"command":["RUNS"]}},
+"tools":{"discoveryCommand":"RUNS","callCommand":"RUNS"},"security":{"auth":{"selectedType":"LOGIN"}},"provider":{"x":{"options":{"apiKey":"LOGIN","baseURL":"LOGIN"}}},"oauthAccount":{"emailAddress":"LOGIN"},
+"primaryApiKey":"LOGIN","telemetry":{"otlpEndpoint":"VALUE"},"permissions":{"defaultMode":"RUNS","additionalDirectories":["VALUE"]},"general":{"preferredEditor":"RUNS"},"hooksConfig":{"x":"RUNS"},
+"projects":{"/src":{"mcpServers":{"x":{"command":"RUNS"}},"history":["VALUE"]}},
+"mcpServers":{"open":{"command":"server","args":["--port","1"],"env":{"K":"VALUE"},"headers":{"K":"VALUE"},"oauth":{"clientSecret":"LOGIN"},"cwd":"VALUE","trust":true},
+"shut":{"command":"other","args":["--api-key","LOGIN"]},"far":{"url":"https://u:LOGIN@example.com/"},"query":{"url":"https://example.com/?k=LOGIN"},"none":7,"empty":{}},
+"mcp":{"open":{"type":"local","command":["server"],"environment":{"K":"VALUE"},"headers":{"K":"VALUE"}},"shut":{"type":"remote","url":"https://example.com/?k=LOGIN"}}}`
+
+const configToLeave = "notify = [\"RUNS\"]\nmodel_provider = \"LOGIN\"\nmodel_instructions_file = \"VALUE\"\nx = \"\"\"\nmodel = \"VALUE\"\n\"\"\"\n[model_providers.x]\nexperimental_bearer_token = \"LOGIN\"\n" +
+	"[shell_environment_policy.set]\nX = \"VALUE\"\n[otel]\nexporter = \"VALUE\"\n[mcp_servers.open]\ncommand = \"server\"\nargs = [\n \"--port\", # [\n \"1\",\n]\nenv = { K = \"VALUE\" }\nhttp_headers = { K = \"VALUE\" }\n" +
+	"bearer_token_env_var = \"VALUE\"\n[mcp_servers.open.env]\nK = \"VALUE\"\n[mcp_servers.shut]\ncommand = \"x\"\nargs = [\"--token\", \"LOGIN\"]\n[mcp_servers.far]\nurl = \"https://u:LOGIN@example.com\"\n[projects.\"/src\"]\ntrust_level = \"VALUE\"\n"
+
+// hostile brings a home in which everything is that must stay.
+func hostile(t *testing.T, b agent.Bring) {
+	token := secrettest.Tokens(t)[0].Value
+	p := b.Path
+	if strings.HasSuffix(p, "/") {
+		p += "a/SKILL.md"
+	}
+	if b.Take != nil {
+		comes := false
+		for _, file := range []string{settingsToLeave, configToLeave} {
+			part, left := b.Part(p, []byte(file))
+			if s := string(part); strings.Contains(s, "RUNS") || strings.Contains(s, "VALUE") || strings.Contains(s, "LOGIN") {
+				t.Errorf("of %s, kind %s, comes along: %s", b.Path, b.Kind, s)
+			}
+			comes = comes || bytes.Contains(part, []byte("server"))
+			if len(left) == 0 && len(part) > 0 {
+				t.Errorf("what of %s, kind %s, stays is not named", b.Path, b.Kind)
+			}
+			if again, _ := b.Part(p, part); !bytes.Equal(again, part) {
+				t.Errorf("of what comes along of %s, kind %s, not all does again:\n%s\n%s", b.Path, b.Kind, part, again)
+			}
+			if len(part) > 0 && b.Into != nil {
+				into(t, b, part)
+			}
+		}
+		if b.Kind == agent.Servers && !comes {
+			t.Errorf("no server of %s comes along", b.Path)
+		}
+	} else if part, _ := b.Part(p, []byte("Be brief.")); len(part) == 0 {
+		t.Errorf("%s does not come along", b.Path)
+	} else if b.Into != nil {
+		into(t, b, part)
+	}
+	for _, file := range []string{
+		"Use " + token + " for it.\n",
+		`{"model":"` + token + `","ui":{"theme":"` + token + `"},"mcpServers":{"a":{"command":"` + token + `"}},"mcp":{"a":{"command":["` + token + `"]}}}`,
+		"model = \"" + token + "\"\n[mcp_servers.a]\ncommand = \"" + token + "\"\n",
+	} {
+		part, left := b.Part(p, []byte(file))
+		if bytes.Contains(part, []byte(token)) || len(left) == 0 && b.Take == nil {
+			t.Errorf("a token in %s, kind %s, comes along: %q, %v", b.Path, b.Kind, part, left)
+		}
+	}
+	if part, left := b.Part(strings.TrimSuffix(b.Path, "/")+"/.env", []byte("A=b")); len(part) > 0 || len(left) == 0 {
+		t.Errorf("an environment file below %s comes along", b.Path)
+	}
+	for _, rubbish := range []string{"", "null", "[]", "{", "\xff\x00", "[", "a = [", `a = """`, strings.Repeat(`{"a":`, 20_000), strings.Repeat("[", 1<<20), `a = """` + strings.Repeat("\n", 1<<20)} {
+		if part, _ := b.Part(p, []byte(rubbish)); b.Into != nil {
+			b.Into([]byte(rubbish), nil, part) // does not panic
+		}
+	}
+}
+
+// into tries how a part comes into a file of the cell.
+func into(t *testing.T, b agent.Bring, part []byte) {
+	first := b.Into(nil, nil, part)
+	if !bytes.Equal(first, part) {
+		t.Errorf("%s, kind %s, is not what came along: %q, not %q", b.Path, b.Kind, first, part)
+	}
+	if again := b.Into(first, part, part); !bytes.Equal(again, first) {
+		t.Errorf("%s, kind %s, changes without a cause: %q, %q", b.Path, b.Kind, first, again)
+	}
 }

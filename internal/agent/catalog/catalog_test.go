@@ -79,6 +79,26 @@ command line comes where ARGS stands; of several logins the first counts that is
 		fmt.Fprintf(&b, "| %s | %s |\n", what, code(off))
 		start.Prompt = ""
 		row("`--trust-repository`", func(s *agent.Start) { s.Trusts = true })
+		fmt.Fprint(&b, "\nOf your home with `--with-home`:\n\n| | |\n|---|---|\n")
+		for _, kind := range agent.Kinds() {
+			var paths []string
+			for _, br := range a.Brings() {
+				if br.Kind != kind {
+					continue
+				}
+				at := "`" + br.Path + "`"
+				switch {
+				case br.Argument:
+					at += ", a part, as `--mcp-config`"
+				case br.Take != nil:
+					at += ", a part"
+				}
+				paths = append(paths, at)
+			}
+			if len(paths) > 0 {
+				fmt.Fprintf(&b, "| %s | %s |\n", kind, strings.Join(paths, "; "))
+			}
+		}
 		fmt.Fprint(&b, "\nFiles of its home, where there are none yet:\n")
 		for _, f := range a.Files(start) {
 			if f.Link != "" {

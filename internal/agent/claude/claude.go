@@ -4,6 +4,7 @@ package claude
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/pando-dev/pando/internal/agent"
 )
@@ -16,6 +17,7 @@ func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "claude", Title: "Claude Code", Program: "claude", Package: "@anthropic-ai/claude-code",
 		Logins: []agent.Login{{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"}, Allow: []string{"@anthropic"}}},
+		Memory: ".claude/CLAUDE.md",
 	}
 }
 
@@ -34,6 +36,9 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 	}
 	if !s.Asks {
 		argv = append(argv, "--dangerously-skip-permissions", "--settings", settings)
+	}
+	if len(s.Servers) > 0 { // those of .claude.json don't count beside --strict-mcp-config
+		argv = append(argv, "--mcp-config="+strings.TrimSpace(string(s.Servers)))
 	}
 	if s.Continue {
 		argv = append(argv, "--continue")
@@ -55,6 +60,23 @@ func (Adapter) Off(s agent.Start) []string {
 		return nil
 	}
 	return []string{".claude/agents", ".claude/commands", ".claude/settings.json", ".claude/settings.local.json", ".claude/skills", ".mcp.json"}
+}
+
+// Brings implements agent.Adapter. Of the settings what starts programs stays outside (hooks,
+// helpers, status lines, plug-ins), and variables.
+func (Adapter) Brings() []agent.Bring {
+	return []agent.Bring{
+		{Kind: agent.Settings, Path: ".claude/settings.json", Into: agent.BlendJSON, Take: agent.Keep("alwaysThinkingEnabled", "attribution", "autoCompactEnabled", "cleanupPeriodDays",
+			"effortLevel", "includeCoAuthoredBy", "language", "model", "outputStyle", "permissions.allow", "permissions.ask", "permissions.deny", "prefersReducedMotion",
+			"respectGitignore", "showTurnDuration", "spinnerTipsEnabled", "theme")},
+		{Kind: agent.Settings, Path: ".claude/output-styles/"},
+		{Kind: agent.Skills, Path: ".claude/skills/"},
+		{Kind: agent.Skills, Path: ".claude/agents/"},
+		{Kind: agent.Commands, Path: ".claude/commands/"},
+		{Kind: agent.Memory, Path: ".claude/CLAUDE.md", Into: agent.BlendText},
+		{Kind: agent.Memory, Path: ".claude/rules/"},
+		{Kind: agent.Servers, Path: ".claude.json", Take: agent.KeepServers("mcpServers"), Argument: true},
+	}
 }
 
 // Files implements agent.Adapter: .claude.json as it is when the first questions have been

@@ -17,6 +17,7 @@ func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "codex", Title: "Codex", Program: "codex", Package: "@openai/codex",
 		Logins: []agent.Login{{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}}},
+		Memory: ".codex/AGENTS.md",
 	}
 }
 

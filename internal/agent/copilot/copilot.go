@@ -22,6 +22,7 @@ func (Adapter) About() agent.About {
 			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}, Reads: reads},
 			{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY"}, Allow: []string{"@anthropic"}, Reads: reads},
 		},
+		Memory: ".copilot/copilot-instructions.md",
 	}
 }
 
@@ -63,6 +64,16 @@ func (Adapter) Off(s agent.Start) []string {
 		return nil
 	}
 	return []string{".claude/settings.json", ".claude/settings.local.json", ".github/hooks", ".github/mcp.json", ".mcp.json"}
+}
+
+// Brings implements agent.Adapter. Of its settings none come: they lie in one file with its state.
+func (Adapter) Brings() []agent.Bring {
+	return []agent.Bring{
+		{Kind: agent.Skills, Path: ".copilot/skills/"},
+		{Kind: agent.Skills, Path: ".copilot/agents/"},
+		{Kind: agent.Memory, Path: ".copilot/copilot-instructions.md", Into: agent.BlendText},
+		{Kind: agent.Servers, Path: ".copilot/mcp-config.json", Into: agent.BlendJSON, Take: agent.KeepServers("mcpServers")},
+	}
 }
 
 // Files implements agent.Adapter: the directory, which is a copy, is trusted. The program writes

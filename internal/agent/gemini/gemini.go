@@ -13,6 +13,7 @@ func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "gemini", Title: "Gemini CLI", Program: "gemini", Package: "@google/gemini-cli",
 		Logins: []agent.Login{{Credential: "gemini", Variables: []string{"GEMINI_API_KEY"}, Allow: []string{"@gemini"}}},
+		Memory: ".gemini/GEMINI.md",
 	}
 }
 
@@ -54,6 +55,19 @@ func (Adapter) Off(s agent.Start) []string {
 		return nil
 	}
 	return []string{".gemini/settings.json"}
+}
+
+// Brings implements agent.Adapter.
+func (Adapter) Brings() []agent.Bring {
+	return []agent.Bring{
+		{Kind: agent.Settings, Path: ".gemini/settings.json", Into: agent.BlendJSON, Take: agent.Keep("context.fileName", "context.loadMemoryFromIncludeDirectories",
+			"general.checkpointing", "general.vimMode", "model.compressionThreshold", "model.maxSessionTurns", "model.name", "output", "ui")},
+		{Kind: agent.Skills, Path: ".gemini/skills/"},
+		{Kind: agent.Skills, Path: ".gemini/agents/"},
+		{Kind: agent.Commands, Path: ".gemini/commands/"},
+		{Kind: agent.Memory, Path: ".gemini/GEMINI.md", Into: agent.BlendText},
+		{Kind: agent.Servers, Path: ".gemini/settings.json", Into: agent.BlendJSON, Take: agent.KeepServers("mcpServers")},
+	}
 }
 
 // Files implements agent.Adapter.

@@ -16,6 +16,7 @@ func (Adapter) About() agent.About {
 			{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY"}, Allow: []string{"@anthropic"}},
 			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}},
 		},
+		Memory: folder + "AGENTS.md",
 	}
 }
 
@@ -61,6 +62,22 @@ func (Adapter) Off(s agent.Start) []string {
 
 // folder is where the program looks for plugins of the user's.
 const folder = ".config/opencode/"
+
+// Brings implements agent.Adapter. The program takes both names of its folders.
+func (Adapter) Brings() []agent.Bring {
+	return []agent.Bring{
+		{Kind: agent.Settings, Path: folder + "opencode.json", Into: agent.BlendJSON, Take: agent.Keep("default_agent", "keybinds", "layout", "model", "small_model", "theme", "tui", "username")},
+		{Kind: agent.Settings, Path: folder + "themes/"},
+		{Kind: agent.Skills, Path: folder + "skill/"},
+		{Kind: agent.Skills, Path: folder + "skills/"},
+		{Kind: agent.Skills, Path: folder + "agent/"},
+		{Kind: agent.Skills, Path: folder + "agents/"},
+		{Kind: agent.Commands, Path: folder + "command/"},
+		{Kind: agent.Commands, Path: folder + "commands/"},
+		{Kind: agent.Memory, Path: folder + "AGENTS.md", Into: agent.BlendText},
+		{Kind: agent.Servers, Path: folder + "opencode.json", Into: agent.BlendJSON, Take: agent.KeepServers("mcp")},
+	}
+}
 
 // Files implements agent.Adapter. Without the repository's configuration its instructions are
 // read as those of the user. At each start the program installs a package for plugins of the
