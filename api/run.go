@@ -62,6 +62,25 @@ type AgentRequest struct {
 	// TrustRepository has the agent run what the repository configures for it: hooks, servers,
 	// helpers, variables. Without it they are off; instructions are text, and are read.
 	TrustRepository bool `json:"trust_repository,omitempty"`
+	// Home are files of the caller's home that come along into the agent's. Each must be in the
+	// list of the agent (docs/reference/agents.md), and of each comes what that list says: nothing
+	// that runs by itself, no variables, nothing that looks like a secret.
+	Home []HomeFile `json:"home,omitempty"`
+}
+
+// HomeFile is a file of the caller's home.
+type HomeFile struct {
+	Kind       string `json:"kind"`                 // "settings", "skills", "commands", "memory", "servers"
+	Path       string `json:"path"`                 // below the home, with slashes
+	Content    []byte `json:"content"`              // its bytes, or those of the part that comes along
+	Executable bool   `json:"executable,omitempty"` // it is a program
+}
+
+// HomeEntry is a file of the caller's home that would come along.
+type HomeEntry struct {
+	Kind  string `json:"kind"`
+	Path  string `json:"path"`  // below the home
+	Bytes int    `json:"bytes"` // of the part that comes along
 }
 
 // Autonomies of an agent.
@@ -253,8 +272,9 @@ type Plan struct {
 	Files      int            `json:"files"` // number of files to import
 	Bytes      int64          `json:"bytes"`
 	LeftOut    []LeftOut      `json:"left_out"`
-	Mounts     []Mount        `json:"mounts"` // everything that would be visible
-	Env        []string       `json:"env"`    // names
+	Home       []HomeEntry    `json:"home,omitempty"` // what would come along of the caller's home, for an agent
+	Mounts     []Mount        `json:"mounts"`         // everything that would be visible
+	Env        []string       `json:"env"`            // names
 	Notes      []string       `json:"notes"`
 	Limits     []AppliedLimit `json:"limits"`
 	Allowed    []string       `json:"allowed"`  // hosts it might reach, requests a person would decide on, and credentials lent to it

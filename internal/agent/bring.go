@@ -60,7 +60,7 @@ func (b Bring) Has(p string) bool {
 func (b Bring) Part(p string, file []byte) (part []byte, left []Left) {
 	stays := func(why string) ([]byte, []Left) { return nil, append(left, Left{p, why}) }
 	// The name of a file of which a part is taken says nothing about the part.
-	if d := secret.Decide(p, false, false, nil); d.Action == secret.LeaveOut && (b.Take == nil || p != b.Path) {
+	if d := secret.Decide(p, false, false, nil); (d.Action == secret.LeaveOut || d.Action == secret.Scrub) && (b.Take == nil || p != b.Path) {
 		return stays(d.Why)
 	}
 	part = file

@@ -10,20 +10,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/agent/catalog"
 )
 
 // agentCmds are the commands that start an agent: pando claude.
 func (a *app) agentCmds() (list []*cobra.Command) {
 	for _, known := range catalog.All() {
-		about := known.About()
-		list = append(list, a.agentCmd(about.Name, about.Title))
+		list = append(list, a.agentCmd(known))
 	}
 	return list
 }
 
-func (a *app) agentCmd(name, title string) *cobra.Command {
+func (a *app) agentCmd(known agent.Adapter) *cobra.Command {
+	name, title := known.About().Name, known.About().Title
 	var r runFlags
+	var withHome []string
 	of := api.AgentRequest{Name: name}
 	c := &cobra.Command{
 		Use:   name + " [flags] [--] [ARGS…]",
@@ -40,7 +42,12 @@ conversation, in the cell in which it was started last from here, or in --cell. 
 is a checkpoint: pando history shows them, pando undo --turn N goes back to before one.
 
 What the repository configures for it (hooks, servers, helpers, variables) is off, and
-named; instructions are text, and are read. --trust-repository switches it on.`,
+named; instructions are text, and are read. --trust-repository switches it on.
+
+It starts as if new: nothing of your home is there. --with-home memory,skills brings along
+your instructions and skills, --with-home all also settings, commands and MCP servers:
+without what runs by itself, variables, and what looks like a secret. Each is named by
+--dry-run. What the agent changes of it stays changed in its cell.`,
 		Example: `  pando ` + name + `
   pando ` + name + ` --prompt 'fix the failing test' --check 'go test ./...'
   pando ` + name + ` --cell web --continue
@@ -53,6 +60,9 @@ named; instructions are text, and are read. --trust-repository switches it on.`,
 			if tty, _, _ := a.terminal(); !tty && of.Prompt == "" && !r.req.DryRun && !r.detach {
 				return usage("%s needs a terminal, or a task: --prompt TEXT; with --detach it has one for pando attach", title)
 			}
+			if err := a.takeHome(&of, known, withHome); err != nil {
+				return err
+			}
 			return a.startAs(cmd, &r)
 		},
 	}
@@ -62,6 +72,8 @@ named; instructions are text, and are read. --trust-repository switches it on.`,
 	f.StringVar(&of.Autonomy, "autonomy", api.AutonomyFull, "full: it asks nothing; prompting: it asks before it uses a tool")
 	f.BoolVar(&of.Continue, "continue", false, "continue its newest conversation in the cell")
 	f.BoolVar(&of.TrustRepository, "trust-repository", false, "let it run what the repository configures for it: hooks, servers, helpers, variables")
+	f.StringSliceVar(&withHome, "with-home", nil, "bring along of your home: settings, skills, commands, memory, servers (a list), or all")
+	complete(c, "with-home", append(agent.Kinds(), "all")...)
 	complete(c, "autonomy", api.AutonomyFull, api.AutonomyPrompting)
 	return c
 }

@@ -28,6 +28,8 @@ const agentFile = 4 << 20
 type agentPlan struct {
 	adapter agent.Adapter
 	start   agent.Start
+	home    []homePiece // what comes along of the user's home
+	stays   []string    // what of that does not
 }
 
 // planAgent turns a request for an agent into one for its program. It returns nil when the
@@ -50,6 +52,9 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 	}
 	p := &agentPlan{adapter: a, start: agent.Start{Args: req.Command, Prompt: req.Agent.Prompt, Continue: req.Agent.Continue, Asks: req.Agent.Autonomy == api.AutonomyPrompting, Trusts: req.Agent.TrustRepository}}
 	if err := cell.CheckArguments(opName, append([]string{p.start.Prompt}, req.Command...), req.Env); err != nil {
+		return nil, err
+	}
+	if err := p.planHome(req.Agent.Home); err != nil {
 		return nil, err
 	}
 	argv, err := a.Command(p.start)
@@ -219,6 +224,9 @@ func (x *execution) furnish(ctx context.Context) error {
 		if err := x.inst.WriteFiles(ctx, home, x.c.Setup.User, &b); err != nil {
 			return err
 		}
+	}
+	if err := x.bring(ctx, home, start); err != nil {
+		return err
 	}
 	x.noteOff(ctx, start)
 	return nil

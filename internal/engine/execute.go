@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -181,6 +182,9 @@ func (x *execution) startCommand(ctx context.Context) error {
 	x.run.Downgrades = append(append([]string{}, x.proc.Assurance().Downgrades...), append(slices.Clone(x.c.Setup.Downgrades), x.c.Setup.Unmasked...)...)
 	if a := x.p.agent; a != nil && a.start.Trusts {
 		x.run.Downgrades = append(x.run.Downgrades, "the agent runs what the repository configures for it")
+	}
+	if kinds := x.p.agent.brought(); len(kinds) > 0 {
+		x.run.Downgrades = append(x.run.Downgrades, "the agent has of the user's home: "+strings.Join(kinds, ", "))
 	}
 	x.l.Started(x.proc)
 	return nil

