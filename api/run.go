@@ -76,11 +76,11 @@ type HomeFile struct {
 	Executable bool   `json:"executable,omitempty"` // it is a program
 }
 
-// HomeEntry is a file of the caller's home that would come along.
+// HomeEntry is a file that would come into the home of a cell, or a part of one.
 type HomeEntry struct {
-	Kind  string `json:"kind"`
+	Kind  string `json:"kind"`  // as in HomeFile; of the policy "instructions", "git", "known_hosts", "gh", "file"
 	Path  string `json:"path"`  // below the home
-	Bytes int    `json:"bytes"` // of the part that comes along
+	Bytes int    `json:"bytes"` // of what comes
 }
 
 // Autonomies of an agent.
@@ -272,7 +272,7 @@ type Plan struct {
 	Files      int            `json:"files"` // number of files to import
 	Bytes      int64          `json:"bytes"`
 	LeftOut    []LeftOut      `json:"left_out"`
-	Home       []HomeEntry    `json:"home,omitempty"` // what would come along of the caller's home, for an agent
+	Home       []HomeEntry    `json:"home,omitempty"` // what would come into the home of the cell, of the caller's and by the policy
 	Mounts     []Mount        `json:"mounts"`         // everything that would be visible
 	Env        []string       `json:"env"`            // names
 	Notes      []string       `json:"notes"`

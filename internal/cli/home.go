@@ -101,7 +101,7 @@ func (r *homeReader) read(b agent.Bring, p string, depth int) {
 	}
 	switch {
 	case at == p:
-	case holdsSecrets(at):
+	case secret.Promises(at):
 		r.stays(p, "a link to what holds secrets")
 		return
 	case at == "." || !b.Has(at) && ofAgents(at):
@@ -177,20 +177,6 @@ func (r *homeReader) file(b agent.Bring, p string, f *os.File, st fs.FileInfo) {
 	}
 	r.bytes += len(part)
 	r.files = append(r.files, api.HomeFile{Kind: b.Kind, Path: p, Content: part, Executable: st.Mode()&0o111 != 0})
-}
-
-// holdsSecrets reports whether a path of the home, or a folder above it, has a name that promises
-// secrets.
-func holdsSecrets(p string) bool {
-	if secret.Decide(p, false, false, nil).Action == secret.LeaveOut {
-		return true
-	}
-	for ; p != "."; p = path.Dir(p) {
-		if secret.Decide(p, true, false, nil).Action == secret.LeaveOut {
-			return true
-		}
-	}
-	return false
 }
 
 // ofAgents reports whether a path of the home lies in the folder of an agent, or has one in it:

@@ -447,7 +447,7 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 		fmt.Fprintf(w, "backend     %s, %s, policy %s\n", p.Backend, imageWords(p.Image, ""), short(p.Policy))
 		bareField(w, p.Isolation)
 		section(w, "left out", len(p.LeftOut), func(i int) string { return leftOutWords(p.LeftOut[i]) })
-		section(w, "of your home", len(p.Home), func(i int) string {
+		section(w, "comes into its home", len(p.Home), func(i int) string {
 			return p.Home[i].Kind + ": " + printable(p.Home[i].Path) + ", " + size(int64(p.Home[i].Bytes))
 		})
 		fmt.Fprintln(w, "\nvisible in the cell:")

@@ -176,18 +176,26 @@ func (v *View) agentCell(req *api.RunRequest) (string, error) {
 	return "", none
 }
 
-// furnish makes and changes the files of the agent's home by which it starts without questions,
-// and says what of the repository it leaves alone.
+// furnish makes and changes the files of the home: those by which an agent starts without questions,
+// and what comes into it from outside. It says what of the repository an agent leaves alone.
 func (x *execution) furnish(ctx context.Context) error {
 	a := x.p.agent
-	if a == nil {
+	if a == nil && len(x.p.home) == 0 {
 		return nil
 	}
 	i := slices.IndexFunc(x.c.Setup.Mounts, func(m cell.Mount) bool { return m.Role == cell.RoleHome })
 	if i < 0 {
-		return cell.Errorf(cell.Unsupported, "engine.furnish", "use another image", "cannot start %s in cell %s: it has no home", a.adapter.About().Title, x.c.Title())
+		what := "use home of the policy"
+		if a != nil {
+			what = "start " + a.adapter.About().Title
+		}
+		return cell.Errorf(cell.Unsupported, "engine.furnish", "use another image", "cannot %s in cell %s: it has no home", what, x.c.Title())
 	}
-	home, start := x.c.Setup.Mounts[i].Target, a.start
+	home := x.c.Setup.Mounts[i].Target
+	if a == nil {
+		return x.bring(ctx, home, agent.Start{})
+	}
+	start := a.start
 	start.Dir, start.Root, start.Env = x.resolvedWorkdir(), x.c.Source, append(x.e.govern.Env(&x.c), x.p.policy.Env...)
 	for _, f := range a.adapter.Files(start) {
 		at := path.Join(home, f.Path)

@@ -5,15 +5,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"path"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/secret"
 )
 
 // Bounds of what a request brings into a home.
@@ -103,13 +109,18 @@ func (a *agentPlan) brought() (kinds []string) {
 	return kinds
 }
 
-// listHome is what comes along, for a plan.
-func (a *agentPlan) listHome() (list []api.HomeEntry) {
-	if a == nil {
-		return nil
+// pieces are what comes into the home: of the user's, and of the policy.
+func (p *runPlan) pieces() []homePiece {
+	if p.agent == nil {
+		return slices.Clone(p.home)
 	}
-	for _, p := range a.home {
-		list = append(list, api.HomeEntry{Kind: p.kind, Path: p.name, Bytes: len(p.data)})
+	return slices.Concat(p.agent.home, p.home)
+}
+
+// listHome is what comes into the home, for a plan.
+func (p *runPlan) listHome() (list []api.HomeEntry) {
+	for _, piece := range p.pieces() {
+		list = append(list, api.HomeEntry{Kind: piece.kind, Path: piece.name, Bytes: len(piece.data)})
 	}
 	return list
 }
@@ -246,24 +257,25 @@ func (w *homeWriter) close(ctx context.Context) error {
 
 // bring puts into a cell's home what comes along.
 func (x *execution) bring(ctx context.Context, home string, start agent.Start) error {
-	a := x.p.agent
+	a, pieces := x.p.agent, x.p.pieces()
 	w, err := x.openHome(ctx, home)
 	if err != nil {
 		return err
 	}
-	pieces, err := w.placeMemory(ctx, start, slices.Clone(a.home))
-	if err != nil {
-		return err
+	if a != nil {
+		if pieces, err = w.placeMemory(ctx, start, pieces); err != nil {
+			return err
+		}
 	}
 	for i := range pieces {
-		if isArgument(a.adapter, &pieces[i]) {
+		if a != nil && isArgument(a.adapter, &pieces[i]) {
 			continue
 		}
 		if err := w.put(ctx, &pieces[i]); err != nil {
 			return err
 		}
 	}
-	if len(a.stays) > 0 {
+	if a != nil && len(a.stays) > 0 {
 		x.run.Notes = append(x.run.Notes, "of your home stays outside: "+strings.Join(a.stays, ", "))
 	}
 	return w.close(ctx)
@@ -330,4 +342,151 @@ func (x *execution) textAt(ctx context.Context, at string) ([]byte, error) {
 	}
 	b, err := bound.ReadAll(r, at, agentFile/16)
 	return bytes.TrimSpace(b), err
+}
+
+// maxSource bounds a file that a policy names for a home, in bytes.
+const maxSource = 1 << 20
+
+// policyHome takes from the policy what comes into the home of the cell. Nothing does for a caller
+// that may not name the host's files, whatever the policy of its user has.
+func (e *Engine) policyHome(p *runPlan) ([]homePiece, error) {
+	h, agentName, memory := p.policy.Home, "", ""
+	if p.agent != nil {
+		agentName, memory = p.agent.adapter.About().Name, p.agent.adapter.About().Memory
+	}
+	var list []homePiece
+	if p.confined || p.cell != nil && p.cell.Guest || reflect.DeepEqual(h, policy.Home{}) {
+		return nil, nil
+	}
+	if !policy.Isolates(p.backend.Name()) {
+		return nil, cell.Errorf(cell.Unsupported, "engine.StartRun", cell.Isolated, "cannot use home of the policy on backend %s: it would change your own home", p.backend.Name())
+	}
+	add := func(kind, name string, data []byte, mode int64, into func(old, base, part []byte) []byte) {
+		if into != nil {
+			data = append(bytes.TrimSpace(data), '\n')
+		}
+		list = append(list, homePiece{kind: kind, name: name, path: name, data: data, mode: mode, into: into})
+	}
+	if err := e.instructions(h, agentName, func(text []byte) { add("instructions", memory, text, 0o600, agent.BlendText) }); err != nil {
+		return nil, err
+	}
+	if g := h.Git; g != (policy.GitIdentity{}) {
+		add("git", ".gitconfig", []byte("[user]\n\tname = \""+g.Name+"\"\n\temail = \""+g.Email+"\"\n"), 0o644, agent.BlendText)
+	}
+	for _, f := range []struct {
+		kind, source, target string
+		into                 func(old, base, part []byte) []byte
+	}{{"known_hosts", h.KnownHosts, ".ssh/known_hosts", agent.BlendText}, {"gh", h.GH, ".config/gh/config.yml", nil}} {
+		if f.source == "" {
+			continue
+		}
+		logins := cell.Errorf(cell.Denied, "engine.StartRun", "name the config.yml beside it; pando credential add github keeps a login, and lends it", "cannot use %s as home.gh: it has logins", f.source)
+		if f.kind == "gh" && path.Base(f.source) == "hosts.yml" {
+			return nil, logins
+		}
+		b, err := e.sourceFile(policy.HomeFile{Source: f.source, Target: f.target}, f.kind == "known_hosts")
+		if err != nil {
+			return nil, err
+		}
+		if f.kind == "gh" && bytes.Contains(b, []byte("oauth_token")) {
+			return nil, logins
+		}
+		add(f.kind, f.target, b, 0o600, f.into)
+	}
+	for _, f := range h.Files {
+		b, err := e.sourceFile(f, false)
+		if err != nil {
+			return nil, err
+		}
+		add("file", f.Target, b, 0o600, nil)
+	}
+	return list, nil
+}
+
+// instructions gives the text that a policy has for an agent: what is for all comes first.
+func (e *Engine) instructions(h policy.Home, agentName string, give func(text []byte)) error {
+	var texts [][]byte
+	for _, reader := range []string{"common", agentName} {
+		for _, i := range h.Instructions {
+			if i.For != reader || agentName == "" {
+				continue
+			}
+			text := []byte(i.Text)
+			if i.Source != "" {
+				b, err := e.sourceFile(policy.HomeFile{Source: i.Source, Target: "instructions"}, false)
+				if err != nil {
+					return err
+				}
+				text = b
+			}
+			if found := secret.Scan("", text); len(found) > 0 {
+				return cell.Errorf(cell.Denied, "engine.StartRun", "take it out: a credential is lent, and not told", "cannot use home.instructions.%s: %s", i.For, found[0].Why())
+			}
+			texts = append(texts, bytes.TrimSpace(text))
+		}
+	}
+	if len(texts) > 0 {
+		give(bytes.Join(texts, []byte("\n\n")))
+	}
+	return nil
+}
+
+// sourceFile reads a file of the host that a policy names for a home: a regular file that belongs
+// to the user, or to root, and that others can't write to. Public says that its folder holds
+// secrets, and the file is known to be none.
+func (e *Engine) sourceFile(f policy.HomeFile, public bool) ([]byte, error) {
+	at := f.Source
+	if below, ok := strings.CutPrefix(at, "~/"); ok {
+		at = filepath.Join(e.cfg.User.Home, below)
+	}
+	cannot := func(kind cell.Kind, hint, format string, args ...any) error {
+		return cell.Errorf(kind, "engine.StartRun", hint, "cannot bring "+f.Source+" to the home of a cell: "+format, args...)
+	}
+	where, err := filepath.EvalSymlinks(at)
+	if err != nil {
+		return nil, cannot(cell.NotFound, "change section home of the policy", "%w", err)
+	}
+	if slices.ContainsFunc(e.ownDirs(), func(dir string) bool { return strings.HasPrefix(where, strings.TrimSuffix(dir, "/")+"/") }) {
+		return nil, cannot(cell.Denied, "change section home of the policy", "it is pando's own")
+	}
+	file, err := os.OpenFile(where, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, cannot(cell.NotFound, "change section home of the policy", "%w", err)
+	}
+	defer file.Close()
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	owner := st.Sys().(*syscall.Stat_t).Uid
+	switch perm := st.Mode().Perm(); {
+	case !st.Mode().IsRegular():
+		return nil, cannot(cell.Invalid, "name a file", "it is no regular file")
+	case owner != 0 && owner != uint32(os.Geteuid()):
+		return nil, cannot(cell.Denied, "copy it first", "it belongs to user %d", owner)
+	case perm&0o022 != 0:
+		return nil, cannot(cell.Denied, "run chmod go-w "+f.Source, "others can write to it")
+	case f.Secret && perm&0o077 != 0:
+		return nil, cannot(cell.Denied, "run chmod go= "+f.Source, "it is a secret that others can read")
+	}
+	b, err := bound.ReadAll(file, f.Source, maxSource)
+	if err != nil || f.Secret {
+		return b, err
+	}
+	hint := "lend a credential instead, or add secret: true to the file"
+	for _, name := range []string{strings.TrimPrefix(where, "/"), f.Target} {
+		if !public && secret.Promises(name) {
+			return nil, cannot(cell.Denied, hint, "by its name it is a secret")
+		}
+		if secret.Decide(name, false, false, nil).Action != secret.Scrub {
+			continue
+		}
+		if _, fields, ok := secret.ScrubFields(name, b); !ok || len(fields) > 0 {
+			return nil, cannot(cell.Denied, hint, "it has credentials")
+		}
+	}
+	if found := secret.Scan(f.Target, b); len(found) > 0 {
+		return nil, cannot(cell.Denied, hint, "%s", found[0].Why())
+	}
+	return b, nil
 }

@@ -26,7 +26,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	out := api.Plan{Source: p.source, Command: redactArgs(p.req.Command), Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()), Image: p.image.String(), Policy: p.policy.Digest().String(),
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
-	out.Home = p.agent.listHome()
+	out.Home = p.listHome()
 	hidden := p.policy.Files.Hidden
 	c := state.Cell{Source: p.source, NoSource: p.from != "", Image: p.image.String()}
 	if p.cell != nil {

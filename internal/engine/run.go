@@ -176,9 +176,10 @@ type runPlan struct {
 	onFailure string
 	onSuccess string
 	run       *state.Run
-	unlock    func() // releases the lock of the cell, which a run that makes it has from the start
-	made      *View  // of the maker of the cell; nil without bounds
-	confined  bool   // the caller may not name files of the host
+	unlock    func()      // releases the lock of the cell, which a run that makes it has from the start
+	made      *View       // of the maker of the cell; nil without bounds
+	confined  bool        // the caller may not name files of the host
+	home      []homePiece // what the policy brings into the home of the cell
 }
 
 // plan checks everything about a request that can be checked without work.
@@ -352,6 +353,9 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		return err
 	}
 	if err := e.planKernel(p); err != nil {
+		return err
+	}
+	if p.home, err = e.policyHome(p); err != nil {
 		return err
 	}
 	if len(eff.Files.Hidden)+len(eff.Files.ReadOnly)+len(eff.Processes.Deny) == 0 {

@@ -24,6 +24,7 @@ type File struct {
 	Budgets     FileBudgets
 	LimitLines  map[string]int // by name: "memory"
 	Approvals   FileApprovals
+	Home        FileHome
 }
 
 // Line is one line's worth of a policy, and where it stands.

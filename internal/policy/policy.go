@@ -36,6 +36,8 @@ type Effective struct {
 	Credentials []Credential `json:"credentials"`
 	Limits      Limits       `json:"limits"`
 	Approvals   Approvals    `json:"approvals"`
+	// Home is left out of the canonical form where it says nothing.
+	Home Home `json:"home,omitzero"`
 }
 
 // Files says which of the host's files a cell sees besides its image.
@@ -115,7 +117,7 @@ func (e Effective) Canonical() []byte {
 	e.Files.Mounts = append([]Mount{}, e.Files.Mounts...)
 	sort.Slice(e.Files.Mounts, func(i, j int) bool { return e.Files.Mounts[i].Target < e.Files.Mounts[j].Target })
 	e.Files.Secrets, e.Files.Hidden, e.Files.ReadOnly = sorted(e.Files.Secrets), sorted(e.Files.Hidden), sorted(e.Files.ReadOnly)
-	e.Environment.Set = sorted(e.Environment.Set)
+	e.Environment.Set, e.Home = sorted(e.Environment.Set), e.Home.canonical()
 	e.Processes.Deny = sorted(e.Processes.Deny)
 	e.Network = e.Network.canonical()
 	e.Credentials = canonicalCredentials(e.Credentials)
@@ -144,6 +146,11 @@ func (e Effective) Downgrades() (out []string) {
 	}
 	for _, s := range e.Files.Secrets {
 		out = append(out, "secret "+s+" is inside the cell")
+	}
+	for _, f := range e.Home.Files {
+		if f.Secret {
+			out = append(out, "secret ~/"+f.Target+" is inside the cell")
+		}
 	}
 	for _, c := range e.Credentials {
 		if c.Unpinned {

@@ -51,6 +51,9 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	for _, s := range e.Files.ReadOnly {
 		add("files", "read-only "+s, s+" is read-only", enforced, "mounts, where it is there when the cell starts")
 	}
+	for _, line := range e.Home.show() {
+		add("home", line[0], line[1], enforced, "the daemon, before a run: what the cell has changed stays")
+	}
 	for _, n := range e.Environment.Set {
 		add("environment", "variable "+n, n+" is set", enforced, "the keeper")
 	}

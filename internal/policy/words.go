@@ -27,6 +27,7 @@ func (f *File) words() section {
 		{name: "environment", about: "Variables of the commands.", shape: section{words: []word{
 			{name: "set", about: "Variables with their values. The values are no part of the policy's digest.", shape: dictionary{f.variable}, must: true},
 		}}},
+		{name: "home", about: "What comes into the home of a cell before a run, and for agents what they read.", shape: f.Home.words()},
 		{name: "processes", about: "What may run.", shape: section{words: []word{
 			{name: "deny", about: "Programs that don't run: a name (in any directory of PATH) or a path; * stands for any characters of the last part.", shape: list{item: lines(&f.Deny, ParseProgram)}, must: true},
 		}}},

@@ -128,6 +128,17 @@ func decideGit(path string, isDir bool) Decision {
 // With is the paths that the user lets in, relative to the workspace.
 type With map[string]bool
 
+// Promises reports whether the name of a file, or of a folder above it, promises secrets. The path
+// is a relative one.
+func Promises(p string) bool {
+	for isDir := false; p != "." && p != "/"; p, isDir = path.Dir(p), true {
+		if decideName(p, isDir, nil).Action == LeaveOut {
+			return true
+		}
+	}
+	return false
+}
+
 // NewWith reads the paths given by --with-secret. The same file has one
 // spelling afterwards: ".env", "./.env" and "a/../.env" are one. What lies
 // outside the workspace, or is all of it, is Invalid.

@@ -174,6 +174,9 @@ func home(t *testing.T, a agent.Adapter) {
 	}) {
 		t.Errorf("%q, which is read before each conversation, is not in the list", about.Memory)
 	}
+	if !slices.Contains(policy.InstructionsFor(), about.Name) {
+		t.Errorf("a policy has no instructions for %s", about.Name)
+	}
 	for i, b := range list {
 		if !slices.Contains(agent.Kinds(), b.Kind) {
 			t.Errorf("%s is of kind %q", b.Path, b.Kind)
