@@ -136,13 +136,16 @@ type homeWriter struct {
 	now  map[string][]byte // what files are by what is written
 }
 
-// openHome reads the record of a home.
-func (x *execution) openHome(ctx context.Context, home string) (*homeWriter, error) {
+// openHome reads the record of a home. Changes says that there is something to bring.
+func (x *execution) openHome(ctx context.Context, home string, changes bool) (*homeWriter, error) {
 	w := &homeWriter{x: x, home: home, now: map[string][]byte{}}
 	w.tar = tar.NewWriter(&w.out)
 	b, is, err := w.read(ctx, homeRecordPath)
 	if err != nil {
 		return nil, err
+	}
+	if !is && changes {
+		return nil, cell.Errorf(cell.Conflict, "engine.bring", "remove it in the cell", "cannot bring files to the home of cell %s: %s is no regular file", x.c.Title(), path.Join(home, homeRecordPath))
 	}
 	// What can't be read is the cell's work, and as none.
 	if is && b != nil && bound.Values(b, "record", maxRecorded) == nil && json.Unmarshal(b, &w.rec) == nil {
@@ -258,7 +261,7 @@ func (w *homeWriter) close(ctx context.Context) error {
 // bring puts into a cell's home what comes along.
 func (x *execution) bring(ctx context.Context, home string, start agent.Start) error {
 	a, pieces := x.p.agent, x.p.pieces()
-	w, err := x.openHome(ctx, home)
+	w, err := x.openHome(ctx, home, len(pieces) > 0)
 	if err != nil {
 		return err
 	}

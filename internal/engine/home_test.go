@@ -6,7 +6,10 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/agent/claude"
+	"github.com/pando-dev/pando/internal/backend/mem"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A caller sends what it likes: of it comes what the adapter's list says, and the rest is refused
@@ -43,5 +46,20 @@ func TestHomeOfARequestIsFiltered(t *testing.T) {
 		if err := p.planHome(list); cell.KindOf(err) != cell.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// Nothing of a policy's section home comes to a caller that may not name the host's files.
+func TestHomeOfAPolicyIsForItsUser(t *testing.T) {
+	of := policy.Result{Effective: policy.Effective{Home: policy.Home{Git: policy.GitIdentity{Name: "A", Email: "a@b"}, Files: []policy.HomeFile{{Source: "/etc/passwd", Target: "x"}}}}}
+	for name, p := range map[string]*runPlan{"a caller": {confined: true}, "a cell of one": {cell: &state.Cell{Guest: true}}} {
+		p.policy, p.backend = of, (&mem.Host{}).Open()
+		if list, err := (&Engine{}).policyHome(p); err != nil || len(list) > 0 {
+			t.Errorf("%s: %v, %v", name, list, err)
+		}
+	}
+	of.Home.Files = nil
+	if list, err := (&Engine{}).policyHome(&runPlan{policy: of, backend: (&mem.Host{}).Open()}); err != nil || len(list) != 1 {
+		t.Errorf("the user: %v, %v", list, err)
 	}
 }
