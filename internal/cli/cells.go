@@ -12,7 +12,10 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-func (a *app) lsCmd() *cobra.Command {
+func (a *app) lsCmd() *cobra.Command { return a.listCmd(false) }
+
+// listCmd is ls. sessions is what --agents is where it is not given.
+func (a *app) listCmd(sessions bool) *cobra.Command {
 	var quiet, agents bool
 	var labels []string
 	c := &cobra.Command{
@@ -84,7 +87,7 @@ func (a *app) lsCmd() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
-	c.Flags().BoolVar(&agents, "agents", false, "only cells with a coding agent, and which")
+	c.Flags().BoolVar(&agents, "agents", sessions, "only cells with a coding agent, and which")
 	c.Flags().StringArrayVar(&labels, "label", nil, "only cells with label NAME=VALUE; repeatable: cells with all of them")
 	return c
 }
@@ -380,17 +383,18 @@ func (a *app) resumeCmd() *cobra.Command {
 	return c
 }
 
-// namedOrAll returns the named cells or, with all, those that which selects.
-func (a *app) namedOrAll(ctx context.Context, args []string, all bool, which func(api.Cell) bool) ([]string, error) {
+// namedOrAll returns the cells that a command names or, with all, those that which selects: of
+// sessions, if it is a verb of theirs.
+func (a *app) namedOrAll(cmd *cobra.Command, args []string, all bool, which func(api.Cell) bool) ([]string, error) {
 	if all == (len(args) > 0) {
 		return nil, usage("no cell is named: name cells, or use --all")
 	}
 	if !all {
 		return args, nil
 	}
-	cells, err := a.client.Cells(ctx)
+	cells, err := a.client.Cells(cmd.Context())
 	for _, c := range cells {
-		if which(c) {
+		if which(c) && (c.Agent != "" || cmd.Parent().Name() != sessionName) {
 			args = append(args, c.ID)
 		}
 	}
@@ -402,7 +406,7 @@ func (a *app) stopCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "stop [CELL…]", Short: "End a cell's processes; its files stay", ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args, err := a.namedOrAll(cmd.Context(), args, all, func(c api.Cell) bool {
+			args, err := a.namedOrAll(cmd, args, all, func(c api.Cell) bool {
 				starting := c.LatestRun != "" && c.Verdict == "" // a run that has no verdict is under way
 				return c.State == "running" || c.State == "paused" || starting
 			})
@@ -430,7 +434,7 @@ func (a *app) rmCmd() *cobra.Command {
 		Long: `Remove cells with their processes, files and checkpoints. Records and receipts
 of their runs stay, and so do cells that were forked from them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args, err := a.namedOrAll(cmd.Context(), args, all, func(api.Cell) bool { return true })
+			args, err := a.namedOrAll(cmd, args, all, func(api.Cell) bool { return true })
 			if err != nil {
 				return err
 			}

@@ -36,6 +36,8 @@ func TestCompletionOfNothing(t *testing.T) {
 		{[]string{"policy", "show", "--allow", "@p"}, "@pypi"},
 		{[]string{"branch", "--certify", ""}, "strict"},
 		{[]string{"eval", "--kind", ""}, "node"},
+		{[]string{"session", ""}, "attach"},
+		{[]string{"session", "start", ""}, "claude"},
 	} {
 		if got := completed(t, c.words...); !slices.Contains(got, c.want) {
 			t.Errorf("%q: %q, without %s", c.words, got, c.want)

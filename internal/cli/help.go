@@ -68,7 +68,7 @@ type option struct {
 }
 
 // commandsOf lists a command and those below it in the order of the help, without commands that
-// only group others.
+// only group others, and those of sessions: they are listed by their names as verbs of cells.
 func commandsOf(c *cobra.Command) []command {
 	out := []command{}
 	if c.Runnable() && c.HasParent() && !c.Hidden {
@@ -88,7 +88,7 @@ func commandsOf(c *cobra.Command) []command {
 		out = append(out, d)
 	}
 	for _, sub := range c.Commands() {
-		if sub.Name() != "completion" && !sub.IsAdditionalHelpTopicCommand() {
+		if c.Name() != sessionName && sub.Name() != "completion" && !sub.IsAdditionalHelpTopicCommand() {
 			out = append(out, commandsOf(sub)...)
 		}
 	}
