@@ -442,3 +442,10 @@ type Daemon struct {
 type DrainRequest struct {
 	Undo bool `json:"undo,omitempty"` // accept new work again
 }
+
+// StopGrace is how long the command of a run that is stopped has to end after it was asked to,
+// unless the request says otherwise, and MaxStopGrace the longest that it may say.
+const (
+	StopGrace    = 10 * time.Second
+	MaxStopGrace = time.Hour
+)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/url"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 )
@@ -44,9 +45,19 @@ func (c *Client) Resume(ctx context.Context, sel string) (out api.Cell, err erro
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/resume", nil, nil, &out)
 }
 
-// Stop ends a cell's processes; its files stay.
+// Stop ends a cell's processes; its files stay. It is StopWithin with api.StopGrace.
 func (c *Client) Stop(ctx context.Context, sel string) (out api.Cell, err error) {
-	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/stop", nil, nil, &out)
+	return c.StopWithin(ctx, sel, api.StopGrace)
+}
+
+// StopWithin is Stop with another time, at most api.MaxStopGrace, between asking the command of a
+// run to end (SIGTERM) and killing it.
+func (c *Client) StopWithin(ctx context.Context, sel string, grace time.Duration) (out api.Cell, err error) {
+	q := url.Values{}
+	if grace != api.StopGrace {
+		q.Set("timeout", grace.String())
+	}
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/stop", q, nil, &out)
 }
 
 // Processes lists the processes of a cell.

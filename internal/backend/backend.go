@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -153,9 +154,11 @@ type Process interface {
 
 	Signal(ctx context.Context, sig string) error
 
-	// End asks the process to end, and kills it after a grace period. Its exit will have this
-	// cause.
-	End(ctx context.Context, cause string) error
+	// End asks the process to end (SIGTERM), and kills it after grace; 0: after a few seconds. A
+	// program at a terminal that is still there after half of grace is told that the terminal has
+	// gone (SIGHUP), which shells obey. The exit will have this cause, and the status says whether
+	// it was killed.
+	End(ctx context.Context, cause string, grace time.Duration) error
 
 	// Status returns the state of the process. Wait returns when it has ended.
 	Status(ctx context.Context) (cell.Status, error)

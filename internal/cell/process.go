@@ -155,6 +155,9 @@ type Status struct {
 	Args     []string     `json:"args,omitempty"`      // in the answer to a query: the command line
 	Awaited  bool         `json:"awaited,omitempty"`   // a client waits for its end
 	Unsealed string       `json:"unsealed,omitempty"`  // why the event stream could not be completed
+	// KilledAfter is how long it was waited for after it was asked to end, before it was killed; 0: it
+	// was not killed for that.
+	KilledAfter time.Duration `json:"killed_after,omitempty"`
 }
 
 // StreamStatus is the amount of output of a process.

@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (a *app) lsCmd() *cobra.Command { return a.listCmd(false) }
@@ -403,9 +406,17 @@ func (a *app) namedOrAll(cmd *cobra.Command, args []string, all bool, which func
 
 func (a *app) stopCmd() *cobra.Command {
 	var all bool
+	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "stop [CELL…]", Short: "End a cell's processes; its files stay", ValidArgsFunction: a.completeCells,
+		Long: `End a cell's processes; its files stay. The command of a run is asked to end (SIGTERM),
+so that an agent saves its conversation, and is killed when it is still there after
+--timeout. At a terminal it is told after half of that time that the terminal has gone
+(SIGHUP), which shells obey. What else runs in the cell is killed then.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if timeout < time.Millisecond || timeout > api.MaxStopGrace {
+				return usage("--timeout takes a time from 1ms to %s", api.MaxStopGrace)
+			}
 			args, err := a.namedOrAll(cmd, args, all, func(c api.Cell) bool {
 				starting := c.LatestRun != "" && c.Verdict == "" // a run that has no verdict is under way
 				return c.State == "running" || c.State == "paused" || starting
@@ -414,17 +425,44 @@ func (a *app) stopCmd() *cobra.Command {
 				return err
 			}
 			stopped := []api.Cell{}
-			err = each(args, func(name string) (api.Cell, error) { return a.client.Stop(cmd.Context(), name) }, func(c api.Cell) {
+			ended := map[string]string{} // what is said of the end of a run, by the id of its cell
+			stop := func(name string) (api.Cell, error) {
+				was, err := a.client.Cell(cmd.Context(), name)
+				if err != nil {
+					return was, err
+				}
+				c, err := a.client.StopWithin(cmd.Context(), name, timeout)
+				if err == nil && was.LatestRun != "" && was.Verdict == "" {
+					if run, err := a.client.Run(cmd.Context(), was.LatestRun, false); err == nil && run.ExitCode != nil {
+						ended[c.ID] = endOf(run)
+					}
+				}
+				return c, err
+			}
+			err = each(args, stop, func(c api.Cell) {
 				stopped = append(stopped, c)
 				if !a.json {
-					a.say("%s", marked(fmt.Sprintf("cell %s is %s", c.Name, c.State), c.Isolation))
+					a.say("%s", marked(fmt.Sprintf("cell %s is %s%s", c.Name, c.State, ended[c.ID]), c.Isolation))
 				}
 			})
 			return a.printWith(err, stopped, func(io.Writer) {})
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "all cells that have processes, or a run that is starting")
+	c.Flags().DurationVar(&timeout, "timeout", api.StopGrace, "how long a command has to end before it is killed")
 	return c
+}
+
+// endOf says how a run that was stopped has ended.
+func endOf(run api.Run) string {
+	switch how := cmp.Or(run.Signal, fmt.Sprintf("exit %d", *run.ExitCode)); {
+	case run.Cause != cell.CauseInterrupted:
+		return "; " + run.ID + " ended (" + howEnded(run) + ")"
+	case run.Signal == "SIGKILL":
+		return "; " + run.ID + " did not end when it was asked to, and was killed"
+	default:
+		return "; " + run.ID + " ended when it was asked to (" + how + ")"
+	}
 }
 
 func (a *app) rmCmd() *cobra.Command {

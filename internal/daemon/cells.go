@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -92,7 +93,16 @@ func (d *Daemon) stopCell(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Stop(r.Context(), id)
+	grace := api.StopGrace
+	if s := r.URL.Query().Get("timeout"); s != "" {
+		if grace, err = policy.ParseTimeout(s); err != nil {
+			return nil, err
+		}
+		if grace > api.MaxStopGrace {
+			return nil, cell.Errorf(cell.Invalid, "daemon", "at most "+api.MaxStopGrace.String(), "cannot stop: the timeout %s is too long", grace)
+		}
+	}
+	return d.cfg.Engine.StopWithin(r.Context(), id, grace)
 }
 
 func (d *Daemon) listProcesses(w http.ResponseWriter, r *http.Request) (any, error) {

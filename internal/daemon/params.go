@@ -28,6 +28,7 @@ var Params = map[string]Param{
 	"name":       {"string", "which record: stdout, stderr, events.jsonl, patch, manifest.json"},
 	"dir":        {"string", "the caller's directory, absolute; the base of -"},
 	"objects":    {"boolean", "with each object, and the command that frees it"},
+	"timeout":    {"string", "how long a command has to end after it was asked to, before it is killed: 10s"},
 	"dry_run":    {"boolean", "only return what would be done"},
 	"from":       {"integer", "number of the checkpoint to compare from; 0 for the first, or without to for the source"},
 	"to":         {"integer", "number of the checkpoint to compare to; 0 for the present state"},

@@ -94,7 +94,7 @@ var Routes = []Route{
 	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Act, labelled, "Removes a cell with its processes, files and checkpoints: one made with the same token, or any with scope admin.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
 	{"POST", "/v1/cells/{cell}/pause?dir", Act, labelled | repeats, "Pauses a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
 	{"POST", "/v1/cells/{cell}/resume?dir", Act, labelled | repeats, "Resumes a paused cell's processes.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
-	{"POST", "/v1/cells/{cell}/stop?dir", Act, labelled | repeats, "Ends a cell's processes; its files stay.", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
+	{"POST", "/v1/cells/{cell}/stop?dir&timeout", Act, labelled | repeats, "Ends a cell's processes; its files stay. The command of a run is asked to end (SIGTERM), and killed after timeout (10s).", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
 	{"GET", "/v1/cells/{cell}/processes?dir", Read, labelled, "Lists the processes of a cell.", nil, []api.Process{}, "", "", "list the processes of cell {cell}", (*Daemon).listProcesses},
 	{"GET", "/v1/cells/{cell}/stats?dir", Read, labelled, "Returns the present resource usage of a cell.", nil, api.Stats{}, "", "", "measure cell {cell}", (*Daemon).getStats},
 	{"GET", "/v1/cells/{cell}/history?limit&cursor&dir", Read, labelled, "Lists a cell's checkpoints.", nil, []api.Checkpoint{}, "", "", "show the history of cell {cell}", (*Daemon).getHistory},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -36,10 +37,16 @@ func (e *Engine) shown(id cell.ID, err error) (api.Cell, error) {
 	return e.cellView(&c), nil
 }
 
-// Stop ends all processes of a cell; its files stay. A run in it ends too and
-// is pending. One that has not started its command does not start, and a cell that was
-// being made for it is removed.
+// Stop is StopWithin with the usual grace.
 func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return e.StopWithin(ctx, id, api.StopGrace)
+}
+
+// StopWithin ends all processes of a cell; its files stay. A run in it ends too and
+// is pending: its command is asked to end, and killed after grace. What else runs there is killed
+// then. A run that has not started its command does not start, and a cell that was
+// being made for it is removed.
+func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration) (api.Cell, error) {
 	l := e.runs.UnderWay(id)
 	c, err := e.alive.Usable(id)
 	if err != nil && (l == nil || c.State != cell.Creating) {
@@ -54,7 +61,14 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		if err := e.alive.MayWait(id); err != nil {
 			return api.Cell{}, err
 		}
-		l.Interrupt(stopped, true)
+		if c.State == cell.Paused && inst != nil {
+			// It was not to do anything more, so it is killed. A kernel of its own must go on for that.
+			grace = time.Millisecond
+			if err := inst.Thaw(ctx); err != nil {
+				return api.Cell{}, err
+			}
+		}
+		l.Stop(ctx, stopped, grace)
 		select {
 		case <-l.Done():
 		case <-ctx.Done():
@@ -113,7 +127,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 		if err := e.alive.MayWait(id); err != nil {
 			return api.Cell{}, err
 		}
-		l.Interrupt(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"), false)
+		l.Interrupt(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"))
 		select {
 		case <-l.Done():
 		case <-ctx.Done():

@@ -442,8 +442,13 @@ func (v *View) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
 
 // Stop: see Engine.
 func (v *View) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return v.StopWithin(ctx, id, api.StopGrace)
+}
+
+// StopWithin: see Engine.
+func (v *View) StopWithin(ctx context.Context, id cell.ID, grace time.Duration) (api.Cell, error) {
 	return cellOn(v, id, func() (api.Cell, error) {
-		stop := func() (api.Cell, error) { return v.e.Stop(ctx, id) }
+		stop := func() (api.Cell, error) { return v.e.StopWithin(ctx, id, grace) }
 		if v.token == "" { // the user frees the memory of any cell at once
 			return stop()
 		}

@@ -181,7 +181,7 @@ func (m *Manager) DoExec(ctx context.Context, r *ReadyExec) (api.Exec, error) {
 func endUnawaited(ctx context.Context, r *ReadyExec, over <-chan struct{}) {
 	for {
 		if p, err := r.inst.Process(ctx, r.ID); err == nil {
-			p.End(ctx, "interrupted")
+			p.End(ctx, "interrupted", 0)
 			return
 		}
 		select {

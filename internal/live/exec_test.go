@@ -36,7 +36,7 @@ func (p *process) end(exit cell.Exit) {
 	})
 }
 
-func (p *process) End(_ context.Context, cause string) error {
+func (p *process) End(_ context.Context, cause string, _ time.Duration) error {
 	p.end(cell.Exit{Code: 143, Signal: "SIGTERM", Cause: cause})
 	return nil
 }

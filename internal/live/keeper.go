@@ -62,7 +62,7 @@ func (m *Manager) WaitFor(ctx context.Context, inst backend.Instance, proc backe
 	if cell.KindOf(cause) == cell.Timeout {
 		word = "timeout"
 	}
-	if err := proc.End(life, word); err != nil {
+	if err := proc.End(life, word, 0); err != nil {
 		return st, err
 	}
 	st, err = Ask(life, inst, proc.Wait)

@@ -156,6 +156,9 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	if run.Network, run.MissingCalls, err = x.m.cfg.Files.Network(run.Folder, run.RunID()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("cannot read the network events of the run: %v", err))
 	}
+	if status.KilledAfter > 0 {
+		run.Notes = append(run.Notes, fmt.Sprintf("the command had not ended %s after it was asked to (SIGTERM), and was killed", status.KilledAfter))
+	}
 	if status.Unsealed != "" {
 		run.Notes = append(run.Notes, "the event stream is incomplete: "+status.Unsealed)
 	}

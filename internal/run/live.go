@@ -55,10 +55,23 @@ func (l *Live) Context() context.Context { return l.ctx }
 // Done is closed when the run has ended.
 func (l *Live) Done() <-chan struct{} { return l.done }
 
-// Interrupt ends the run's command, with everything else in its cell if all.
-func (l *Live) Interrupt(why error, all bool) {
-	if all {
-		l.ending.Store(true)
+// Interrupt ends the run's command.
+func (l *Live) Interrupt(why error) { l.stop(why) }
+
+// Stop asks the run's command to end, has it killed after grace, and ends everything else in its
+// cell. A run without a started command does not start. It returns when the command has ended.
+func (l *Live) Stop(ctx context.Context, why error, grace time.Duration) {
+	l.ending.Store(true)
+	l.mu.Lock()
+	proc := l.proc
+	l.mu.Unlock()
+	if proc != nil && proc.End(ctx, cell.CauseInterrupted, grace) == nil {
+		select {
+		case <-l.waited:
+		case <-l.done:
+		case <-ctx.Done():
+			return // it was asked to end all the same
+		}
 	}
 	l.stop(why)
 }

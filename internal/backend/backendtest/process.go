@@ -166,7 +166,7 @@ func testNames(k *bench) {
 	_, err = i.Process(k.ctx, "missing")
 	k.wantKind("an unknown process", err, cell.NotFound)
 	k.wantKind("forgetting one that runs", a.Forget(k.ctx), cell.Conflict)
-	k.must(a.End(k.ctx, "enough"))
+	k.must(a.End(k.ctx, "enough", 0))
 	a.wait()
 	again, err := i.Process(k.ctx, a.name)
 	k.must(err)
@@ -234,9 +234,16 @@ func testSignals(k *bench) {
 	k.must(c.Signal(k.ctx, "SIGTERM")) // it has ended: no effect
 
 	c = k.start(i, sh("sleep 300"))
-	k.must(c.End(k.ctx, "interrupted"))
-	if st := c.wait(); *st.Exit != (cell.Exit{Code: 143, Signal: "SIGTERM", Cause: "interrupted"}) {
-		k.Errorf("ended as %+v", *st.Exit)
+	k.must(c.End(k.ctx, "interrupted", 0))
+	if st := c.wait(); *st.Exit != (cell.Exit{Code: 143, Signal: "SIGTERM", Cause: "interrupted"}) || st.KilledAfter != 0 {
+		k.Errorf("ended as %+v, killed after %s", *st.Exit, st.KilledAfter)
+	}
+
+	c = k.start(i, sh("trap '' TERM; echo ready; while :; do sleep 0.02; done"))
+	k.says(c, "ready")
+	k.must(c.End(k.ctx, "interrupted", 50*time.Millisecond))
+	if st := c.wait(); *st.Exit != (cell.Exit{Code: 137, Signal: "SIGKILL", Cause: "interrupted"}) || st.KilledAfter != 50*time.Millisecond {
+		k.Errorf("what ignores SIGTERM ended as %+v, killed after %s", *st.Exit, st.KilledAfter)
 	}
 }
 
@@ -294,7 +301,7 @@ func testDo(k *bench) {
 	}
 	p, err = i.Process(k.ctx, "left")
 	k.must(err)
-	k.must(p.End(k.ctx, "interrupted"))
+	k.must(p.End(k.ctx, "interrupted", 0))
 	k.eventually("it ended, and its record with it", func() bool {
 		_, err := i.Process(k.ctx, "left")
 		return cell.KindOf(err) == cell.NotFound
@@ -469,7 +476,7 @@ func testReusedPID(k *bench) {
 	ended := make(chan error, 1)
 	go func() { ended <- other.Wait() }()
 	k.must(c.Signal(k.ctx, "SIGKILL"))
-	k.must(c.End(k.ctx, "stopped"))
+	k.must(c.End(k.ctx, "stopped", 0))
 	_, err := i.KillAll(k.ctx, "stopped")
 	k.must(err)
 	k.must(i.Freeze(k.ctx))

@@ -2,6 +2,7 @@ package mem
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -21,7 +22,7 @@ import (
 )
 
 const (
-	// killGrace is the time between SIGTERM and SIGKILL.
+	// killGrace is the time between SIGTERM and SIGKILL, unless an end says otherwise.
 	killGrace = 5 * time.Second
 	// drainGrace is the time limit for output after the end of a command, while its background
 	// tasks continue.
@@ -158,7 +159,7 @@ func (r *room) env(list []string) (env []string) {
 func (c *command) follow() {
 	r, h := c.r, c.r.host
 	if c.start.Timeout > 0 {
-		defer time.AfterFunc(c.start.Timeout, func() { c.end("timeout") }).Stop()
+		defer time.AfterFunc(c.start.Timeout, func() { c.end("timeout", 0) }).Stop()
 	}
 	<-c.leader.done
 	h.mu.Lock()
@@ -221,9 +222,10 @@ func (c *command) drain() {
 	}
 }
 
-// end stops the command for a cause: SIGTERM, and SIGKILL after a grace period. It does not
-// wait. A command that exits by itself has no cause.
-func (c *command) end(cause string) {
+// end stops the command for a cause: SIGTERM, and SIGKILL after grace, 0 for the usual one. It does
+// not wait. A command that exits by itself has no cause.
+func (c *command) end(cause string, grace time.Duration) {
+	grace = cmp.Or(grace, killGrace)
 	h := c.r.host
 	h.mu.Lock()
 	if c.gone {
@@ -241,7 +243,12 @@ func (c *command) end(cause string) {
 	h.work.Go(func() {
 		select {
 		case <-c.done:
-		case <-time.After(killGrace):
+		case <-time.After(grace):
+			h.mu.Lock()
+			if !c.gone && c.status.KilledAfter == 0 {
+				c.status.KilledAfter = grace
+			}
+			h.mu.Unlock()
 			c.signal("SIGKILL")
 		}
 	})
@@ -311,8 +318,8 @@ func (c *command) Signal(ctx context.Context, sig string) error {
 	return nil
 }
 
-func (c *command) End(ctx context.Context, cause string) error {
-	c.end(cause)
+func (c *command) End(ctx context.Context, cause string, grace time.Duration) error {
+	c.end(cause, grace)
 	return nil
 }
 

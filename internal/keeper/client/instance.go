@@ -241,8 +241,8 @@ func (p *process) Signal(ctx context.Context, sig string) error {
 	return err
 }
 
-func (p *process) End(ctx context.Context, cause string) error {
-	_, err := Ask(ctx, p.i.Client, proto.End, proto.EndProcess{Proc: p.name, Cause: cause})
+func (p *process) End(ctx context.Context, cause string, grace time.Duration) error {
+	_, err := Ask(ctx, p.i.Client, proto.End, proto.EndProcess{Proc: p.name, Cause: cause, Grace: grace})
 	return err
 }
 

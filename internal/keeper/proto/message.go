@@ -3,6 +3,7 @@ package proto
 import (
 	"encoding/json"
 	"os"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -217,8 +218,9 @@ type ToProcess struct {
 
 // EndProcess ends a process. Cause becomes that of its exit.
 type EndProcess struct {
-	Proc  string `json:"proc"`
-	Cause string `json:"cause"`
+	Proc  string        `json:"proc"`
+	Cause string        `json:"cause"`
+	Grace time.Duration `json:"grace,omitempty"` // until it is killed; 0: the keeper's own
 }
 
 // Governance replaces what a cell's gateway goes by.

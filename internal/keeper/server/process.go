@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"os"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/terminal/screen"
 )
 
-// killGrace is how long a process has between SIGTERM and SIGKILL.
+// killGrace is how long a process has between SIGTERM and SIGKILL, unless its end says otherwise.
 const killGrace = 5 * time.Second
 
 // drainGrace is how long output is waited for after the end of the process,
@@ -50,9 +51,11 @@ type Proc struct {
 	status cell.Status
 }
 
-// end stops the process for a cause: SIGTERM, and SIGKILL after a grace. It
-// does not wait. One that has ended by itself did so for no cause of ours.
-func (p *Proc) end(cause string) {
+// end stops the process for a cause: SIGTERM, and SIGKILL after grace, 0 for the usual one. Between
+// them a terminal hangs up: interactive shells ignore SIGTERM. It does not wait. One that has ended by
+// itself did so for no cause of ours.
+func (p *Proc) end(cause string, grace time.Duration) {
+	grace = cmp.Or(grace, killGrace)
 	p.mu.Lock()
 	if p.gone {
 		p.mu.Unlock()
@@ -67,12 +70,32 @@ func (p *Proc) end(cause string) {
 	p.mu.Unlock()
 	p.started.Process.Signal("SIGTERM")
 	go func() {
+		wait := grace
+		if p.start.Process.TTY {
+			select {
+			case <-p.done:
+				return
+			case <-time.After(grace / 2):
+				p.started.Process.Signal("SIGHUP")
+				wait -= grace / 2
+			}
+		}
 		select {
 		case <-p.done:
-		case <-time.After(killGrace):
-			p.started.Process.Signal("SIGKILL")
+		case <-time.After(wait):
+			p.kill(grace)
 		}
 	}()
+}
+
+// kill ends a process that did not end when it was asked to.
+func (p *Proc) kill(grace time.Duration) {
+	p.mu.Lock()
+	if !p.gone && p.status.KilledAfter == 0 {
+		p.status.KilledAfter = grace
+	}
+	p.mu.Unlock()
+	p.started.Process.Signal("SIGKILL")
 }
 
 // endGroup ends what is left of the group of a process that was ended for a
@@ -192,7 +215,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	var timer *time.Timer
 	if p.start.Timeout > 0 {
 		timer = time.AfterFunc(p.start.Timeout, func() {
-			p.end(causeTimeout)
+			p.end(causeTimeout, 0)
 		})
 	}
 	exit, usage := p.started.Process.Wait(p.endGroup)

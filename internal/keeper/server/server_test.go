@@ -445,7 +445,7 @@ func TestNothingIsTheCauseOfAnEarlierEnd(t *testing.T) {
 	f := &fakeProcess{signals: make(chan string, 1), killed: make(chan struct{})}
 	p := &Proc{started: Started{Process: f}}
 	p.endGroup()
-	p.end("timeout")
+	p.end("timeout", 0)
 	if p.wasEnded() || len(f.signals) > 0 {
 		t.Errorf("its cause is %q, it got %d signals", p.cause, len(f.signals))
 	}

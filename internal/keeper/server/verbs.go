@@ -85,7 +85,7 @@ var verbs = sync.OnceValue(func() map[string]verb {
 	answers(t, proto.End, func(s *Server, q proto.EndProcess) (proto.None, error) {
 		p, err := s.proc(q.Proc)
 		if err == nil {
-			p.end(q.Cause)
+			p.end(q.Cause, q.Grace)
 		}
 		return proto.None{}, err
 	})
