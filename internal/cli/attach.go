@@ -126,6 +126,9 @@ func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end
 	switch {
 	case errors.Is(err, errDetached):
 		a.say("pando: detached; run %s continues: pando attach %s", run.ID, run.ID)
+		if c, err := a.client.Cell(ctx, run.Cell); err == nil {
+			a.sayListening(ctx, c)
+		}
 		return nil
 	case err != nil:
 		if code, ok := err.(*exitError); ok {

@@ -85,6 +85,9 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 					if c.Detached != "" {
 						a.say("%s goes on in cell %s, and no terminal is attached: pando attach %s", c.Detached, printable(c.Name), printable(c.Name))
 					}
+					if agents {
+						a.sayListening(cmd.Context(), c)
+					}
 				}
 			})
 		},
@@ -111,7 +114,12 @@ func (a *app) showCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(c, func(w io.Writer) { a.showCell(w, c) })
+			return a.print(c, func(w io.Writer) {
+				a.showCell(w, c)
+				for _, l := range a.listening(cmd.Context(), c) {
+					field(w, "listens on", l)
+				}
+			})
 		},
 	}
 }

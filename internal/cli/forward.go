@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -39,6 +40,33 @@ not given, any free one for 0. The cell is not connected to anything by it.`,
 			}
 			return a.forwardPort(cmd.Context(), args[0], local, port)
 		},
+	}
+}
+
+// listening lists the TCP ports on which programs listen in a cell that runs, each with the line that
+// forwards it. What can't be asked has none.
+func (a *app) listening(ctx context.Context, c api.Cell) (lines []string) {
+	if c.State != "running" {
+		return nil
+	}
+	list, err := a.client.Ports(ctx, c.ID)
+	if err != nil {
+		return nil
+	}
+	told := map[int]bool{} // a port of both families is listed twice
+	for _, p := range list {
+		if !told[p.Port] {
+			told[p.Port] = true
+			lines = append(lines, fmt.Sprintf("%d: pando forward %s %d", p.Port, printable(c.Name), p.Port))
+		}
+	}
+	return lines
+}
+
+// sayListening says on which ports programs listen in a cell.
+func (a *app) sayListening(ctx context.Context, c api.Cell) {
+	for _, l := range a.listening(ctx, c) {
+		a.say("a program in cell %s listens on %s", printable(c.Name), l)
 	}
 }
 
