@@ -65,6 +65,14 @@ func TestAgentsAskNothing(t *testing.T) {
 	s.sees("The greeting is friendlier now.")
 	s.presses("\x10\x11", "detached; run r-")
 	h.pando("stop", "quiet")
+
+	// What is sent while it starts waits for its screen.
+	h.pando("claude", "--detach", "--cell", "early")
+	h.pando("send", "early", "Make the greeting friendlier.")
+	s = h.sit("attach", "early")
+	s.sees("The greeting is friendlier now.")
+	s.presses("\x10\x11", "detached; run r-")
+	h.pando("stop", "early")
 }
 
 // TestAgentTurns: each turn of an agent's conversation is a checkpoint of workspace and home, seen in

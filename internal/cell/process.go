@@ -63,7 +63,10 @@ type Start struct {
 	EndsCell bool `json:"ends_cell,omitempty"`
 	// Hold says that output beyond the limit waits a while for the first client that
 	// attaches, instead of being dropped.
-	Hold     bool  `json:"hold,omitempty"`
+	Hold bool `json:"hold,omitempty"`
+	// Screen says that the program draws a screen, and throws away what was typed before: input of
+	// clients without a terminal waits for it.
+	Screen   bool  `json:"screen,omitempty"`
 	LogLimit int64 `json:"log_limit"` // bytes kept of each stream, in its file or, without one, in memory
 }
 

@@ -26,8 +26,8 @@ func (a *app) sendCmd() *cobra.Command {
 		Long: `Type TEXT and Enter at the terminal of the run that executes in a cell, as if you were
 attached to it: the next task for an agent, an answer to a question. Several words are
 one line. It returns when the program has been given the text, and does not wait for
-an answer: pando attach shows that. A program that is just starting may throw away
-what it is given before its screen is there.`,
+an answer: pando attach shows that. What is sent to an agent that is just starting waits
+for its screen, for 20 seconds at most; another program may throw it away.`,
 		Example: `  pando send app 'now the documentation'
   pando send app --no-enter y`,
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeRuns,

@@ -173,7 +173,7 @@ func (x *execution) startCommand(ctx context.Context) error {
 	defer closeLogs(logs)
 	x.proc, err = x.inst.Start(ctx, x.run.ID, cell.Start{
 		Process: cell.Process{Args: req.Command, Env: env, Path: path, Workdir: x.resolvedWorkdir(), TTY: req.TTY, Rows: req.Rows, Cols: req.Cols},
-		Run:     x.run.RunID(), Timeout: x.p.policy.Limits.CellLimits().Timeout, EndsCell: x.c.Anonymous(), LogLimit: logLimit,
+		Run:     x.run.RunID(), Timeout: x.p.policy.Limits.CellLimits().Timeout, EndsCell: x.c.Anonymous(), LogLimit: logLimit, Screen: x.p.agent != nil && req.TTY,
 	}, logs)
 	if err != nil {
 		return err

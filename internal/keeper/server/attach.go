@@ -83,6 +83,9 @@ func (p *Proc) feed(f api.Frame, at *size) {
 	switch f.Type {
 	case api.FrameStdin:
 		if t := p.started.Terminal; t != nil {
+			if at.Rows == 0 { // it can't see the screen
+				p.opens()
+			}
 			p.typed()
 			t.Write(f.Payload)
 		} else if in := p.input(); in != nil {

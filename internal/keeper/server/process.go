@@ -44,6 +44,7 @@ type Proc struct {
 	tried   int64            // see Server.tried, when it began
 	denied  map[Denied]int64 // see Server.denied, when it began
 	missing map[string]int64 // see Server.missing, when it began
+	opening sync.Once        // see opens
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // it has ended
