@@ -436,6 +436,7 @@ type Daemon struct {
 	Draining bool      `json:"draining,omitempty"` // it refuses new work
 	Space    string    `json:"space,omitempty"`    // a warning that the state is near its budget, with what is removed next
 	Ending   bool      `json:"ending,omitempty"`   // it was told to end, or the pando serve that it belongs to has ended
+	Logout   string    `json:"logout,omitempty"`   // the command by which its cells outlive the logout of its user, where they do not
 }
 
 // DrainRequest makes a daemon refuse new work.

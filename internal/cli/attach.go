@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -129,6 +130,7 @@ func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end
 		if c, err := a.client.Cell(ctx, run.Cell); err == nil {
 			a.sayListening(ctx, c)
 		}
+		a.sayLogout(ctx)
 		return nil
 	case err != nil:
 		if code, ok := err.(*exitError); ok {
@@ -146,6 +148,23 @@ func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end
 		return err
 	}
 	return end(ended)
+}
+
+// sayLogout says once in an installation that cells end at the logout of this user, where they do.
+func (a *app) sayLogout(ctx context.Context) {
+	if a.remote {
+		return
+	}
+	d, err := a.client.Daemon(ctx)
+	if err != nil || d.Logout == "" {
+		return
+	}
+	f, err := os.OpenFile(a.home.ToldLogout(), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	f.Close()
+	a.say("pando: your cells end when you log out; so that they go on: %s", d.Logout)
 }
 
 // endedAlready says why a run cannot be attached to any more.

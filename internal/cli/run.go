@@ -103,6 +103,9 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 			req.Rows, req.Cols = 40, 120
 		}
 	}
+	if tty, _, _ := a.terminal(); tty && !r.detach && req.Agent != nil && req.Agent.Prompt == "" && len(leave) > 0 {
+		a.say("pando: %s leaves it, and it goes on; pando attach comes back", strings.ReplaceAll(r.keys, ",", " "))
+	}
 	return a.run(cmd.Context(), *req, leave, r.detach)
 }
 
@@ -173,6 +176,7 @@ func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, det
 	}
 	a.bareRun("run "+run.ID, run.Isolation, "is")
 	if detach {
+		defer a.sayLogout(ctx)
 		return a.print(run, func(w io.Writer) { fmt.Fprintln(w, run.ID) })
 	}
 	o := client.AttachOptions{Input: true, Name: rand.Text()}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"os/user"
 	"runtime/debug"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // Doctor examines the host.
@@ -16,7 +18,28 @@ type Doctor func(ctx context.Context) api.Diagnosis
 func (d *Daemon) getDaemon(w http.ResponseWriter, r *http.Request) (any, error) {
 	cells, alive := d.cfg.Engine.Count()
 	return api.Daemon{Version: d.cfg.Version, PID: os.Getpid(), Started: d.started.UTC(), Home: d.cfg.Home.State,
-		Socket: d.cfg.Home.Socket(), Listen: d.urls(), Draining: d.drains(), Ending: d.ending(), Cells: cells, Alive: alive, Working: d.cfg.Engine.Working(d.cfg.Operations.Working()), Space: d.cfg.Engine.SpaceWarning()}, nil
+		Socket: d.cfg.Home.Socket(), Listen: d.urls(), Draining: d.drains(), Ending: d.ending(), Cells: cells, Alive: alive, Working: d.cfg.Engine.Working(d.cfg.Operations.Working()), Space: d.cfg.Engine.SpaceWarning(), Logout: outliveLogout(linux.LogoutOf("", "self", nameOf))}, nil
+}
+
+// outliveLogout is the command by which a process outlives the end of its user's login; "" when it
+// does.
+func outliveLogout(at linux.AtLogout) string {
+	switch {
+	case at.UID == "":
+		return ""
+	case at.Session:
+		return "loginctl enable-linger; pando daemon stop; systemd-run --user --scope -p Delegate=yes pando ls"
+	}
+	return "loginctl enable-linger"
+}
+
+// nameOf is the name of the user with an id; "" if it has none.
+func nameOf(uid string) string {
+	u, err := user.LookupId(uid)
+	if err != nil {
+		return ""
+	}
+	return u.Username
 }
 
 func (d *Daemon) urls() (list []string) {

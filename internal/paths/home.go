@@ -173,6 +173,9 @@ func (h Home) Reserve() string { return filepath.Join(h.State, "reserve") }
 // LastReserve is space kept back for removals alone.
 func (h Home) LastReserve() string { return filepath.Join(h.State, "reserve.last") }
 
+// ToldLogout is there once the user was told that cells end at the logout.
+func (h Home) ToldLogout() string { return filepath.Join(h.State, "told-logout") }
+
 // Uploads holds sources that were sent by callers on other hosts, until they are imported.
 func (h Home) Uploads() string { return filepath.Join(h.State, "uploads") }
 
