@@ -51,6 +51,7 @@ type Lease struct {
 	Until  time.Time `json:"until,omitzero"`   // absent: unlimited
 	Then   string    `json:"then"`             // what happens to the cell then: pause, stop, remove
 	Paused bool      `json:"paused,omitempty"` // the cell is paused, also when it has no processes
+	Idle   bool      `json:"idle,omitempty"`   // it is paused because nothing happened in it
 	// Kept is when the daemon's ceilings remove the paused cell; absent: never, or the cell is
 	// not paused.
 	Kept time.Time `json:"kept_until,omitzero"`

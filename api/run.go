@@ -62,6 +62,9 @@ type AgentRequest struct {
 	// TrustRepository has the agent run what the repository configures for it: hooks, servers,
 	// helpers, variables. Without it they are off; instructions are text, and are read.
 	TrustRepository bool `json:"trust_repository,omitempty"`
+	// IdlePause is after how long its cell is paused in which nothing happens: "30m", a second at
+	// least; "": never. An attachment with input, or a command in the cell, continues it.
+	IdlePause string `json:"idle_pause,omitempty"`
 	// Home are files of the caller's home that come along into the agent's. Each must be in the
 	// list of the agent (docs/reference/agents.md), and of each comes what that list says: nothing
 	// that runs by itself, no variables, nothing that looks like a secret.

@@ -85,6 +85,9 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 					if c.Detached != "" {
 						a.say("%s goes on in cell %s, and no terminal is attached: pando attach %s", c.Detached, printable(c.Name), printable(c.Name))
 					}
+					if c.Lease != nil && c.Lease.Idle {
+						a.say("cell %s is paused, since nothing happened in it: pando attach %s continues it", printable(c.Name), printable(c.Name))
+					}
 					if agents {
 						a.sayListening(cmd.Context(), c)
 					}

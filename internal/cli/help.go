@@ -121,7 +121,7 @@ func valueName(f *pflag.Flag) string {
 		return "SRC:DST[:rw]"
 	case "memory", "disk":
 		return "SIZE"
-	case "timeout", "ttl", "expires":
+	case "timeout", "ttl", "expires", "idle-pause":
 		return "DURATION"
 	case "check", "at-fork":
 		return "COMMAND"

@@ -175,6 +175,9 @@ func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, det
 		return err
 	}
 	a.bareRun("run "+run.ID, run.Isolation, "is")
+	if req.Agent != nil && req.Agent.IdlePause != "" {
+		a.say("pando: its cell is paused after %s in which nothing happens; pando attach continues it", req.Agent.IdlePause)
+	}
 	if detach {
 		defer a.sayLogout(ctx)
 		return a.print(run, func(w io.Writer) { fmt.Fprintln(w, run.ID) })

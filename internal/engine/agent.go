@@ -24,12 +24,16 @@ import (
 // written it.
 const agentFile = 4 << 20
 
+// leastIdle is the shortest time after which an idle agent is paused.
+const leastIdle = time.Second
+
 // agentPlan is the agent that a run starts.
 type agentPlan struct {
 	adapter agent.Adapter
 	start   agent.Start
 	home    []homePiece // what comes along of the user's home
 	stays   []string    // what of that does not
+	idle    time.Duration // after which its cell is paused; 0: never
 }
 
 // planAgent turns a request for an agent into one for its program. It returns nil when the
@@ -56,6 +60,18 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 	}
 	if err := p.planHome(req.Agent.Home); err != nil {
 		return nil, err
+	}
+	if req.Agent.IdlePause != "" {
+		var err error
+		if p.idle, err = policy.ParseTimeout(req.Agent.IdlePause); err != nil {
+			return nil, err
+		}
+		if p.idle < leastIdle {
+			return nil, cell.Errorf(cell.Invalid, opName, "give it a second or more", "cannot pause an agent that is idle for %s: that is too short", p.idle)
+		}
+		if !req.TTY {
+			return nil, cell.Errorf(cell.Invalid, opName, "leave it out: its end ends the run", "cannot pause %s when it is idle: it has no terminal", a.About().Title)
+		}
 	}
 	argv, err := a.Command(p.start)
 	if err != nil {
@@ -122,6 +138,14 @@ func (a *agentPlan) env(env []string) []string {
 	}
 	value := agent.Start{Env: env}.Getenv(a.start.Login.Variables[0])
 	return append(env, a.start.Login.Reads+"="+value)
+}
+
+// idlePause is after how long the agent's cell is paused in which nothing happens; 0: never.
+func (a *agentPlan) idlePause() time.Duration {
+	if a == nil {
+		return 0
+	}
+	return a.idle
 }
 
 // install adds to the error of a program that was not found how an agent is installed.

@@ -36,7 +36,7 @@ func (e *Engine) leaseView(id cell.ID) (labels map[string]string, v *api.Lease) 
 	if l == nil {
 		return nil, nil
 	}
-	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Kept: e.reg.KeptUntil(l), Unkept: l.Unkept}
+	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Idle: l.Idle, Kept: e.reg.KeptUntil(l), Unkept: l.Unkept}
 }
 
 // labelsOf are the labels that a fork of a cell has.

@@ -48,6 +48,9 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 // being made for it is removed.
 func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration) (api.Cell, error) {
 	l := e.runs.UnderWay(id)
+	if err := e.alive.Rouse(ctx, id); err != nil { // to end by itself, as one that was not idle
+		return api.Cell{}, err
+	}
 	c, err := e.alive.Usable(id)
 	if err != nil && (l == nil || c.State != cell.Creating) {
 		return api.Cell{}, err
@@ -62,7 +65,8 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 			return api.Cell{}, err
 		}
 		if c.State == cell.Paused && inst != nil {
-			// It was not to do anything more, so it is killed. A kernel of its own must go on for that.
+			// It was not to do anything more, so it has next to no time. A kernel of its own must go on
+			// to be told.
 			grace = time.Millisecond
 			if err := inst.Thaw(ctx); err != nil {
 				return api.Cell{}, err

@@ -34,7 +34,8 @@ func (e *Engine) newRuns() *run.Manager {
 		Command: func(ctx context.Context, inst backend.Instance, id cell.RunID) (backend.Process, error) {
 			return live.Ask(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, string(id)) })
 		},
-		Idle: backend.NothingRuns, LastImport: e.lastImport, RemoveUnmade: e.removeUnmade, Failure: e.failure,
+		Sleep: e.alive.Sleep,
+		Idle:  backend.NothingRuns, LastImport: e.lastImport, RemoveUnmade: e.removeUnmade, Failure: e.failure,
 		Pin: func() func() { return e.pins.Begin().End }, Stage: stage, Background: e.background,
 	})
 }

@@ -681,7 +681,17 @@ func (v *View) AttachRun(id cell.RunID, input bool) (*run.Attachment, error) {
 	if err := v.enterRun(id); err != nil {
 		return nil, err
 	}
-	return v.e.runs.Attach(id, input)
+	a, err := v.e.runs.Attach(id, input)
+	if err != nil || !input {
+		return a, err
+	}
+	if r, err := v.e.reg.Run(id); err == nil { // the run knows of the client by now, so it stays awake
+		if err := v.e.alive.Rouse(v.e.life, r.CellID()); err != nil {
+			a.Release(false)
+			return nil, err
+		}
+	}
+	return a, nil
 }
 
 // Interrupt: see run.Manager.

@@ -75,7 +75,10 @@ func (m *Manager) ensureLive(ctx context.Context, id cell.ID) (inst backend.Inst
 			return nil, c, nil, err
 		}
 	}
-	if c, err = m.Usable(id); err == nil {
+	if err = m.Rouse(ctx, id); err == nil {
+		c, err = m.Usable(id)
+	}
+	if err == nil {
 		err = m.notParked(&c)
 	}
 	if err != nil {

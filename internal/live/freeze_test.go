@@ -93,3 +93,53 @@ func TestEndUnknown(t *testing.T) {
 		})
 	}
 }
+
+// A cell that was paused because nothing happened in it continues when something is to be done there;
+// one that a user paused does not. A cell in use is not paused so.
+func TestF31SleepAndRouse(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx := context.Background()
+		f := b.alive("c-1", false)
+		f.change(func() { f.runs = []cell.ProcessInfo{{PID: 7}} })
+		free := func() bool { return true }
+		asleep := func() bool {
+			l := b.reg.Lease("c-1")
+			return l != nil && l.Idle && f.isFrozen() && b.state("c-1").State == cell.Paused
+		}
+		if err := b.Sleep(ctx, "c-1", free); err != nil || !asleep() {
+			t.Fatalf("it is not asleep: %v", err)
+		}
+		if err := b.Rouse(ctx, "c-1"); err != nil || f.isFrozen() || b.state("c-1").State != cell.Running || b.reg.Lease("c-1").Idle {
+			t.Fatalf("it does not go on: %v, %+v", err, b.reg.Lease("c-1"))
+		}
+		for what, sleep := range map[string]func() error{
+			"a client": func() error { return b.Sleep(ctx, "c-1", func() bool { return false }) },
+			"a command": func() error {
+				_, release := b.Ref("c-1")
+				defer release()
+				return b.Sleep(ctx, "c-1", free)
+			},
+		} {
+			if err := sleep(); cell.KindOf(err) != cell.Conflict || f.isFrozen() || b.state("c-1").State != cell.Running || b.reg.Lease("c-1").Idle {
+				t.Errorf("with %s it sleeps: %v", what, err)
+			}
+		}
+		if err := b.Sleep(ctx, "c-1", free); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, release, err := b.ensureLive(ctx, "c-1"); err != nil || f.isFrozen() {
+			t.Errorf("what is to be done there does not rouse it: %v", err)
+		} else {
+			release()
+		}
+		if err := b.Pause(ctx, "c-1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Sleep(ctx, "c-1", free); cell.KindOf(err) != cell.Conflict {
+			t.Errorf("a paused cell sleeps: %v", err)
+		}
+		if err := b.Rouse(ctx, "c-1"); err != nil || !f.isFrozen() {
+			t.Errorf("what a user paused was continued: %v", err)
+		}
+	})
+}

@@ -102,7 +102,13 @@ func (m *Manager) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, err
 	if inst == nil {
 		return nil, cell.Errorf(cell.Unavailable, "live.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
 	}
-	if err := NotPaused("live.Dial", &c); err != nil {
+	if err = m.Rouse(ctx, id); err == nil {
+		c, err = m.Usable(id)
+	}
+	if err == nil {
+		err = NotPaused("live.Dial", &c)
+	}
+	if err != nil {
 		release()
 		return nil, err
 	}

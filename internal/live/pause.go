@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -27,6 +28,53 @@ func (m *Manager) Resume(ctx context.Context, id cell.ID) error {
 	}
 	defer release()
 	return m.thaw(ctx, id)
+}
+
+// Sleep pauses a cell until something is done in it: see Rouse. It is a Conflict, and the cell goes
+// on, when a command or a connection uses it, or when it is not free any more.
+func (m *Manager) Sleep(ctx context.Context, id cell.ID, free func() bool) error {
+	release, err := m.pauses.Acquire(ctx, id, "pause", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if c, err := m.Usable(id); err != nil || c.State != cell.Running {
+		return cell.Errorf(cell.Conflict, "live.Sleep", "", "cell %s does not run", id)
+	}
+	if err := m.freeze(ctx, id); err != nil {
+		return err
+	}
+	if err := m.ChangeLease(id, func(l *state.Lease) error { l.Idle = true; return nil }); err != nil {
+		return err
+	}
+	// What came to use it meanwhile may have looked before it was asleep.
+	if m.used(id) || !free() {
+		return errors.Join(cell.Errorf(cell.Conflict, "live.Sleep", "", "cell %s is in use", id), m.thaw(ctx, id))
+	}
+	return nil
+}
+
+// Rouse continues a cell that Sleep has paused. Of others it does nothing.
+func (m *Manager) Rouse(ctx context.Context, id cell.ID) error {
+	if !m.asleep(id) {
+		return nil
+	}
+	release, err := m.pauses.Acquire(ctx, id, "resume", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !m.asleep(id) {
+		return nil
+	}
+	return m.thaw(ctx, id)
+}
+
+// asleep reports whether Sleep has paused a cell.
+func (m *Manager) asleep(id cell.ID) bool {
+	c, err := m.cfg.Registry.Cell(id)
+	l := m.cfg.Registry.Lease(id)
+	return err == nil && c.State == cell.Paused && l != nil && l.Idle
 }
 
 // freeze and thaw are Pause and Resume for callers that hold the cell's lock of pauses.
@@ -74,6 +122,11 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 		return atRest()
 	} else if err != nil {
 		return err
+	}
+	if l := m.cfg.Registry.Lease(id); l != nil && l.Idle {
+		if err := m.ChangeLease(id, func(l *state.Lease) error { l.Idle = false; return nil }); err != nil {
+			return err
+		}
 	}
 	if l := m.cfg.Registry.Lease(id); l != nil && l.Door != "" { // paused cells of doors may be kept for a time
 		at := time.Time{}

@@ -136,6 +136,13 @@ func (t *Table) Ref(id cell.ID) (inst backend.Instance, release func()) {
 	return inst, sync.OnceFunc(func() { t.release(id) })
 }
 
+// used reports whether something refers to the instance of a cell.
+func (t *Table) used(id cell.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refs[id] > 0
+}
+
 func (t *Table) release(id cell.ID) {
 	t.mu.Lock()
 	t.refs[id]--

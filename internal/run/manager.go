@@ -64,6 +64,9 @@ type Config struct {
 	DiskFull func(cell.ID) bool
 	// Command returns the command of a run in a living cell.
 	Command func(ctx context.Context, inst backend.Instance, id cell.RunID) (backend.Process, error)
+	// Sleep pauses a cell in which nothing happens, until something is done in it. It fails, and the
+	// cell goes on, when it is in use or free says that it is.
+	Sleep func(ctx context.Context, id cell.ID, free func() bool) error
 	// Idle reports whether nothing runs in a living cell.
 	Idle func(context.Context, backend.Instance) bool
 	// LastImport returns the newest import with a key; nil: there is none.

@@ -19,6 +19,7 @@ type Lease struct {
 	Until  time.Time         `json:"until,omitzero"`   // zero: for ever
 	Then   string            `json:"then,omitempty"`   // what becomes of the cell then: api.LeasePause, …
 	Parked bool              `json:"parked,omitempty"` // the cell is paused, also when nothing runs in it
+	Idle   bool              `json:"idle,omitempty"`   // the cell is paused because nothing happened in it
 	Owner  string            `json:"owner,omitempty"`  // the token with which the cell was made
 	Door   string            `json:"door,omitempty"`   // by which it was asked for
 	// OwnerName is the token's name. ParkedAt is since when the cell is paused.

@@ -68,6 +68,7 @@ type RunInternal struct {
 	Before    cell.CheckpointID `json:"before,omitempty"`
 	After     cell.CheckpointID `json:"after,omitempty"`
 	OnFailure string            `json:"on_failure"`
+	IdlePause time.Duration     `json:"idle_pause,omitempty"` // after which its cell is paused; 0: never
 	OnSuccess string            `json:"on_success"`
 	Check     string            `json:"check,omitempty"` // redacted
 	// CheckHidden: the check had a secret in it, and only the daemon that
