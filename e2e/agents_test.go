@@ -379,6 +379,25 @@ func (h *host) works(name, there string, leave [3]string, ready ...string) {
 	}
 	h.oneAgent(name)
 	h.trusts(name)
+	h.stops(name)
+}
+
+// stops stops an agent at its terminal: it ends when it is asked to, and has its conversation then.
+func (h *host) stops(name string) {
+	h.t.Helper()
+	cell := h.runs()[0].CellName
+	s := h.sit(name, "--cell", cell, "--continue")
+	s.sees("The greeting is friendlier now.")
+	s.presses("\x10\x11", "detached; run r-")
+	s.ends()
+	h.pando("stop", cell)
+	if r := h.runs()[0]; r.Cause != "interrupted" || r.Signal == "SIGKILL" {
+		h.t.Errorf("%s ended with exit code %d, signal %q, cause %q", name, *r.ExitCode, r.Signal, r.Cause)
+	}
+	s = h.sit(name, "--cell", cell, "--continue")
+	s.sees("The greeting is friendlier now.")
+	s.presses("\x10\x11", "detached; run r-")
+	h.pando("stop", cell)
 }
 
 // TestAgentsCodex starts Codex as it comes from npm, at a terminal and with a task.

@@ -73,6 +73,7 @@ var fields = access.Fields{
 	"PolicyCheckRequest.name":  harmless,                                       // for messages
 	"PolicyCheckRequest.text":  harmless,                                       // none of it takes effect
 	"PolicyReplayRequest.name": harmless, "PolicyReplayRequest.text": harmless, // as in PolicyCheckRequest
+	"AgentRequest.idle_pause":   harmless,
 	"PolicyReplayRequest.dir":   harmless, // nothing is read from there
 	"PolicyAllowRequest.path":   hostThing("the policy file "),
 	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,

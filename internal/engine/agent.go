@@ -31,8 +31,8 @@ const leastIdle = time.Second
 type agentPlan struct {
 	adapter agent.Adapter
 	start   agent.Start
-	home    []homePiece // what comes along of the user's home
-	stays   []string    // what of that does not
+	home    []homePiece   // what comes along of the user's home
+	stays   []string      // what of that does not
 	idle    time.Duration // after which its cell is paused; 0: never
 }
 
