@@ -373,13 +373,13 @@ func (h *host) works(name, there string, leave [3]string, ready ...string) {
 	if o := h.pando("history", filepath.Base(h.src)); strings.Count(o, "turn ") != 1 || !strings.Contains(o, "turn 1: Make the greeting friendlier.") {
 		h.t.Errorf("%s has other turns than one:\n%s", there, o)
 	}
+	h.stops(name)
 	h.write("greet.sh", "echo Hello\n")
 	if o := h.pando(name, "--prompt", "Make the greeting friendlier."); !strings.Contains(o, "The greeting is friendlier now.") {
 		h.t.Error(o)
 	}
 	h.oneAgent(name)
 	h.trusts(name)
-	h.stops(name)
 }
 
 // stops stops an agent at its terminal: it ends when it is asked to, and has its conversation then.
