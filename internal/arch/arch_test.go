@@ -36,7 +36,7 @@ var rows = [][]string{
 	{"internal/secret"},
 	{"internal/gitdir"},
 	{"internal/parse"},
-	{"internal/reexec", "internal/sibling", "internal/repl", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/fuseproxy", "internal/terminal/screen", "internal/agent/turn"},
+	{"internal/reexec", "internal/sibling", "internal/repl", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/fuseproxy", "internal/terminal/screen", "internal/agent/turn", "internal/agent/price"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume", "internal/bound", "internal/glob", "internal/terminal"},
 	{"api", "internal/cell", "internal/cleanup", "internal/failpoint", "internal/paths"},
 }

@@ -3,6 +3,7 @@ package cell
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -200,4 +201,53 @@ type Flow struct {
 	Secret    string  `json:"secret,omitempty"`   // handle of the credential that was put in
 	Without   string  `json:"without,omitempty"`  // handle of the credential for this host, where none was put in
 	Protocol  string  `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2.0", "websocket"
+	// Model is what the answer of a model said of its use; nil: no model was asked, or none answered.
+	Model *ModelUse `json:"model,omitempty"`
 }
+
+// ModelUse is the use of one model: of one answer, or of many.
+type ModelUse struct {
+	Model      string `json:"model"` // as the answer names it; "": it names none
+	Requests   int64  `json:"requests"`
+	Input      int64  `json:"input"` // tokens, without those that a cache had
+	Output     int64  `json:"output"`
+	CacheRead  int64  `json:"cache_read,omitempty"`
+	CacheWrite int64  `json:"cache_write,omitempty"`
+	// Unseen counts the successful answers that did not say their use, or could not be read.
+	Unseen int64 `json:"unseen,omitempty"`
+}
+
+// Tokens is the number of all tokens.
+func (u ModelUse) Tokens() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
+
+// Add adds other use of the same model.
+func (u *ModelUse) Add(o ModelUse) {
+	u.Requests += o.Requests
+	u.Input += o.Input
+	u.Output += o.Output
+	u.CacheRead += o.CacheRead
+	u.CacheWrite += o.CacheWrite
+	u.Unseen += o.Unseen
+}
+
+// maxModels bounds the models of a list of uses.
+const maxModels = 16
+
+// AddUse adds the use of a model to a list, which is bounded: what is too much counts as of the model
+// OtherModels.
+func AddUse(list []ModelUse, o ModelUse) []ModelUse {
+	at := func(name string) int { return slices.IndexFunc(list, func(u ModelUse) bool { return u.Model == name }) }
+	i := at(o.Model)
+	if i < 0 && len(list) >= maxModels {
+		o.Model = OtherModels
+		i = at(o.Model)
+	}
+	if i < 0 {
+		return append(list, o)
+	}
+	list[i].Add(o)
+	return list
+}
+
+// OtherModels is the name of the models of which there were too many.
+const OtherModels = "other models"

@@ -85,7 +85,7 @@ type Answered struct {
 
 // Asked is a request that waits for a person. Digest binds the answer: it is the sum of the
 // access and of the policy that asked. With Turn it waits for a checkpoint instead, and any answer
-// lets it go on.
+// lets it go on. With Used it waits for nothing: it tells what models were used.
 type Asked struct {
 	ID      string    `json:"id"` // "q-…", as in the decision's event
 	Cell    ID        `json:"cell"`
@@ -99,6 +99,20 @@ type Asked struct {
 	At      time.Time `json:"at"`
 	Expires time.Time `json:"expires"` // the request is denied then; of a turn: it goes on
 	Turn    *Turn     `json:"turn,omitempty"`
+	// Used is what the cell has used of models since its gateway ID was opened.
+	Used []ModelUse `json:"used,omitempty"`
+	// Budget says what of a budget was reached. The daemon asks it, and tells the gateway of it, so
+	// that it becomes the event "budget" of what runs in the cell.
+	Budget *BudgetNote `json:"budget,omitempty"`
+}
+
+// BudgetNote is the event "budget": a budget was nearly used up, was reached, was granted again or
+// was not.
+type BudgetNote struct {
+	What   string `json:"what"`   // "near", "reached", "granted", "refused"
+	Budget string `json:"budget"` // "time", "requests", "tokens", "usd"; "price" and "usage" where they are not known
+	Text   string `json:"text"`   // one sentence for people
+	By     string `json:"by,omitempty"`
 }
 
 // Turn is the beginning of a turn of an agent's conversation.

@@ -40,7 +40,7 @@ type asks struct {
 	waiting []*question
 	held    int
 	answers []cell.Answered
-	used    map[string]bool // answers for one request that were used, by the id of the question
+	spent   map[string]bool // answers for one request that were used, by the id of the question
 	changed chan struct{}   // closed and replaced when waiting has changed
 	closed  bool
 	minute  time.Time // start of the minute in which questions are counted
@@ -49,6 +49,9 @@ type asks struct {
 	turns      []*turnWait
 	turnMinute time.Time
 	freshTurns int
+
+	id   string          // of what this gateway tells of models
+	used []cell.ModelUse // since it was opened
 }
 
 // question is one question. All requests for the same wait together.
@@ -58,7 +61,7 @@ type question struct {
 }
 
 func newAsks(g *Gateway) *asks {
-	return &asks{g: g, changed: make(chan struct{}), used: map[string]bool{}}
+	return &asks{g: g, changed: make(chan struct{}), spent: map[string]bool{}, id: cell.NewRequestID()}
 }
 
 // news wakes watchers. a.mu is held.
@@ -78,6 +81,9 @@ func (g *Gateway) Asked() (list []cell.Asked, changed <-chan struct{}) {
 	for _, w := range g.asks.turns {
 		list = append(list, w.asked)
 	}
+	if len(g.asks.used) > 0 {
+		list = append(list, cell.Asked{ID: g.asks.id, Cell: g.cfg.Cell, Used: slices.Clone(g.asks.used)})
+	}
 	return list, g.asks.changed
 }
 
@@ -86,6 +92,10 @@ func (g *Gateway) Asked() (list []cell.Asked, changed <-chan struct{}) {
 func (g *Gateway) Answer(ans cell.Answered) error {
 	if ans.Ask.Turn != nil {
 		return g.asks.turnTaken(ans.Ask.ID)
+	}
+	if note := ans.Ask.Budget; note != nil {
+		g.events.budget(*note)
+		return nil
 	}
 	invalid := func(kind cell.Kind, hint, format string, args ...any) error {
 		return cell.Errorf(kind, "gateway.Answer", hint, "cannot answer %s: %w", ans.Ask.ID, fmt.Errorf(format, args...))
@@ -121,7 +131,7 @@ func (g *Gateway) Answer(ans cell.Answered) error {
 		return invalid(cell.Conflict, "look at what is asked now", "the answer is to something else")
 	}
 	if ans.Scope == "once" {
-		a.used[ans.Ask.ID] = true
+		a.spent[ans.Ask.ID] = true
 		q.waiters[0] <- ans
 		q.waiters = q.waiters[1:]
 		if len(q.waiters) > 0 { // the next is a question of its own
@@ -185,10 +195,10 @@ func (a *asks) find(d cell.Digest) (ans cell.Answered, ok bool) {
 			continue
 		}
 		if o.Scope == "once" {
-			if a.used[o.Ask.ID] {
+			if a.spent[o.Ask.ID] {
 				continue
 			}
-			a.used[o.Ask.ID] = true
+			a.spent[o.Ask.ID] = true
 			a.answers = slices.Delete(a.answers, i, i+1)
 		}
 		return o, true

@@ -160,6 +160,15 @@ func (e *events) flow(f cell.Flow) {
 	}
 }
 
+// budget emits what the daemon has told of a budget.
+func (e *events) budget(n cell.BudgetNote) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.emit("budget", n)
+	}
+}
+
 func (e *events) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -40,7 +40,8 @@ type Config struct {
 	Governance cell.Governance
 	// Compile makes a policy from its canonical form.
 	Compile func(cell.Governance) (Decider, error)
-	// Emit receives events: "decision" with a cell.Decided, "flow" with a cell.Flow. Many
+	// Emit receives events: "decision" with a cell.Decided, "flow" with a cell.Flow, "budget" with a
+	// cell.BudgetNote. Many
 	// goroutines call it, and wait for it.
 	Emit func(kind string, fields any)
 	// Dial opens connections to the outside, by address. nil: a net.Dialer.

@@ -142,6 +142,7 @@ type exchange struct {
 	id      string
 	started time.Time
 	turn    *turnWatch // nil: no turn can begin with it
+	model   *modelUse  // nil: no model is asked
 
 	flow     cell.Flow
 	mu       sync.Mutex // guards addr and by
@@ -225,6 +226,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	x.turn = w.g.turns.watch(ctx, x, r)
+	x.model = asksModel(x, r)
 	out := &answerWriter{ResponseWriter: rw, x: x}
 	w.proxy.ServeHTTP(out, r.WithContext(context.WithValue(ctx, exchangeKey{}, x)))
 	out.redact() // trailers
@@ -402,7 +404,7 @@ func (w *web) rewrite(p *httputil.ProxyRequest) {
 		x.secret.takeFromQuery(p.Out.URL)
 		x.hide = append(x.hide, x.secret.putIn(p.Out.Header))
 	}
-	if len(x.hide) > 0 {
+	if len(x.hide) > 0 || x.model != nil {
 		askPlainly(p.Out.Header) // the answer is searched
 	}
 	if p.Out.Body != nil && p.Out.Body != http.NoBody {
@@ -457,7 +459,9 @@ func (x *exchange) end() {
 		f.Secret = x.secret.Handle
 	}
 	f.Sent, f.Received, f.MS = x.sent.n.Load(), x.received.n.Load(), ms(x.started)
+	f.Model = x.model.end()
 	x.c.g.events.flow(f)
+	x.c.g.asks.uses(f.Model)
 }
 
 // requestSize estimates the size of a request without its body, in bytes.

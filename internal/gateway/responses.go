@@ -69,7 +69,10 @@ func (w *web) modify(res *http.Response) error {
 			s.redact(res.Header) // also of an upgrade, which is written unchanged
 		}
 		res.Status = ""
+	} else if x.model != nil && !upgraded {
+		from = x.model.lookInto(res)
 	}
+	x.model.answered(res.StatusCode)
 	if upgraded {
 		x.flow.Protocol = "websocket"
 		if rwc, ok := res.Body.(io.ReadWriteCloser); ok {
@@ -80,7 +83,7 @@ func (w *web) modify(res *http.Response) error {
 	res.Body = struct {
 		io.Reader
 		io.Closer
-	}{x.turn.answer(&countedReader{from, &x.received}), res.Body}
+	}{x.turn.answer(x.model.answer(&countedReader{from, &x.received})), res.Body}
 	return nil
 }
 

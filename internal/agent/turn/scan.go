@@ -9,6 +9,8 @@ const (
 	maxDepth = 16      // containers; what is deeper is passed over
 	maxKey   = 32      // bytes of a member's name
 	maxText  = 4 << 10 // bytes that are kept of a string
+
+	maxFigure = 1 << 40 // larger numbers are this one
 )
 
 // scanner reads JSON (RFC 8259) in pieces, without checking it: what is no JSON gives other events,
@@ -17,6 +19,7 @@ type scanner struct {
 	open func(depth int)             // a container has begun
 	shut func(depth int)             // it ends; its frame is still there
 	text func(depth int, raw []byte) // a string that is no member's name, cut to maxText, with its escapes
+	num  func(depth int, n int64)    // a whole number from 0 on; nil: numbers are passed over
 
 	frames [maxDepth + 1]frame // by depth; 0 is what surrounds the value
 	depth  int
@@ -24,7 +27,19 @@ type scanner struct {
 
 	inside, escaped bool // of a string
 	kept            []byte
+
+	figure  int64 // what was read of a number
+	figures figures
 }
+
+// figures says what the bytes outside strings have been since the last separator.
+type figures int
+
+const (
+	noFigures    figures = iota
+	someFigures          // a whole number
+	otherFigures         // a word, a fraction, a negative number
+)
 
 // frame is an open container.
 type frame struct {
@@ -53,16 +68,41 @@ func (s *scanner) Write(p []byte) (int, error) {
 		case '{', '[':
 			s.push(b == '{')
 		case '}', ']':
+			s.numberEnds()
 			s.pop()
 		case ':':
 			s.at(s.depth).naming = false
 		case ',':
+			s.numberEnds()
 			if f := s.at(s.depth); s.over == 0 {
 				f.naming = f.object
+			}
+		default:
+			if s.num != nil {
+				s.digit(b)
 			}
 		}
 	}
 	return n, nil
+}
+
+// digit reads a byte outside strings that is no separator.
+func (s *scanner) digit(b byte) {
+	switch {
+	case b <= ' ':
+		s.numberEnds()
+	case b >= '0' && b <= '9' && s.figures != otherFigures:
+		s.figures, s.figure = someFigures, min(s.figure*10+int64(b-'0'), maxFigure)
+	default:
+		s.figures = otherFigures
+	}
+}
+
+func (s *scanner) numberEnds() {
+	if s.figures == someFigures && s.over == 0 {
+		s.num(s.depth, s.figure)
+	}
+	s.figures, s.figure = noFigures, 0
 }
 
 func (s *scanner) push(object bool) {

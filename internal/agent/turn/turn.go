@@ -4,6 +4,8 @@
 // It knows the shapes of the Messages API (Anthropic), the Responses and Chat Completions APIs
 // (OpenAI) and the Gemini API, as the agents of internal/agent/catalog use them. Other requests have
 // no turns. A request is read in pieces as it passes, and little of it is kept.
+//
+// It also reads what an answer of a model says of its use: see Use.
 package turn
 
 import (

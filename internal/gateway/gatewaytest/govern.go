@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,7 @@ func (b *Bench) question(n int) []cell.Asked {
 	deadline := time.After(5 * time.Second)
 	for {
 		list, changed := b.Gateway.Asked()
+		list = slices.DeleteFunc(list, func(a cell.Asked) bool { return a.Used != nil })
 		if len(list) == n {
 			return list
 		}

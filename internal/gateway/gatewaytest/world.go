@@ -244,6 +244,7 @@ type Event struct {
 	Decided cell.Decided
 	Flow    cell.Flow
 	Failed  cell.Unresolved
+	Budget  cell.BudgetNote
 }
 
 // Emit takes one.
@@ -256,6 +257,8 @@ func (e *Events) Emit(kind string, fields any) {
 		ev.Flow = f
 	case cell.Unresolved:
 		ev.Failed = f
+	case cell.BudgetNote:
+		ev.Budget = f
 	default:
 		panic(fmt.Sprintf("an event of type %T", fields))
 	}
