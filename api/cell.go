@@ -43,6 +43,23 @@ type Cell struct {
 	// Labels are names and values that callers choose.
 	Labels map[string]string `json:"labels,omitempty"`
 	Lease  *Lease            `json:"lease,omitempty"` // its lifetime; absent: until it is removed
+	Budget *Budget           `json:"budget,omitempty"`
+}
+
+// Budget is what a cell and its forks may use together.
+type Budget struct {
+	Cell     string       `json:"cell"` // id of the cell that it was set for
+	Parts    []BudgetPart `json:"parts"`
+	Reached  string       `json:"reached,omitempty"`  // why its cells are paused: a part, "price" or "usage"; empty while they are not
+	Approval string       `json:"approval,omitempty"` // id of the approval that lets them continue
+	Prices   string       `json:"prices,omitempty"`   // date of the price table, YYYY-MM-DD
+}
+
+// BudgetPart is one amount of a budget.
+type BudgetPart struct {
+	Name    string `json:"name"`    // time (milliseconds), requests, tokens, usd (millionths of a US dollar)
+	Used    int64  `json:"used"`    // by the cell and its forks
+	Granted int64  `json:"granted"` // in all
 }
 
 // Parent says where a forked cell comes from.

@@ -27,6 +27,32 @@ type Network struct {
 	Peers   []Peer   `json:"peers,omitempty"`
 	Denials []Denial `json:"denials,omitempty"` // its denied requests
 	More    int      `json:"more,omitempty"`    // peers and denials that are not listed
+	// Models is its use of models, and Prices the date of the price table, YYYY-MM-DD.
+	Models []ModelUse `json:"models,omitempty"`
+	Prices string     `json:"prices,omitempty"`
+	// Budget lists the events of its cell's budget, in order, the first 100.
+	Budget []BudgetNote `json:"budget,omitempty"`
+}
+
+// ModelUse is the use of one model, as its answers state it.
+type ModelUse struct {
+	Model      string `json:"model"`                 // name in the answers; empty if they have none
+	Requests   int64  `json:"requests"`              // answered requests
+	Input      int64  `json:"input"`                 // input tokens that no cache had
+	Output     int64  `json:"output"`                // output tokens
+	CacheRead  int64  `json:"cache_read,omitempty"`  // input tokens read from a cache
+	CacheWrite int64  `json:"cache_write,omitempty"` // input tokens written to a cache
+	Unseen     int64  `json:"unseen,omitempty"`      // successful answers without usage fields, or unreadable
+	MicroUSD   int64  `json:"usd_millionths"`        // list price, in millionths of a US dollar
+	Unpriced   bool   `json:"unpriced,omitempty"`    // the table has no price for the model
+}
+
+// BudgetNote is an event of a budget.
+type BudgetNote struct {
+	What   string `json:"what"`         // near, reached, granted, refused
+	Budget string `json:"budget"`       // time, requests, tokens, usd; price or usage if these are unknown
+	Text   string `json:"text"`         // in one sentence
+	By     string `json:"by,omitempty"` // name of the deciding person
 }
 
 // Unresolved is a name that the host could not look up: its resolver failed or did not answer.
@@ -89,7 +115,7 @@ type Approval struct {
 	Scope    string    `json:"scope,omitempty"`     // scope of an approval: "once", "run", or a duration such as "10m0s"
 	By       string    `json:"by,omitempty"`        // name of the deciding person
 	Asked    time.Time `json:"asked"`               // when it was requested
-	Expires  time.Time `json:"expires"`             // when it is denied without a decision; once approved, when the approval ends
+	Expires  time.Time `json:"expires,omitzero"`    // when it is denied without a decision; absent for a budget; once approved, when the approval ends
 	Answered time.Time `json:"answered,omitzero"`   // when it was decided
 }
 

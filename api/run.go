@@ -99,6 +99,8 @@ type Limits struct {
 	PIDs    string `json:"pids,omitempty"`    // "256"
 	Disk    string `json:"disk,omitempty"`    // "10G"
 	Timeout string `json:"timeout,omitempty"` // "90s", "10m"
+	// Budget is what the cell and its forks may use together: "time=2h,requests=500,tokens=200k,usd=5", or some of these.
+	Budget string `json:"budget,omitempty"`
 }
 
 // Run is one governed run, also while it is in progress.

@@ -204,7 +204,7 @@ func (u *upstream) write(s seen) {
 }
 
 // echo answers with what it was asked; /bytes/N with N bytes, /slow after a
-// second, /status/N with that status.
+// second, /status/N with that status; /v1/messages as a model that used 500 tokens.
 func echo(w http.ResponseWriter, r *http.Request) {
 	what, arg, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	n, _ := strconv.Atoi(arg)
@@ -220,6 +220,10 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(n)
 	}
 	body, _ := io.ReadAll(r.Body)
+	if r.URL.Path == "/v1/messages" {
+		io.WriteString(w, `{"model":"claude-sonnet-4-5","usage":{"input_tokens":400,"output_tokens":100}}`+"\n")
+		return
+	}
 	fmt.Fprintf(w, "%s %s %s\n%s\n", r.Method, r.Host, r.URL.RequestURI(), body)
 }
 

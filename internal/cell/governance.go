@@ -104,6 +104,7 @@ type Asked struct {
 	// Budget says what of a budget was reached. The daemon asks it, and tells the gateway of it, so
 	// that it becomes the event "budget" of what runs in the cell.
 	Budget *BudgetNote `json:"budget,omitempty"`
+	Want   string      `json:"want,omitempty"` // what a grant of the budget allows
 }
 
 // BudgetNote is the event "budget": a budget was nearly used up, was reached, was granted again or

@@ -16,7 +16,8 @@ func (a *app) approvalsCmd() *cobra.Command {
 		Use:   "approvals",
 		Short: "List requests that wait for a decision, and decide them",
 		Long: `List the requests of cells that a rule of the policy leaves to a person. The command
-in the cell waits for the decision; at the time limit the request is denied.
+in the cell waits for the decision; at the time limit the request is denied. A budget
+that is used up is asked about, too: its cells stay paused until as much again is granted.
 
 An approval is valid for exactly this request, under the policy that asked: once, for
 all equal requests of the run, or for a time.`,
@@ -115,6 +116,9 @@ func (a *app) showApprovals(w io.Writer, list []api.Approval, all bool) {
 		state := v.State
 		switch v.State {
 		case "waiting":
+			if state = "waits"; v.Expires.IsZero() {
+				break
+			}
 			state = "waits " + time.Until(v.Expires).Round(time.Second).String()
 		case "approved":
 			state = "approved " + scopeWords(v.Scope)

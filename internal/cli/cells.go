@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 func (a *app) lsCmd() *cobra.Command { return a.listCmd(false) }
@@ -165,6 +166,7 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 		field(w, "expires", c.Expires.Local().Format("2006-01-02 15:04"))
 	}
 	field(w, "policy", short(c.Policy))
+	showBudget(w, c.Budget)
 	if c.Processes > 0 {
 		field(w, "processes", fmt.Sprint(c.Processes))
 	}
@@ -188,6 +190,23 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 			continue
 		}
 		field(w, "left out", leftOutWords(l))
+	}
+}
+
+// showBudget lists what was used of a budget.
+func showBudget(w io.Writer, b *api.Budget) {
+	if b == nil {
+		return
+	}
+	for _, p := range b.Parts {
+		s := fmt.Sprintf("%s of %s are used, with its forks", policy.Amount(p.Name, p.Used), policy.Amount(p.Name, p.Granted))
+		if p.Name == "usd" {
+			s += " (prices of " + b.Prices + ")"
+		}
+		field(w, "budget", s)
+	}
+	if b.Reached != "" {
+		field(w, "budget", "it is paused: pando approvals approve "+b.Approval)
 	}
 }
 

@@ -54,6 +54,22 @@ func LimitFlags(f *pflag.FlagSet, l *ServeLimits) {
 	}
 }
 
+// budgetValue is a budget, given in one flag or several.
+type budgetValue string
+
+func (v *budgetValue) String() string { return string(*v) }
+func (v *budgetValue) Type() string   { return "budget" }
+func (v *budgetValue) Set(s string) error {
+	if *v != "" {
+		s = string(*v) + "," + s
+	}
+	if _, err := policy.ParseBudget(s); err != nil {
+		return err
+	}
+	*v = budgetValue(s)
+	return nil
+}
+
 // The least limit is 1: zero would mean "no limit", which is not offered.
 type (
 	rateValue  float64

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -36,6 +37,18 @@ func (a *app) denials(run api.Run) {
 	}
 }
 
+// modelLine is the use of a model in one line.
+func modelLine(u api.ModelUse, prices string) string {
+	s := fmt.Sprintf("%s: %s, %d tokens in, %d from a cache, %d out", printable(cmp.Or(u.Model, "not named")), plural(int(u.Requests), "answer"), u.Input+u.CacheWrite, u.CacheRead, u.Output)
+	if u.Unseen > 0 {
+		s += fmt.Sprintf(", %d without usage", u.Unseen)
+	}
+	if u.Unpriced {
+		return s + ", no price known"
+	}
+	return s + fmt.Sprintf(", $%.4f (prices of %s)", float64(u.MicroUSD)/1e6, prices)
+}
+
 // showNetwork lists the hosts that a run connected to, and its denials.
 func showNetwork(w io.Writer, n *api.Network) {
 	if n == nil {
@@ -65,6 +78,12 @@ func showNetwork(w io.Writer, n *api.Network) {
 			s += ", with credential " + strings.Join(p.Credential, ", ")
 		}
 		field(w, "connected to", s)
+	}
+	for _, u := range n.Models {
+		field(w, "model", modelLine(u, n.Prices))
+	}
+	for _, b := range n.Budget {
+		field(w, "budget", printable(b.Text))
 	}
 	for _, d := range n.Denials {
 		field(w, "denied", printable(d.String()))

@@ -132,6 +132,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.StringVar(&req.Limits.PIDs, "pids", "", "limit: processes and threads")
 	f.StringVar(&req.Limits.Disk, "disk", "", "limit: bytes written and kept, such as 10G")
 	f.StringVar(&req.Limits.Timeout, "timeout", "", "limit: time, such as 10m")
+	f.Var((*budgetValue)(&req.Limits.Budget), "budget", "what the cell and its forks may use together, such as time=2h,requests=500,tokens=2M,usd=5; then they are paused, and it asks")
 	f.StringVar(&req.OnFailure, "on-failure", "restore", "what a failure means: restore, pending, ask")
 	f.StringVar(&req.OnSuccess, "on-success", "pending", "what a success means: pending, accept, apply, ask")
 	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")

@@ -143,7 +143,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
-		Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.countLastRefused, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
+		Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
 		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken,
 		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)
@@ -165,6 +165,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.watching.Go(e.keepHouse)
 	e.watching.Go(e.alive.KeepLeases)
+	e.watching.Go(func() { e.govern.KeepBudgets(e.life) })
 	return e, nil
 }
 

@@ -310,6 +310,12 @@ func (e *Engine) countRefused(ctx context.Context, inst backend.Instance, quietl
 	}
 }
 
+// leaving counts what is in an instance that is about to be gone.
+func (e *Engine) leaving(ctx context.Context, inst backend.Instance) {
+	e.countLastRefused(ctx, inst)
+	e.govern.CountLast(ctx, inst)
+}
+
 // countLastRefused is countRefused for an instance that is about to be gone.
 func (e *Engine) countLastRefused(ctx context.Context, inst backend.Instance) {
 	if e.mayTalk(inst.ID()) {

@@ -23,6 +23,13 @@ func (e *Engine) newGovern() *govern.Manager {
 				l.Report(p)
 			}
 		},
+		Alive: func() (list []cell.ID) {
+			for _, i := range e.alive.Instances() {
+				list = append(list, i.ID())
+			}
+			return list
+		},
+		Pause: func(ctx context.Context, id cell.ID) error { return e.alive.Pause(ctx, id) }, Resume: func(ctx context.Context, id cell.ID) error { return e.alive.Resume(ctx, id) },
 		OwnDir: e.ownDir, Tree: e.tree, Spec: e.spec, Captures: func(ctx context.Context, c *state.Cell) (bool, error) { return e.spawn.Captures(ctx, c) }, RunPolicy: evidence.ManifestPolicy, SealedFiles: evidence.SealedFiles, OpenRecord: evidence.OpenRecord,
 		Caps: func(ctx context.Context, name string, least policy.Isolation) (backend.Caps, error) {
 			b, err := e.backendUnder(name, least)

@@ -51,7 +51,7 @@ func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 		flag string
 		to   *string
 		is   string
-	}{{"--cpus", &req.Limits.CPUs, k.Limits.CPUs}, {"--memory", &req.Limits.Memory, k.Limits.Memory}, {"--pids", &req.Limits.PIDs, k.Limits.PIDs}, {"--disk", &req.Limits.Disk, k.Limits.Disk}} {
+	}{{"--cpus", &req.Limits.CPUs, k.Limits.CPUs}, {"--memory", &req.Limits.Memory, k.Limits.Memory}, {"--pids", &req.Limits.PIDs, k.Limits.PIDs}, {"--disk", &req.Limits.Disk, k.Limits.Disk}, {"--budget", &req.Limits.Budget, k.Limits.Budget}} {
 		if *l.to == "" && l.is != "" {
 			*l.to = l.is
 			words = append(words, l.flag+" "+l.is)

@@ -263,7 +263,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if err := v.planGovernance(p); err != nil {
 			return nil, err
 		}
-		return p, e.govern.MayRun(p.cell, govern.BudgetsOf(p.policy.Limits))
+		return p, e.govern.MayRun(p.cell, p.policy.Limits)
 	}
 	if req.Upload != "" {
 		u, err := e.findUpload(req.Upload)

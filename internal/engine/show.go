@@ -99,6 +99,7 @@ func (e *Engine) recordView(c *state.Cell) api.Cell {
 		Checkpoints: len(e.reg.Checkpoints(c.ID)), Head: e.reg.HeadNumber(c),
 	}
 	v.Labels, v.Lease = e.leaseView(c.ID)
+	v.Budget = e.govern.BudgetView(c)
 	for i, r := range e.reg.Runs(c.ID) {
 		if i == 0 {
 			v.Verdict = string(r.Verdict)

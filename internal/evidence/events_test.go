@@ -255,7 +255,7 @@ func TestEventKindsAreComplete(t *testing.T) {
 	}
 	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(server.Earlier{}),
 		"process.start": tags(startFields{}), "process.running": tags(runningFields{}), "process.exit": tags(exitFields{}), "process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}),
-		"limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(server.Missing{})}
+		"limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(server.Missing{}), "budget": tags(cell.BudgetNote{})}
 	for kind, names := range has {
 		slices.Sort(names)
 		slices.Sort(listed[kind])

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -102,7 +103,10 @@ func EventKinds() []EventKind {
 			{"scheme", "https or http; none for what is neither"}, {"opened", "whether the gateway opened TLS"}, {"method", "of the request"}, {"path", "of the request, without its query"},
 			{"status", "of the response"}, {"sent", "bytes out of the cell"}, {"received", "bytes into it"}, {"ms", "how long it took"},
 			{"error", "why it ended, unless by its two ends"}, {"secret", "handle of the credential that was put in"},
-			{"without", "handle of the credential that the host is for, where none was put in"}, {"protocol", "HTTP/1.1, HTTP/2.0, websocket"}}},
+			{"without", "handle of the credential that the host is for, where none was put in"}, {"protocol", "HTTP/1.1, HTTP/2.0, websocket"},
+			{"model", "of an answer of a model, what it says of its use: model, requests (1), input, output, cache_read and cache_write (tokens), unseen (1 when it does not say it)"}}},
+		{"budget", "The budget of the cell and its forks was nearly used up, was reached, was granted again, or was refused.", []EventField{
+			{"what", "near, reached, granted, refused"}, {"budget", "time, requests, tokens, usd; price or usage where that is not known"}, {"text", "one sentence"}, {"by", "the person that decided"}}},
 		{"network.earlier", "What the cell's processes did on the network while no run was there to record it.", []EventField{
 			{"allowed", "how many requests were allowed"}, {"denied", "how many were denied"}, {"asked", "how many waited for a person"},
 			{"flows", "how many connections and requests ended"}, {"denials", "the first of those that were denied, as decisions"}}},
@@ -122,6 +126,9 @@ func refused(ev receipt.Event) bool {
 	switch ev.Kind {
 	case "limit.time", "limit.disk", "network.none":
 		return true
+	case "budget":
+		f, ok := fieldsOf[cell.BudgetNote](ev)
+		return !ok || f.What == "reached" || f.What == "refused"
 	case "decision":
 		f, ok := fieldsOf[cell.Decided](ev)
 		return !ok || f.Decision.Effect != cell.Allow && f.Decision.Effect != cell.Ask
@@ -163,6 +170,8 @@ func eventText(ev receipt.Event) string {
 		return told(ev, decidedText)
 	case "flow":
 		return told(ev, flowText)
+	case "budget":
+		return told(ev, func(f cell.BudgetNote) string { return f.Text })
 	case "kernel.missing":
 		return told(ev, func(f missingFields) string {
 			return "called what the cell's kernel does not have: " + strings.Join(missingCalls(f), ", ")
@@ -263,6 +272,11 @@ func flowText(f cell.Flow) string {
 	fmt.Fprintf(&b, ", %s out, %s in, %s", policy.FormatSize(f.Sent), policy.FormatSize(f.Received), time.Duration(f.MS*float64(time.Millisecond)).Round(100*time.Microsecond))
 	if f.Secret != "" {
 		b.WriteString(", credential " + f.Secret + " put in")
+	}
+	if m := f.Model; m != nil && m.Unseen > 0 {
+		b.WriteString(", an answer of a model without its use")
+	} else if m != nil {
+		fmt.Fprintf(&b, ", %s: %d tokens in, %d out", cmp.Or(m.Model, "a model"), m.Input+m.CacheRead+m.CacheWrite, m.Output)
 	}
 	if f.Without != "" {
 		b.WriteString(", without credential " + f.Without)

@@ -334,6 +334,23 @@ func networkMarkdown(b *strings.Builder, n *state.Network) {
 				opened, cmp.Or(strings.Join(p.Credential, ", "), "–"))
 		}
 	}
+	if len(n.Models) > 0 {
+		b.WriteString("\n| model | answers | tokens in | of a cache | out | list price of " + n.Prices + " |\n|---|---|---|---|---|---|\n")
+		for _, u := range n.Models {
+			cost := fmt.Sprintf("%.4f USD", float64(u.MicroUSD)/1e6)
+			if u.Unpriced {
+				cost = "not known"
+			}
+			answers := strconv.FormatInt(u.Requests, 10)
+			if u.Unseen > 0 {
+				answers += fmt.Sprintf(", %d without their use", u.Unseen)
+			}
+			fmt.Fprintf(b, "| `%s` | %s | %d | %d | %d | %s |\n", tableText(cmp.Or(u.Model, "not named")), answers, u.Input+u.CacheWrite, u.CacheRead, u.Output, cost)
+		}
+	}
+	for _, x := range n.Budget {
+		fmt.Fprintf(b, "\nBudget: %s.\n", tableText(x.Text))
+	}
 	if len(n.Denials) > 0 {
 		b.WriteString("\n| denied | times | by | because |\n|---|---|---|---|\n")
 		for _, d := range n.Denials {

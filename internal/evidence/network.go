@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent/price"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
@@ -61,6 +62,7 @@ func Network(folder string, run cell.RunID) (_ *state.Network, missing []string,
 	n := &state.Network{}
 	peers, denials := map[string]*state.Peer{}, map[string]*state.Denial{}
 	var order []*state.Denial
+	var models []cell.ModelUse
 	seen := false
 	for ev, err := range receipt.ReadEvents(f, run) {
 		if err != nil {
@@ -139,10 +141,26 @@ func Network(folder string, run cell.RunID) (_ *state.Network, missing []string,
 			}
 			n.Sent += fl.Sent
 			n.Received += fl.Received
+			if fl.Model != nil {
+				models = cell.AddUse(models, *fl.Model)
+			}
+		case "budget":
+			if b, ok := fieldsOf[cell.BudgetNote](ev); ok {
+				seen = true
+				if len(n.Budget) < listed {
+					n.Budget = append(n.Budget, state.BudgetNote(b))
+				}
+			}
 		}
 	}
 	if !seen {
 		return nil, missing, nil
+	}
+	for _, u := range models {
+		cost, priced := price.Of(u)
+		n.Models = append(n.Models, state.ModelUse{Model: u.Model, Requests: u.Requests, Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
+			Unseen: u.Unseen, MicroUSD: cost, Unpriced: !priced})
+		n.Prices = price.Date()
 	}
 	for _, p := range peers {
 		n.Peers = append(n.Peers, *p)

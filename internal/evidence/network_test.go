@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pando-dev/pando/internal/agent/price"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
@@ -40,6 +41,10 @@ func TestNetworkCountsWhatAStreamTells(t *testing.T) {
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 10, Received: 20})
 	emit("flow", cell.Flow{Host: "c.example", Port: 22, Sent: 100, Received: 200})
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 1, Received: 2})
+	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "POST", Model: &cell.ModelUse{Model: "claude-sonnet-4-5", Requests: 1, Input: 10, Output: 20}})
+	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "POST", Model: &cell.ModelUse{Model: "claude-sonnet-4-5", Requests: 1, CacheRead: 100}})
+	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "POST", Model: &cell.ModelUse{Model: "new", Requests: 1, Output: 1}})
+	emit("budget", cell.BudgetNote{What: "near", Budget: "tokens", Text: "80 %"})
 	emit("network.none", map[string]int{"tries": 4})
 	emit("kernel.missing", missingFields{[]string{"mseal", "prctl 0x3b"}, 2})
 	f.Close()
@@ -49,9 +54,11 @@ func TestNetworkCountsWhatAStreamTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect := &state.Network{
-		Decisions: 8, Denied: 5, Approved: 1, Requests: 2, Sent: 111, Received: 222, Tried: 4,
+		Decisions: 8, Denied: 5, Approved: 1, Requests: 5, Sent: 111, Received: 222, Tried: 4,
+		Models: []state.ModelUse{{Model: "claude-sonnet-4-5", Requests: 2, Input: 10, Output: 20, CacheRead: 100, MicroUSD: 360}, {Model: "new", Requests: 1, Output: 1, Unpriced: true}},
+		Prices: price.Date(), Budget: []state.BudgetNote{{What: "near", Budget: "tokens", Text: "80 %"}},
 		Peers: []state.Peer{{Host: "c.example", Port: 22, Flows: 1, Sent: 100, Received: 200},
-			{Host: "a.example", Port: 443, Requests: 2, Flows: 2, Sent: 11, Received: 22, Opened: true, Credential: []string{"key"}}},
+			{Host: "a.example", Port: 443, Requests: 5, Flows: 5, Sent: 11, Received: 22, Opened: true, Credential: []string{"key"}}},
 		Denials: []state.Denial{{Want: "resolve b.example", Times: 4, Rule: "default", Origin: "default", Reason: deny.Reason, Permit: deny.Permit, By: "policy"},
 			{Want: "resolve b.example", Times: 1}},
 	}

@@ -22,6 +22,7 @@ const keepApprovals = 30 * 24 * time.Hour
 // instance is gone. Turns of its agent become checkpoints.
 func (m *Manager) FollowAsks(inst backend.Instance) {
 	m.cfg.Background(func(ctx context.Context) {
+		defer m.leaves(inst)
 		var since int64
 		begun := map[string]bool{}
 		for m.cfg.Instances().Instance(inst.ID()) == inst && ctx.Err() == nil {
@@ -34,6 +35,10 @@ func (m *Manager) FollowAsks(inst backend.Instance) {
 			}
 			since = version
 			list = slices.DeleteFunc(list, func(a cell.Asked) bool {
+				if a.Used != nil {
+					m.count(ctx, a)
+					return true
+				}
 				if a.Turn == nil {
 					return false
 				}
@@ -81,7 +86,7 @@ func (m *Manager) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
 		m.callWebhook(ctx, v)
 	}
 	for _, v := range m.cfg.Records.Approvals() {
-		if v.Ask.Cell == id && v.State == state.ApprovalWaiting && !there[v.Ask.ID] {
+		if v.Ask.Cell == id && v.State == state.ApprovalWaiting && !there[v.Ask.ID] && v.Ask.Budget == nil {
 			v.State = state.Expired
 			if err := m.cfg.Records.Commit(&v); err != nil {
 				m.cfg.Log.Error("cannot record an approval", "cell", id, "error", err)
@@ -106,6 +111,9 @@ func (m *Manager) approvalView(a *state.Approval) api.Approval {
 	out := api.Approval{
 		ID: a.Ask.ID, Cell: string(a.Ask.Cell), Run: string(a.Ask.Run), Want: a.Ask.Access.Want(), Reason: a.Ask.Reason, Rule: a.Ask.Rule, Origin: a.Ask.Origin,
 		Policy: a.Ask.Policy.String(), Digest: a.Ask.Digest.String(), State: a.State, Asked: a.Ask.At, Expires: a.Ask.Expires, Answered: a.At,
+	}
+	if a.Ask.Budget != nil {
+		out.Want = a.Ask.Want
 	}
 	if c, err := m.cfg.Records.Cell(a.Ask.Cell); err == nil {
 		out.CellName = c.Name
@@ -136,6 +144,9 @@ func (m *Manager) Answer(ctx context.Context, id string, allow bool, scope strin
 	a, ok := m.cfg.Records.Approval(id)
 	if !ok || !sees(a.Ask.Cell) {
 		return api.Approval{}, cell.Errorf(cell.NotFound, opName, "run `pando approvals` to see what waits", "cannot decide on %s: no approval has this id", clip(id))
+	}
+	if a.Ask.Budget != nil {
+		return m.answerBudget(ctx, a, allow, scope)
 	}
 	if a.State != state.ApprovalWaiting {
 		return m.approvalView(&a), cell.Errorf(cell.Conflict, opName, "run `pando approvals` to see what waits", "%s is %s already", id, a.State)
@@ -224,6 +235,7 @@ func (m *Manager) ExpireAsks() {
 	var old []any
 	for _, a := range m.cfg.Records.Approvals() {
 		switch {
+		case a.Ask.Budget != nil && m.budgetAsks(a.Ask.ID): // it waits as long as its budget is there, also when it was denied
 		case a.State == state.ApprovalWaiting && (m.cfg.Instances().AtRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
 			a.State = state.Expired
 			old = append(old, &a)

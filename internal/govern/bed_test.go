@@ -3,7 +3,9 @@ package govern
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +31,7 @@ type bed struct {
 
 	redactor receipt.Redactor
 	alive    map[cell.ID]backend.Instance
+	reported []string // to clients of runs
 }
 
 func newBed(t testing.TB) *bed {
@@ -52,7 +55,15 @@ func (b *bed) open() {
 		Records: b.reg, Log: slog.New(slog.NewTextHandler(b.Output(), nil)), Home: b.home, Credentials: credentials,
 		Host: policy.Host{CPUs: 2, Memory: 4 << 30}, Life: b.ctx, Redactor: &b.redactor, Locks: new(state.CellLocks),
 		Instances: func() Instances { return instances(b.alive) }, Usable: b.reg.Cell, RunIn: func(cell.ID) cell.RunID { return "" },
-		Report: func(cell.ID, api.Progress) {}, Spec: func(c *state.Cell, mounts []cell.Mount) cell.Spec {
+		Background: func(f func(context.Context)) { go f(b.ctx) },
+		Alive:      func() []cell.ID { return slices.Sorted(maps.Keys(b.alive)) },
+		Pause: func(_ context.Context, id cell.ID) error {
+			return b.reg.Commit(state.StateChange{Cell: id, From: cell.Running, To: cell.Paused})
+		},
+		Resume: func(_ context.Context, id cell.ID) error {
+			return b.reg.Commit(state.StateChange{Cell: id, From: cell.Paused, To: cell.Running})
+		},
+		Report: func(_ cell.ID, p api.Progress) { b.reported = append(b.reported, p.Note) }, Spec: func(c *state.Cell, mounts []cell.Mount) cell.Spec {
 			return cell.Spec{ID: c.ID, Private: filepath.Join(b.home.Cells(), string(c.ID)), Mounts: mounts}
 		},
 	})

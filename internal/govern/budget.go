@@ -34,14 +34,23 @@ func (m *Manager) MayFork(c *state.Cell, count int) error {
 }
 
 // MayRun refuses a run when a cell has run as many commands as the run's policy
-// allows. c is nil for one that is to be made.
-func (m *Manager) MayRun(c *state.Cell, b state.Budgets) error {
-	if b.Execs == 0 || c == nil {
+// allows, or when its budget is used up and the run comes with no other. c is nil for one that is to
+// be made.
+func (m *Manager) MayRun(c *state.Cell, l policy.Limits) error {
+	if c == nil {
+		return nil
+	}
+	if b, ok := m.cfg.Records.Budget(c.Setup.Budgets.Of); ok && b.Asked == l.Budget {
+		if err := m.withinBudget(c); err != nil {
+			return err
+		}
+	}
+	if l.Execs == 0 {
 		return nil
 	}
 	m.spending.Lock()
 	defer m.spending.Unlock()
-	return overExecs(c, b.Execs, int64(c.Runs)+m.cfg.Records.Spent(c.ID))
+	return overExecs(c, l.Execs, int64(c.Runs)+m.cfg.Records.Spent(c.ID))
 }
 
 // Spend counts a command outside of any run, and refuses it when it would

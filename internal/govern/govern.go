@@ -10,8 +10,8 @@
 // the order in which they came. It leaves to its caller to ask before something begins, and what
 // a caller from outside sees.
 //
-// Lock order: 1. the lock of a cell, 2. queue.mu, allowing, spending and lending, 3. the registry's.
-// Functions of Config are called without the locks of the second row.
+// Lock order: 1. the lock of a cell, 2. pausing, 3. queue.mu, allowing, spending, lending and
+// budgeting, 4. the registry's. Functions of Config are called without the locks of the third row.
 package govern
 
 import (
@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
@@ -65,6 +66,10 @@ type Config struct {
 	// Turn makes the beginning of a turn of a cell's agent a checkpoint.
 	Turn   func(context.Context, cell.ID, cell.Turn) error
 	Report func(cell.ID, api.Progress)
+
+	// Of budgets. Alive lists the cells with instances; Pause freezes one and Resume lets it go on.
+	Alive         func() []cell.ID
+	Pause, Resume func(context.Context, cell.ID) error
 
 	// Of workspaces. OwnDir is the directory of the host that holds what a cell wrote to its
 	// home or /tmp; "" when it has none.
@@ -110,11 +115,13 @@ type Manager struct {
 	// lending is held while it is decided what a cell is lent, so that it gets one placeholder
 	// and what is taken back stays so.
 	lending sync.Mutex
+	budgets budgets
 }
 
 // New returns a Manager, which calls nothing of c yet.
 func New(c Config) *Manager {
 	m := &Manager{cfg: c}
+	m.budgets.latest, m.budgets.time = map[cell.ID]state.Counted{}, map[cell.ID]time.Duration{}
 	m.queue.refused, m.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
 	return m
 }

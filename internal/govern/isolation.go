@@ -30,11 +30,19 @@ func (m *Manager) standingLayers(read func(layer, name string, text []byte) erro
 	return nil
 }
 
-// MayStart refuses to start something in a cell, or to make a cell of it, when its backend isolates less than the policy of the host or the user
+// MayStart refuses what Isolates does, and to start something in a cell of which the budget is used up.
+func (m *Manager) MayStart(c *state.Cell) error {
+	if err := m.Isolates(c); err != nil {
+		return err
+	}
+	return m.withinBudget(c)
+}
+
+// Isolates refuses to start something in a cell, or to make a cell of it, when its backend isolates less than the policy of the host or the user
 // demands now, which may be younger than the cell, or when it has secrets that
 // this policy masks. (Its own policy was asked when it was made.) What it has can be
 // taken from it, and it can be stopped and removed.
-func (m *Manager) MayStart(c *state.Cell) error {
+func (m *Manager) Isolates(c *state.Cell) error {
 	var layers []policy.Layer
 	err := m.standingLayers(func(layer, name string, text []byte) error {
 		f, err := policy.ParseFile(name, text)

@@ -36,7 +36,7 @@ func (m *Manager) SetPolicy(ctx context.Context, id cell.ID, text string, guest 
 	if err != nil {
 		return err
 	}
-	eff, err := m.Effective(api.RunRequest{Policy: text, PolicyName: PolicyOfCell + c.Title()}, "")
+	eff, err := m.Effective(api.RunRequest{Policy: text, PolicyName: PolicyOfCell + c.Title(), Limits: api.Limits{Budget: c.Setup.Kept.Limits.Budget}}, "")
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,11 @@ func (m *Manager) SetPolicy(ctx context.Context, id cell.ID, text string, guest 
 func (m *Manager) Change(ctx context.Context, c *state.Cell, inst backend.Instance, pol *policy.Result, keeps state.Kept, run cell.RunID) error {
 	c.Shared = cell.Digest{}
 	s := &c.Setup
-	s.Budgets, s.Kept = BudgetsOf(pol.Limits), keeps
+	b, err := m.Budgets(c, pol)
+	if err != nil {
+		return err
+	}
+	s.Budgets, s.Kept = b, keeps
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := m.Lend(c, s.Handles); err != nil || inst == nil {
 		return err

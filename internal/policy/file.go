@@ -75,6 +75,7 @@ type FileLimits struct {
 	PIDs    string
 	Disk    string
 	Timeout string
+	Budget  string
 }
 
 // FileBudgets is the rest of the section limits.
@@ -127,6 +128,16 @@ func (f *FileLimits) parse(l Limits) (Limits, []string, error) {
 		l.Timeout = d.Milliseconds()
 		return e
 	})
+	if f.Budget != "" && err == nil {
+		var b Budget
+		if b, err = ParseBudget(f.Budget); err == nil {
+			for _, name := range budgetNames() {
+				if n := b.part(name); *n > 0 {
+					*l.Budget.part(name), given = *n, append(given, "budget."+name)
+				}
+			}
+		}
+	}
 	return l, given, err
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,7 +188,11 @@ func (m *merger) environment(l Layer) error {
 
 // limitNames are those of Limits, in order.
 func limitNames() []string {
-	return []string{"cpus", "memory", "pids", "disk", "timeout", "egress", "forks", "executions"}
+	list := []string{"cpus", "memory", "pids", "disk", "timeout", "egress", "forks", "executions"}
+	for _, b := range budgetNames() {
+		list = append(list, "budget."+b)
+	}
+	return list
 }
 
 func (m *merger) limits(l Layer) error {
@@ -205,7 +210,8 @@ func (m *merger) limits(l Layer) error {
 			continue // the layer above says less
 		}
 		m.r.Limits.take(g, next)
-		m.asked[g] = f.at(f.LimitLines[g])
+		word, _, _ := strings.Cut(g, ".")
+		m.asked[g] = f.at(f.LimitLines[word])
 		m.r.Origins.Lines["limits."+g] = m.asked[g]
 	}
 	return nil
@@ -230,6 +236,10 @@ func (l *Limits) take(name string, from Limits) {
 		l.Forks = from.Forks
 	case "executions":
 		l.Execs = from.Execs
+	default:
+		if to := l.Budget.limit(name); to != nil {
+			*to = *from.Budget.limit(name)
+		}
 	}
 }
 
@@ -257,6 +267,9 @@ func (l Limits) Get(name string) float64 {
 		return float64(l.Forks)
 	case "executions":
 		return float64(l.Execs)
+	}
+	if b := l.Budget.limit(name); b != nil {
+		return float64(*b)
 	}
 	return 0
 }
@@ -493,13 +506,14 @@ func (m *merger) flags(flags Flags) error {
 		return err
 	}
 	for _, g := range given {
+		flag, part, _ := strings.Cut(g, ".")
 		if m.asked[g] != "" && wider(g, next, m.r.Limits) {
-			return cell.Errorf(cell.Denied, "policy.Merge", "leave out --"+g+", or change it at "+m.asked[g],
-				"the policy file limits %s more than --%s asks for (%s)", g, g, m.asked[g])
+			return cell.Errorf(cell.Denied, "policy.Merge", "leave out --"+flag+", or change it at "+m.asked[g],
+				"the policy file limits %s more than --%s asks for (%s)", cmp.Or(part, g), flag, m.asked[g])
 		}
 		m.r.Limits.take(g, next)
-		m.asked[g] = "--" + g
-		m.r.Origins.Lines["limits."+g] = "--" + g
+		m.asked[g] = "--" + flag
+		m.r.Origins.Lines["limits."+g] = "--" + flag
 	}
 	if err := m.flagRules(flags.Allow); err != nil {
 		return err
@@ -612,7 +626,13 @@ func (m *merger) finish() {
 		r.Env = append(r.Env, m.env[n])
 	}
 	for _, n := range limitNames() {
-		if m.asked[n] != "" {
+		switch {
+		case m.asked[n] == "" || n == "budget.time":
+		case strings.HasPrefix(n, "budget."): // it needs a gateway
+			if !slices.Contains(r.Asked, "budget") {
+				r.Asked = append(r.Asked, "budget")
+			}
+		default:
 			r.Asked = append(r.Asked, n)
 		}
 	}

@@ -86,6 +86,8 @@ type Limits struct {
 	Egress  int64   `json:"egress"`     // bytes that leave the cell in one run; 0: any number
 	Forks   int64   `json:"forks"`      // cells made of it; 0: any number
 	Execs   int64   `json:"executions"` // commands run in it; 0: any number
+	// Budget is of the cell and its forks together.
+	Budget Budget `json:"budget,omitzero"`
 }
 
 // Host is what the defaults depend on.

@@ -121,6 +121,15 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	if l.Execs > 0 {
 		add("limits", "limits.executions", "executions "+strconv.FormatInt(l.Execs, 10), enforced, "the daemon")
 	}
+	for _, name := range budgetNames() {
+		if b := *l.Budget.part(name); b > 0 {
+			force, how := enforced, "the daemon, with the cell's forks; then it asks"
+			if name != "time" {
+				force, how = "accounted", "by answers of models in connections that the gateway opens; then it asks"
+			}
+			add("limits", "limits.budget."+name, "budget "+Amount(name, b), force, how)
+		}
+	}
 	if len(n.Ask) > 0 || o.Lines["approvals.timeout"] != "" {
 		add("approvals", "approvals.timeout", "a question waits "+(time.Duration(e.Approvals.Timeout)*time.Millisecond).String(), enforced, "the gateway")
 	}

@@ -94,6 +94,7 @@ version: 1
 limits:
   timeout: 1h
   # memory: 4G
+  # budget: time=2h,tokens=2M,usd=5  # of the cell and its forks; then they are paused, and it asks
   # egress: 100M                # bytes that leave the cell in one run
 `)
 	return b.String()

@@ -43,6 +43,8 @@ func (f *File) words() section {
 			f.limit("pids", "Processes and threads.", &f.Limits.PIDs, checkCount("processes")),
 			f.limit("disk", "Bytes written and kept, such as 10G.", &f.Limits.Disk, checkSize),
 			f.limit("timeout", "Time of one command, such as 10m.", &f.Limits.Timeout, func(s string) error { _, err := ParseTimeout(s); return err }),
+			f.limit("budget", "What the cell and its forks may use together, such as time=2h,requests=500,tokens=2M,usd=5. Then they are paused, and it asks.", &f.Limits.Budget,
+				func(s string) error { _, err := ParseBudget(s); return err }),
 			f.limit("egress", "Bytes that leave the cell in one run.", &f.Budgets.Egress, checkSize),
 			f.limit("forks", "Cells that are made of the cell.", &f.Budgets.Forks, checkCount("forks")),
 			f.limit("executions", "Commands that run in the cell.", &f.Budgets.Executions, checkCount("executions")),

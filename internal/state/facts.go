@@ -159,6 +159,8 @@ type Limits struct {
 	PIDs    string `json:"pids,omitempty"`    // "256"
 	Disk    string `json:"disk,omitempty"`    // "10G"
 	Timeout string `json:"timeout,omitempty"` // "90s", "10m"
+	// Budget is what the cell and its forks may use together: "time=2h,requests=500,tokens=200k,usd=5", or some of these.
+	Budget string `json:"budget,omitempty"`
 }
 
 // CellCommits are commits that were made in a cell. Accept brings their files into the
@@ -205,6 +207,32 @@ type Network struct {
 	Peers   []Peer   `json:"peers,omitempty"`
 	Denials []Denial `json:"denials,omitempty"` // what it was refused
 	More    int      `json:"more,omitempty"`    // peers and denials that are not listed
+	// Models is what it used of models, and Prices the date of the table by which that is priced.
+	Models []ModelUse `json:"models,omitempty"`
+	Prices string     `json:"prices,omitempty"`
+	// Budget is what was told of the budget of its cell, in order, the first 100.
+	Budget []BudgetNote `json:"budget,omitempty"`
+}
+
+// ModelUse is what a run used of one model, by what its answers say.
+type ModelUse struct {
+	Model      string `json:"model"`                 // as it is named there
+	Requests   int64  `json:"requests"`              // that were answered
+	Input      int64  `json:"input"`                 // tokens, without those that a cache had
+	Output     int64  `json:"output"`                // tokens
+	CacheRead  int64  `json:"cache_read,omitempty"`  // tokens
+	CacheWrite int64  `json:"cache_write,omitempty"` // tokens
+	Unseen     int64  `json:"unseen,omitempty"`      // answers that did not say what was used, or could not be read
+	MicroUSD   int64  `json:"usd_millionths"`        // what it costs
+	Unpriced   bool   `json:"unpriced,omitempty"`    // no price is known
+}
+
+// BudgetNote is what happened to a budget: see cell.BudgetNote.
+type BudgetNote struct {
+	What   string `json:"what"`         // near, reached, granted, refused
+	Budget string `json:"budget"`       // time, requests, tokens, usd; price, usage: they were not known
+	Text   string `json:"text"`         // one sentence
+	By     string `json:"by,omitempty"` // the person that decided
 }
 
 // Unresolved is a name that the host could not look up: its resolver did not answer, or failed.

@@ -18,6 +18,8 @@ type Record struct {
 	Lending    *Lending        `json:"lending,omitempty"`
 	Approval   *Approval       `json:"approval,omitempty"`
 	Spent      *Spent          `json:"spent,omitempty"`
+	Budget     *Budget         `json:"budget,omitempty"`
+	Counted    *Counted        `json:"counted,omitempty"`
 	Template   *Template       `json:"template,omitempty"`
 	Interp     *Interp         `json:"interp,omitempty"`
 	Shared     *Shared         `json:"shared,omitempty"`
@@ -38,5 +40,5 @@ type StateChange struct {
 // ForgetTemplate begins the id of a template that is forgotten.
 const ForgetTemplate = "template "
 
-// Forget is committed to drop the record of an id, or of ForgetTemplate and a name.
+// Forget is committed to drop the record of an id, or of ForgetTemplate and a name, or of ForgetBudget and an id.
 type Forget string

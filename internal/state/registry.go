@@ -43,6 +43,8 @@ type Registry struct {
 	outcomes    map[string]*operation.Redo // that are over, of requests in progress
 	approvals   map[string]*Approval
 	execs       map[cell.ID]int64 // commands outside of runs, where they are counted
+	budgets     map[cell.ID]*Budget
+	counted     map[cell.ID]*Counted
 	interps     table[cell.ID, Interp]
 	leases      table[cell.ID, Lease]
 	templates   map[string]*Template
@@ -71,7 +73,7 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*operation.Redo{}, outcomes: map[string]*operation.Redo{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, budgets: map[cell.ID]*Budget{}, counted: map[cell.ID]*Counted{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	empty := true
 	var err error
@@ -155,6 +157,12 @@ func (r *Registry) Commit(objects ...any) error {
 		case *Spent:
 			c := *v
 			recs[i].Spent = &c
+		case *Budget:
+			c := *v
+			recs[i].Budget = &c
+		case *Counted:
+			c := *v
+			recs[i].Counted = &c
 		case *Template:
 			c := *v
 			recs[i].Template = &c
@@ -391,6 +399,10 @@ func (r *Registry) apply(rec *Record) {
 		r.approvals[rec.Approval.Ask.ID] = rec.Approval
 	case rec.Spent != nil:
 		r.execs[rec.Spent.Cell] = rec.Spent.Execs
+	case rec.Budget != nil:
+		r.budgets[rec.Budget.ID] = rec.Budget
+	case rec.Counted != nil:
+		r.counted[rec.Counted.Cell] = rec.Counted
 	case rec.Template != nil:
 		r.staleTemplate(rec.Template.Name)
 		r.stale[rec.Template.Cell] = true
@@ -439,6 +451,9 @@ func (r *Registry) drop(id string) {
 		r.staleTemplate(name)
 		delete(r.templates, name)
 	}
+	if of, ok := strings.CutPrefix(id, ForgetBudget); ok {
+		delete(r.budgets, cell.ID(of))
+	}
 	if c := r.cells.of[cell.ID(id)]; c != nil {
 		if c.Name != "" && r.names[c.Name] == c.ID {
 			r.unname(c.Name)
@@ -451,6 +466,7 @@ func (r *Registry) drop(id string) {
 		delete(r.numbered, c.ID)
 		delete(r.runsOf, c.ID)
 		delete(r.execs, c.ID)
+		delete(r.counted, c.ID)
 		delete(r.interps.of, c.ID)
 		delete(r.leases.of, c.ID)
 		delete(r.lent, c.ID)
@@ -525,6 +541,7 @@ func (r *Registry) all() iter.Seq[[]byte] {
 	for id, n := range r.execs {
 		recs = append(recs, Record{Spent: &Spent{id, n}})
 	}
+	recs = append(recs, r.budgetRecords()...)
 	for _, i := range r.interps.each() {
 		recs = append(recs, Record{Interp: i})
 	}

@@ -12,6 +12,8 @@ import (
 type Budgets struct {
 	Forks int64 `json:"forks,omitempty"` // cells made of it
 	Execs int64 `json:"execs,omitempty"` // commands run in it, in runs or beside them
+	// Of names the Budget that the cell shares with its forks; "": it has none.
+	Of cell.ID `json:"of,omitempty"`
 }
 
 // Kept is what was asked for a cell, and what a later run in it goes by until it is told

@@ -66,11 +66,18 @@ func (n *Network) API() *api.Network {
 	if n == nil {
 		return nil
 	}
-	return &api.Network{Link: n.Link, Decisions: n.Decisions, Denied: n.Denied, Approved: n.Approved, Requests: n.Requests, Sent: n.Sent,
+	out := &api.Network{Link: n.Link, Decisions: n.Decisions, Denied: n.Denied, Approved: n.Approved, Requests: n.Requests, Sent: n.Sent,
 		Received: n.Received, Tried: n.Tried, Unchecked: n.Unchecked,
 		Unresolved: each(n.Unresolved, func(u Unresolved) api.Unresolved { return api.Unresolved(u) }),
 		Peers:      each(n.Peers, func(p Peer) api.Peer { return api.Peer(p) }),
-		Denials:    each(n.Denials, func(d Denial) api.Denial { return api.Denial(d) }), More: n.More}
+		Denials:    each(n.Denials, func(d Denial) api.Denial { return api.Denial(d) }), More: n.More, Prices: n.Prices}
+	for _, u := range n.Models {
+		out.Models = append(out.Models, api.ModelUse(u))
+	}
+	for _, b := range n.Budget {
+		out.Budget = append(out.Budget, api.BudgetNote(b))
+	}
+	return out
 }
 
 // API is what the API shows of an error; nil for nil.
