@@ -149,6 +149,8 @@ func TestBudgetIsShared(t *testing.T) {
 		b.wantKind("for a run", err, cell.Invalid)
 		b.reopen() // it waits, whatever daemon there is
 		b.ExpireAsks()
+		b.noteAsks(b.ctx, f.id, nil)
+		b.wantState(id, state.ApprovalWaiting)
 		v, err := b.Answer(b.ctx, id, true, "", seesAll)
 		b.must(err)
 		if synctest.Wait(); v.Want != "use 1000 tokens more, with its forks" {

@@ -43,6 +43,9 @@ func TestBudgetsAreMerged(t *testing.T) {
 	if a := strings.Join(r.Asked, " "); a != "budget" {
 		t.Errorf("asked: %s", a)
 	}
+	if r, err := Merge(Defaults(host), nil, Flags{Limits: FileLimits{Budget: "time=1h"}}); err != nil || len(r.Asked) > 0 {
+		t.Errorf("time, which every backend can count, is asked of it: %q, %v", r.Asked, err)
+	}
 	if o := r.Origins.Lines["limits.budget.time"]; o != "p:2" {
 		t.Errorf("time is of %s", o)
 	}

@@ -94,7 +94,7 @@ func TestAnswersSayTheirUse(t *testing.T) {
 // FuzzUse: whatever a service answers, what is known of it does not depend on how it came, is no less
 // than nothing, and little of it is kept.
 func FuzzUse(f *testing.F) {
-	for _, body := range []string{messagesStream, messagesWhole, responses, chatStream, geminiStream, geminiArray, geminiOwn, strings.Repeat("[", 99) + "1" + strings.Repeat("]", 99), "1}2,3"} {
+	for _, body := range []string{messagesStream, messagesWhole, responses, chatStream, geminiStream, geminiArray, geminiOwn, strings.Repeat("[", 99) + "1" + strings.Repeat("]", 99), "1}2,3", `{"usage":{"input_tokens":1,"input_tokens_details":{"cached_tokens":5}}}`} {
 		f.Add([]byte(body), 3)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, n int) {
