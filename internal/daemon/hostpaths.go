@@ -74,6 +74,7 @@ var fields = access.Fields{
 	"PolicyCheckRequest.text":  harmless,                                       // none of it takes effect
 	"PolicyReplayRequest.name": harmless, "PolicyReplayRequest.text": harmless, // as in PolicyCheckRequest
 	"AgentRequest.idle_pause":   harmless,
+	"Limits.budget":             harmless,
 	"PolicyReplayRequest.dir":   harmless, // nothing is read from there
 	"PolicyAllowRequest.path":   hostThing("the policy file "),
 	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,

@@ -392,7 +392,7 @@ func (m *Manager) KeepBudgets(ctx context.Context) {
 // their budget is used up, since they were about to start when it was.
 func (m *Manager) TickBudgets(ctx context.Context, now time.Time) {
 	m.budgets.mu.Lock()
-	since := min(now.Sub(m.budgets.last), 2*budgetTick) // a host that slept has not worked
+	since := max(0, min(now.Sub(m.budgets.last), 2*budgetTick)) // a host that slept has not worked
 	if m.budgets.last.IsZero() {
 		since = 0
 	}
