@@ -64,6 +64,14 @@ func (r *Registry) Counted(id cell.ID) Counted {
 	return Counted{Cell: id}
 }
 
+// Spent returns how many commands ran in a cell outside of runs, while they were
+// counted.
+func (r *Registry) Spent(id cell.ID) int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.execs[id]
+}
+
 // budgetRecords are the records of budgets.
 func (r *Registry) budgetRecords() (recs []Record) {
 	for _, b := range r.budgets {

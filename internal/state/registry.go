@@ -598,14 +598,6 @@ func (r *Registry) Interp(id cell.ID) *Interp {
 	return nil
 }
 
-// Spent returns how many commands ran in a cell outside of runs, while they were
-// counted.
-func (r *Registry) Spent(id cell.ID) int64 {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.execs[id]
-}
-
 // Named returns the cell that has a name.
 func (r *Registry) Named(name string) (Cell, bool) {
 	r.mu.RLock()
