@@ -62,6 +62,10 @@ type AgentRequest struct {
 	// TrustRepository has the agent run what the repository configures for it: hooks, servers,
 	// helpers, variables. Without it they are off; instructions are text, and are read.
 	TrustRepository bool `json:"trust_repository,omitempty"`
+	// ModelURL is the base URL of a model server in place of the agent's own service. The cell
+	// reaches its host and port, and not those of a login. A credential that is asked for and is
+	// for that host is the key. A loopback address means the daemon's host.
+	ModelURL string `json:"model_url,omitempty"`
 	// IdlePause is after how long its cell is paused in which nothing happens: "30m", a second at
 	// least; "": never. An attachment with input, or a command in the cell, continues it.
 	IdlePause string `json:"idle_pause,omitempty"`

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
@@ -447,4 +450,65 @@ func TestAgentsOpencode(t *testing.T) {
 	h := scripted(t, prog, "api.openai.com", openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}))
 	h.lend("openai", key)
 	h.works("opencode", "opencode", [3]string{"/exit", "/exit", "\r"}, "Ask anything")
+}
+
+// TestAgentsModelServer starts agents as they come from npm with a model server of the user's own in
+// place of their service: on the user's machine, without a key. Nothing else is reached, and turns
+// are seen there.
+func TestAgentsModelServer(t *testing.T) {
+	if !ownNetwork(t) {
+		return
+	}
+	for _, c := range []struct {
+		name, variable string
+		model          func(h *host) http.Handler
+	}{
+		{"claude", "E2E_CLAUDE", func(h *host) http.Handler { return &model{turns: greeting(h.src), key: "none"} }},
+		{"codex", "E2E_CODEX", func(*host) http.Handler {
+			return openAI("none", "exec_command", map[string]any{"cmd": friendlier})
+		}},
+		{"copilot", "E2E_COPILOT", func(*host) http.Handler {
+			return openAI("none", "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"})
+		}},
+		{"gemini", "E2E_GEMINI", func(*host) http.Handler { return googleAI("none") }},
+		{"opencode", "E2E_OPENCODE", func(*host) http.Handler {
+			return openAI("none", "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			prog := agentProgram(t, c.variable, c.name)
+			world(t)
+			h := newHost(t)
+			for i, kv := range h.env {
+				if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+					h.env[i] = "PATH=" + filepath.Dir(prog) + ":" + path
+				}
+			}
+			h.write("greet.sh", "echo Hello\n")
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			h.must(err)
+			s := &http.Server{Handler: c.model(h)}
+			go s.Serve(ln)
+			defer s.Close()
+			o := h.exits(0, c.name, "--cell", "mine", "--model-url", "http://"+ln.Addr().String(), "--prompt", "Make the greeting friendlier.")
+			if !strings.Contains(o.out, "The greeting is friendlier now.") {
+				t.Errorf("it said:\n%s%s", o.out, o.stderr)
+			}
+			if got := h.inCell("mine", "cat greet.sh"); got != "echo Hello, dear friend\n" {
+				t.Errorf("the file in the cell is %q", got)
+			}
+			if o := h.pando("history", "mine"); !regexp.MustCompile(`turn 1: "?Make the greeting friendlier\.`).MatchString(o) {
+				t.Errorf("its turn was not seen:\n%s", o)
+			}
+			run := h.run("mine:latest")
+			for _, f := range flows(h, run.ID) {
+				if f.Host != cell.HostName {
+					t.Errorf("it reached %+v", f)
+				}
+			}
+			if run.Network == nil || run.Network.Denied > 0 {
+				t.Errorf("it was denied requests: %s", h.pando("events", "--denied"))
+			}
+		})
+	}
 }

@@ -50,6 +50,9 @@ type Login struct {
 	// Reads is the variable in which the program looks for it, when that is none of Variables:
 	// it gets what the first of them has.
 	Reads string
+	// Bearer is a variable whose value the program sends as "Authorization: Bearer", when it sends
+	// that of Variables in another header; "" if there is none.
+	Bearer string
 }
 
 // Choose returns the first login that one of the reasons holds for, the reasons in their order:
@@ -72,11 +75,24 @@ type Start struct {
 	Trusts   bool     // it runs what the repository configures for it
 	Login    Login    // one of its logins
 	Servers  []byte   // MCP servers of the user's that come along, where they are an argument
+	Model    string   // base URL of a model server in place of the login's; "" for none
 	// Dir is where it starts, Root the top of the work tree, and Env are the variables of the
 	// cell, among them the placeholder of its credential. They are known when the cell is there,
 	// and empty before.
 	Dir, Root string
 	Env       []string
+}
+
+// Base is Model without a version at its end, for programs that add one to it.
+func (s Start) Base() string { return strings.TrimSuffix(strings.TrimRight(s.Model, "/"), "/v1") }
+
+// Versioned is Model with the version of OpenAI's interface at its end, unless it has a path.
+func (s Start) Versioned() string {
+	base := strings.TrimRight(s.Model, "/")
+	if _, rest, _ := strings.Cut(base, "://"); strings.Contains(rest, "/") {
+		return base
+	}
+	return base + "/v1"
 }
 
 // Getenv is the value of a variable of the cell.

@@ -72,6 +72,7 @@ without what runs by itself, variables, and what looks like a secret. Each is na
 	f.StringVar(&of.Autonomy, "autonomy", api.AutonomyFull, "full: it asks nothing; prompting: it asks before it uses a tool")
 	f.BoolVar(&of.Continue, "continue", false, "continue its newest conversation in the cell")
 	f.StringVar(&of.IdlePause, "idle-pause", "", "pause its cell after this time in which nothing happens and no terminal is attached; attach, send and exec continue it")
+	f.StringVar(&of.ModelURL, "model-url", "", "a model server in place of its own service: http://localhost:11434; its key is a --credential for that host, or none")
 	f.BoolVar(&of.TrustRepository, "trust-repository", false, "let it run what the repository configures for it: hooks, servers, helpers, variables")
 	f.StringSliceVar(&withHome, "with-home", nil, "bring along of your home: settings, skills, commands, memory, servers (a list), or all")
 	complete(c, "with-home", append(agent.Kinds(), "all")...)

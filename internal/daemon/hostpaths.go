@@ -75,6 +75,7 @@ var fields = access.Fields{
 	"PolicyReplayRequest.name": harmless, "PolicyReplayRequest.text": harmless, // as in PolicyCheckRequest
 	"AgentRequest.idle_pause":   harmless,
 	"Limits.budget":             harmless,
+	"AgentRequest.model_url":    harmless, // a host of RunRequest.allow
 	"PolicyReplayRequest.dir":   harmless, // nothing is read from there
 	"PolicyAllowRequest.path":   hostThing("the policy file "),
 	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,

@@ -5,6 +5,9 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
+	"net/netip"
+	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
@@ -34,6 +37,10 @@ type agentPlan struct {
 	home    []homePiece   // what comes along of the user's home
 	stays   []string      // what of that does not
 	idle    time.Duration // after which its cell is paused; 0: never
+	// With a model server of the user's own: its host and port as a policy allows them, the
+	// credential that is its key, "" for none, and whether that goes into a header Authorization.
+	served, key string
+	bearer      bool
 }
 
 // planAgent turns a request for an agent into one for its program. It returns nil when the
@@ -73,6 +80,12 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "leave it out: its end ends the run", "cannot pause %s when it is idle: it has no terminal", a.About().Title)
 		}
 	}
+	if req.Agent.ModelURL != "" {
+		var err error
+		if p.start.Model, p.served, err = modelServer(req.Agent.ModelURL); err != nil {
+			return nil, err
+		}
+	}
 	argv, err := a.Command(p.start)
 	if err != nil {
 		return nil, err
@@ -91,12 +104,17 @@ func (p *runPlan) governed(stored func(handle string) bool) api.RunRequest {
 	asked := func(l agent.Login) bool {
 		return slices.Contains(req.Credentials, l.Credential) || given(p.req.Env, l.Variables)
 	}
-	login := about.Choose(asked, func(l agent.Login) bool { return stored(l.Credential) })
-	if !asked(login) && stored(login.Credential) {
-		req.Credentials = append(slices.Clone(req.Credentials), login.Credential)
+	if p.agent.served != "" { // most servers speak as OpenAI's
+		p.agent.start.Login = about.Choose(asked, func(l agent.Login) bool { return l.Credential == "openai" })
+		req.Allow = slices.Concat([]string{p.agent.served}, req.Allow)
+	} else {
+		login := about.Choose(asked, func(l agent.Login) bool { return stored(l.Credential) })
+		if !asked(login) && stored(login.Credential) {
+			req.Credentials = append(slices.Clone(req.Credentials), login.Credential)
+		}
+		p.agent.start.Login = login
+		req.Allow = slices.Concat(login.Allow, req.Allow)
 	}
-	p.agent.start.Login = login
-	req.Allow = slices.Concat(login.Allow, req.Allow)
 	req.Env = slices.Concat(p.agent.adapter.Env(p.agent.start), req.Env)
 	return req
 }
@@ -110,6 +128,9 @@ func (a *agentPlan) mayStart(pol *policy.Result, backend string) error {
 	about := a.adapter.About()
 	if !policy.Isolates(backend) {
 		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot start %s on backend %s: it would work in your own home", about.Title, backend)
+	}
+	if a.served != "" {
+		return nil
 	}
 	var ways []string
 	for _, l := range about.Logins {
@@ -131,13 +152,73 @@ func given(env, names []string) bool {
 	})
 }
 
-// env adds to the environment of an agent what its program looks for by another name.
-func (a *agentPlan) env(env []string) []string {
-	if a == nil || a.start.Login.Reads == "" {
+// agentEnv adds to the environment of an agent the key of a model server of the user's own, and
+// what its program looks for by another name.
+func (x *execution) agentEnv(env []string) []string {
+	a := x.p.agent
+	if a == nil {
 		return env
 	}
-	value := agent.Start{Env: env}.Getenv(a.start.Login.Variables[0])
-	return append(env, a.start.Login.Reads+"="+value)
+	login := a.start.Login
+	if a.served != "" && !given(env, append(slices.Clone(login.Variables), login.Bearer)) {
+		name, key := login.Variables[0], noKey
+		if a.key != "" {
+			key = x.e.govern.PlaceholderOf(x.c.ID, a.key)
+		}
+		if login.Bearer != "" && (a.bearer || a.key == "") {
+			name = login.Bearer
+		}
+		env = append(env, name+"="+key)
+	}
+	if login.Reads != "" {
+		env = append(env, login.Reads+"="+agent.Start{Env: env}.Getenv(login.Variables[0]))
+	}
+	return env
+}
+
+// noKey is the key of a model server that wants none, for programs that want one.
+const noKey = "none"
+
+// modelServer reads the base URL of a model server of the user's own: as the cell names it, and
+// its host and port as a policy allows them. On a loopback address it is the user's machine's.
+func modelServer(text string) (base, allow string, err error) {
+	bad := func(why string) error {
+		return cell.Errorf(cell.Invalid, "engine.StartRun", "write it like https://models.example.com or http://localhost:11434", "%q is no URL of a model server: %s", cell.Clip(text), why)
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Hostname() == "":
+		return "", "", bad("it has no host")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", "", bad("the scheme is http or https")
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", "", bad("it has more than scheme, host, port and path; a key is a credential")
+	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' || r == '\'' }):
+		return "", "", bad("it has a quote, a space or a character beyond ASCII")
+	}
+	host, port := u.Hostname(), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	if addr, err := netip.ParseAddr(host); host == "localhost" || err == nil && (addr.IsLoopback() || addr.IsUnspecified()) {
+		host, u.Host = cell.HostName, net.JoinHostPort(cell.HostName, port)
+	}
+	return u.String(), net.JoinHostPort(host, port), nil
+}
+
+// findKey finds the credential that a model server of the user's own gets: the first of the policy that
+// is for its host.
+func (a *agentPlan) findKey(pol *policy.Result, header func(handle string) string) {
+	if a == nil || a.served == "" {
+		return
+	}
+	host, _, _ := net.SplitHostPort(a.served)
+	for _, c := range pol.Credentials {
+		if slices.ContainsFunc(c.For, func(f string) bool { p, err := cell.ParsePlace(f); return err == nil && p.HoldsHost(host) }) {
+			a.key, a.bearer = c.Handle, strings.EqualFold(header(c.Handle), "authorization")
+			return
+		}
+	}
 }
 
 // idlePause is after how long the agent's cell is paused in which nothing happens; 0: never.
@@ -220,7 +301,7 @@ func (x *execution) furnish(ctx context.Context) error {
 		return x.bring(ctx, home, agent.Start{})
 	}
 	start := a.start
-	start.Dir, start.Root, start.Env = x.resolvedWorkdir(), x.c.Source, append(x.e.govern.Env(&x.c), x.p.policy.Env...)
+	start.Dir, start.Root, start.Env = x.resolvedWorkdir(), x.c.Source, x.agentEnv(append(x.e.govern.Env(&x.c), x.p.policy.Env...))
 	for _, f := range a.adapter.Files(start) {
 		at := path.Join(home, f.Path)
 		h := tar.Header{Name: f.Path, ModTime: time.Now()}
@@ -315,4 +396,11 @@ func fileIn(ctx context.Context, x *execution, at string) ([]byte, error) {
 func (e *Engine) stored(handle string) bool {
 	_, _, err := e.cfg.Credentials.Get(handle)
 	return err == nil
+}
+
+// headerOf is the name of the header that a credential goes into; "" if it is not stored.
+func (e *Engine) headerOf(handle string) string {
+	c, _, _ := e.cfg.Credentials.Get(handle)
+	name, _, _ := strings.Cut(c.As, ":")
+	return name
 }

@@ -165,7 +165,7 @@ func (x *execution) setUp() error {
 
 func (x *execution) startCommand(ctx context.Context) error {
 	e, req := x.e, x.p.req
-	env := x.p.agent.env(cell.CommandEnv(e.govern.Env(&x.c), append(e.alive.LeasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, cell.TermIn(req.CallerEnv)))
+	env := x.agentEnv(cell.CommandEnv(e.govern.Env(&x.c), append(e.alive.LeasedEnv(x.c.ID), x.p.policy.Env...), x.c.Setup.User, req.TTY, cell.TermIn(req.CallerEnv)))
 	path, err := x.lookPath(env)
 	if err != nil {
 		return err

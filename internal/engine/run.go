@@ -345,6 +345,7 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if err := p.agent.mayStart(&p.policy, p.backend.Name()); err != nil {
 		return err
 	}
+	p.agent.findKey(&p.policy, e.headerOf)
 	if p.cell == nil {
 		if err := e.mayHaveImage(p); err != nil {
 			return err

@@ -67,6 +67,12 @@ func cannotLend(handle string, err error) error {
 	return &cell.Error{Op: "govern.lend", Kind: cell.KindOf(err), Hint: cell.HintOf(err), Err: errors.New("cannot lend " + clip(handle) + ": " + err.Error())}
 }
 
+// PlaceholderOf is what a cell has for a credential that it was lent.
+func (m *Manager) PlaceholderOf(id cell.ID, handle string) string {
+	l, _ := m.cfg.Records.Lending(id, handle)
+	return l.Placeholder
+}
+
 func variables(c credential.Credential, l state.Lending) (env []string) {
 	if l.Placeholder == "" {
 		return nil

@@ -101,6 +101,27 @@ func login(t *testing.T, a agent.Adapter, l agent.Login) {
 		}
 	})
 
+	// A server of the user's own is asked in place of the login's, whichever way its URL is written.
+	t.Run("model server", func(t *testing.T) {
+		for _, url := range []string{"http://models.test:4000", "http://models.test:4000/", "http://models.test:4000/v1"} {
+			served := start
+			served.Model = url
+			argv, err := a.Command(served)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := strings.Join(append(argv, a.Env(served)...), "\n")
+			if !strings.Contains(told, "http://models.test:4000") || strings.Contains(told, "/v1/v1") || strings.Contains(told, "4000//") {
+				t.Errorf("with %s it is told\n%s", url, told)
+			}
+			for _, of := range []string{"api.anthropic.com", "api.openai.com", "googleapis.com"} {
+				if strings.Contains(told, of) {
+					t.Errorf("with %s it is told of %s:\n%s", url, of, told)
+				}
+			}
+		}
+	})
+
 	t.Run("repository", func(t *testing.T) {
 		task, trusts := start, start
 		task.Prompt, trusts.Trusts = "tidy up", true

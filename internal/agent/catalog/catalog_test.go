@@ -58,6 +58,15 @@ command line comes where ARGS stands; of several logins the first counts that is
 		row("`--prompt TASK`", func(s *agent.Start) { s.Prompt = "TASK" })
 		row("`--continue`", func(s *agent.Start) { s.Continue = true })
 		row("`--autonomy prompting`", func(s *agent.Start) { s.Asks = true })
+		served := start
+		served.Model = "http://HOST"
+		argv, err := a.Command(served)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, _ := a.Command(start)
+		added := slices.DeleteFunc(append(argv, a.Env(served)...), func(s string) bool { return slices.Contains(append(plain, a.Env(start)...), s) })
+		fmt.Fprintf(&b, "| `--model-url http://HOST` adds | %s |\n", code(added))
 		for _, l := range about.Logins {
 			start.Login = l
 			what := "variables"

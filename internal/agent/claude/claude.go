@@ -16,7 +16,7 @@ type Adapter struct{}
 func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "claude", Title: "Claude Code", Program: "claude", Package: "@anthropic-ai/claude-code",
-		Logins: []agent.Login{{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"}, Allow: []string{"@anthropic"}}},
+		Logins: []agent.Login{{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"}, Allow: []string{"@anthropic"}, Bearer: "ANTHROPIC_AUTH_TOKEN"}},
 		Memory: ".claude/CLAUDE.md",
 	}
 }
@@ -50,8 +50,12 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 }
 
 // Env implements agent.Adapter. IS_SANDBOX lets root skip permissions.
-func (Adapter) Env(agent.Start) []string {
-	return []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+func (Adapter) Env(s agent.Start) []string {
+	env := []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1", "DISABLE_AUTOUPDATER=1", "IS_SANDBOX=1"}
+	if s.Model != "" {
+		env = append(env, "ANTHROPIC_BASE_URL="+s.Base())
+	}
+	return env
 }
 
 // Off implements agent.Adapter. Skills, commands and agents are texts with commands in them.

@@ -40,6 +40,9 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 	case !off(s):
 		mode = append(mode, "--disable", "hooks")
 	}
+	if s.Model != "" {
+		mode = append(mode, "-c", "model_providers.pando.base_url="+quoted(s.Versioned()))
+	}
 	var again []string
 	if s.Continue {
 		again = []string{"resume", "--last"}

@@ -5,6 +5,7 @@ package copilot
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/pando-dev/pando/internal/agent"
@@ -49,9 +50,13 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 func (Adapter) Env(s agent.Start) []string {
 	env := []string{"COPILOT_AUTO_UPDATE=false", "COPILOT_OFFLINE=true"}
 	if s.Login.Credential == "anthropic" {
-		return append(env, "COPILOT_MODEL=claude-sonnet-5", "COPILOT_PROVIDER_BASE_URL=https://api.anthropic.com", "COPILOT_PROVIDER_TYPE=anthropic")
+		return append(env, "COPILOT_MODEL=claude-sonnet-5", "COPILOT_PROVIDER_BASE_URL="+cmp.Or(s.Base(), "https://api.anthropic.com"), "COPILOT_PROVIDER_TYPE=anthropic")
 	}
-	return append(env, "COPILOT_MODEL=gpt-5.5", "COPILOT_PROVIDER_BASE_URL=https://api.openai.com/v1", "COPILOT_PROVIDER_WIRE_API=responses")
+	base := "https://api.openai.com/v1"
+	if s.Model != "" {
+		base = s.Versioned()
+	}
+	return append(env, "COPILOT_MODEL=gpt-5.5", "COPILOT_PROVIDER_BASE_URL="+base, "COPILOT_PROVIDER_WIRE_API=responses")
 }
 
 // off reports whether the program leaves alone what the repository configures: without a

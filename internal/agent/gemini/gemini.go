@@ -2,6 +2,8 @@
 package gemini
 
 import (
+	"strings"
+
 	"github.com/pando-dev/pando/internal/agent"
 )
 
@@ -44,6 +46,9 @@ func (Adapter) Env(s agent.Start) []string {
 	env := []string{"GEMINI_CLI_NO_RELAUNCH=true"}
 	if s.Trusts {
 		env = append(env, "GEMINI_CLI_TRUST_WORKSPACE=true")
+	}
+	if s.Model != "" {
+		env = append(env, "GOOGLE_GEMINI_BASE_URL="+strings.TrimRight(s.Model, "/"))
 	}
 	return env
 }

@@ -2,6 +2,8 @@
 package opencode
 
 import (
+	"encoding/json"
+
 	"github.com/pando-dev/pando/internal/agent"
 )
 
@@ -48,6 +50,10 @@ func (Adapter) Env(s agent.Start) []string {
 	env := []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_SHARE=1"}
 	if !s.Trusts {
 		env = append(env, "OPENCODE_DISABLE_PROJECT_CONFIG=1")
+	}
+	if s.Model != "" {
+		conf, _ := json.Marshal(map[string]any{"provider": map[string]any{s.Login.Credential: map[string]any{"options": map[string]any{"baseURL": s.Versioned()}}}})
+		env = append(env, "OPENCODE_CONFIG_CONTENT="+string(conf))
 	}
 	return env
 }
