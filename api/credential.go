@@ -93,3 +93,15 @@ type SecretFound struct {
 	Credential string `json:"credential"`     // its name
 	Encoding   string `json:"encoding"`       // "plain", "base64", …
 }
+
+// AgentLogin says whether a coding agent is logged in: whether a credential is stored that its cells
+// are lent.
+type AgentLogin struct {
+	Agent      string    `json:"agent"`                // "claude"
+	Title      string    `json:"title"`                // "Claude Code"
+	Credential string    `json:"credential,omitempty"` // the credential's name; none: the agent is not logged in
+	Env        []string  `json:"env,omitempty"`        // variables that hold the placeholder in a cell
+	For        []string  `json:"for,omitempty"`        // where it may be sent
+	Since      time.Time `json:"since,omitzero"`       // when it was stored
+	Problem    string    `json:"problem,omitempty"`    // the reason why it can't be used
+}

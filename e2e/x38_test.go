@@ -82,7 +82,7 @@ func TestX38LinesOfThePage(t *testing.T) {
 			t.Fatalf("%s\nexit code %d, and no %q in\n%s%s", block, o.code, want, o.out, o.stderr)
 		}
 	}
-	says(blockOfPage(t, "pando credential add anthropic --from-env ANTHROPIC_API_KEY"), "anthropic")
+	says(blockOfPage(t, "pando login claude --from-env ANTHROPIC_API_KEY"), "anthropic")
 	says(blockOfPage(t, "pando run --allow @anthropic --credential anthropic --env"), "The greeting is friendlier now.")
 	says(blockOfPage(t, "pando events  "), "/v1/messages")
 	says(blockOfPage(t, "pando run --cell try")+"\npando ls", "try-fork-3")

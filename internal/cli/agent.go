@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"os"
 	"os/exec"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,9 +81,9 @@ without what runs by itself, variables, and what looks like a secret. Each is na
 // agentFindings checks what an agent needs: its program, where this command line runs, and a
 // credential.
 func (a *app) agentFindings(ctx context.Context, name string) ([]api.Finding, error) {
-	known, ok := catalog.All().Find(name)
-	if !ok {
-		return nil, usage("there is no agent %s: %s", printable(name), strings.Join(catalog.All().Names(), ", "))
+	known, err := agentNamed(name)
+	if err != nil {
+		return nil, err
 	}
 	about := known.About()
 	program := api.Finding{Name: "program", Status: "ok"}
@@ -98,16 +96,9 @@ func (a *app) agentFindings(ctx context.Context, name string) ([]api.Finding, er
 	if err != nil {
 		return nil, err
 	}
-	login := api.Finding{Name: "credential", Status: "missing", Found: "none is stored"}
-	for _, l := range slices.Backward(about.Logins) {
-		for _, v := range slices.Backward(l.Variables) {
-			if add := "pando credential add " + l.Credential + " --from-env " + v; login.Fix == "" || os.Getenv(v) != "" {
-				login.Fix = add
-			}
-		}
-	}
+	login := api.Finding{Name: "credential", Status: "missing", Found: "none is stored", Fix: "pando login " + name}
 	for _, l := range about.Logins {
-		if slices.ContainsFunc(stored, func(c api.Credential) bool { return c.Name == l.Credential }) {
+		if credentialIn(stored, l.Credential) != nil {
 			login = api.Finding{Name: "credential", Status: "ok", Found: l.Credential + " is lent to its cells, which reach " + strings.Join(l.Allow, " ")}
 			break
 		}

@@ -51,7 +51,7 @@ func foreignVerb(word string) string {
 		return "`pando gc` says what can be freed, `pando gc --yes` frees it; `pando df` tells what takes space"
 	case "info":
 		return "`pando doctor` tells what works on this host, `pando version` the versions"
-	case "login", "secret", "secrets":
+	case "secret", "secrets":
 		return "`pando credential add NAME` keeps a secret that cells are lent; `pando token` lets callers in"
 	case "tag", "rename":
 		return "a cell is named when it is made, by `pando run --cell NAME` or `pando fork CELL --name PREFIX`; a checkpoint has a text, by `pando checkpoint -m TEXT`"

@@ -132,16 +132,12 @@ func (a *agentPlan) mayStart(pol *policy.Result, backend string) error {
 	if a.served != "" {
 		return nil
 	}
-	var ways []string
 	for _, l := range about.Logins {
 		if slices.Contains(pol.Handles(), l.Credential) || given(pol.Env, l.Variables) {
 			return nil
 		}
-		for _, v := range l.Variables {
-			ways = append(ways, "pando credential add "+l.Credential+" --from-env "+v)
-		}
 	}
-	return cell.Errorf(cell.NotFound, opName, strings.Join(ways, ", or "), "cannot start %s: no credential for it is stored", about.Title)
+	return cell.Errorf(cell.NotFound, opName, "pando login "+about.Name, "cannot start %s: no credential for it is stored", about.Title)
 }
 
 // given reports whether an environment sets one of these variables.

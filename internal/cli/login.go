@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/agent/catalog"
+	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/secret"
+)
+
+// loginFlags say where the value of a login comes from.
+type loginFlags struct{ env, file, service string }
+
+func (a *app) loginCmd() *cobra.Command {
+	var from loginFlags
+	c := &cobra.Command{
+		Use:   "login [AGENT]",
+		Short: "Log a coding agent in, or show which agents are",
+		Long: `Store the credential that an agent's cells are lent: an API key, or for Claude Code the
+token of a subscription, as claude setup-token prints it. At a terminal it asks which; the
+value is typed or pasted without being shown, or comes from a variable, a file or standard
+input. It is kept encrypted, and goes only to the hosts that are named: a cell has a
+placeholder. It is an ordinary credential (pando credential ls), and takes the place of
+the one before, also in running cells.
+
+Without AGENT it lists which agents are logged in, and by what.`,
+		Example: `  pando login claude
+  pando login codex --from-env OPENAI_API_KEY
+  pando login copilot --service anthropic < key`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				if from != (loginFlags{}) {
+					return usage("say which agent: pando login AGENT")
+				}
+				return a.listLogins(cmd.Context())
+			}
+			known, err := agentNamed(args[0])
+			if err != nil {
+				return err
+			}
+			return a.login(cmd.Context(), known.About(), from)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&from.env, "from-env", "", "take the value from this variable")
+	f.StringVar(&from.file, "from-file", "", "take the value from this file (readable by its owner alone, outside of repositories and sources)")
+	f.StringVar(&from.service, "service", "", "of an agent that takes keys of several services: openai, anthropic (default: as the value begins)")
+	complete(c, "service", "anthropic", "openai")
+	return c
+}
+
+func (a *app) logoutCmd() *cobra.Command {
+	var service string
+	c := &cobra.Command{
+		Use:   "logout AGENT",
+		Short: "Delete an agent's credential, and take it back from all cells",
+		Args:  cobra.ExactArgs(1), ValidArgsFunction: completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			known, err := agentNamed(args[0])
+			if err != nil {
+				return err
+			}
+			about := known.About()
+			logins, err := loginsOf(about, service)
+			if err != nil {
+				return err
+			}
+			stored, err := a.client.Credentials(cmd.Context())
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(logins, func(l agent.Login) bool { return credentialIn(stored, l.Credential) != nil })
+			if i < 0 {
+				return &api.Error{Kind: "not-found", Message: "cannot log " + about.Title + " out: it is not logged in", Hint: "pando login lists the agents that are"}
+			}
+			r, err := a.client.RemoveCredential(cmd.Context(), logins[i].Credential)
+			if err != nil {
+				return err
+			}
+			return a.print(r, func(w io.Writer) {
+				also := ""
+				if others := sharing(about, r.Credential); len(others) > 0 {
+					also = ", also for " + strings.Join(others, ", ")
+				}
+				fmt.Fprintf(w, "%s is logged out%s: credential %s is forgotten; %s had it\n", about.Title, also, r.Credential, plural(len(r.Cells), "cell"))
+			})
+		},
+	}
+	c.Flags().StringVar(&service, "service", "", "of an agent with credentials of several services: openai, anthropic (default: the one that is lent)")
+	complete(c, "service", "anthropic", "openai")
+	return c
+}
+
+func completeAgents(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return catalog.All().Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+func agentNamed(name string) (agent.Adapter, error) {
+	known, ok := catalog.All().Find(name)
+	if !ok {
+		return nil, usage("there is no agent %s: %s", printable(name), strings.Join(catalog.All().Names(), ", "))
+	}
+	return known, nil
+}
+
+// loginsOf lists the logins of an agent with a service; all of them for "".
+func loginsOf(about agent.About, service string) ([]agent.Login, error) {
+	var services []string
+	for _, l := range about.Logins {
+		if l.Credential == service {
+			return []agent.Login{l}, nil
+		}
+		services = append(services, l.Credential)
+	}
+	if service != "" {
+		return nil, usage("%s takes no key of %s: %s", about.Title, printable(service), strings.Join(services, ", "))
+	}
+	return about.Logins, nil
+}
+
+// sharing lists the other agents that a credential is lent to by themselves.
+func sharing(about agent.About, name string) (titles []string) {
+	for _, other := range catalog.All() {
+		o := other.About()
+		if o.Name != about.Name && slices.ContainsFunc(o.Logins, func(l agent.Login) bool { return l.Credential == name }) {
+			titles = append(titles, o.Title)
+		}
+	}
+	return titles
+}
+
+// credentialIn returns the credential of a name; nil if there is none.
+func credentialIn(list []api.Credential, name string) *api.Credential {
+	i := slices.IndexFunc(list, func(c api.Credential) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// login stores the credential of an agent.
+func (a *app) login(ctx context.Context, about agent.About, from loginFlags) error {
+	logins, err := loginsOf(about, from.service)
+	if err != nil {
+		return err
+	}
+	if from.env == "" && from.file == "" && term.IsTerminal(int(a.stdin.Fd())) {
+		if from.env, err = a.chooseWay(about, logins); err != nil {
+			return err
+		}
+	}
+	value, err := a.readSecret(ctx, about.Title+"'s key", from.env, from.file)
+	if err != nil {
+		return err
+	}
+	login, err := loginFor(about, logins, value)
+	if err != nil {
+		return err
+	}
+	c, err := a.client.AddCredential(ctx, api.CredentialRequest{Name: login.Credential, Secret: value, Replace: true})
+	if err != nil {
+		return err
+	}
+	if check, err := a.client.CheckCredential(ctx, c.Name); err == nil {
+		for _, p := range check.Problems {
+			a.say("warning: %s: %s", c.Name, printable(p))
+		}
+	}
+	return a.print(c, func(w io.Writer) {
+		fmt.Fprintf(w, "%s is logged in: credential %s, as %s, for %s\n", about.Title, c.Name, strings.Join(c.Env, " "), strings.Join(goesTo(c), ", "))
+		a.say("start it in a repository: pando %s", about.Name)
+	})
+}
+
+// chooseWay asks at a terminal where the value comes from: the variable that has it, "" when it is
+// to be typed. It asks nothing when there is nothing to choose from.
+func (a *app) chooseWay(about agent.About, logins []agent.Login) (variable string, err error) {
+	var set []string
+	for _, l := range logins {
+		for _, v := range l.Variables {
+			if os.Getenv(v) != "" && !slices.Contains(set, v) {
+				set = append(set, v)
+			}
+		}
+	}
+	if len(set) == 0 {
+		return "", nil
+	}
+	a.say("Log %s in with", about.Title)
+	for i, v := range set {
+		a.say("  %d  the variable %s of this shell", i+1, v)
+	}
+	a.say("  %d  a key that you type or paste", len(set)+1)
+	fmt.Fprint(a.stderr, "which? [1] ")
+	line, err := bufio.NewReader(io.LimitReader(a.stdin, 64)).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("cannot read the answer: %w", err)
+	}
+	n := 1
+	if line = strings.TrimSpace(line); line != "" {
+		if n, err = strconv.Atoi(line); err != nil || n < 1 || n > len(set)+1 {
+			return "", usage("%s is none of the ways", printable(line))
+		}
+	}
+	if n > len(set) {
+		return "", nil
+	}
+	return set[n-1], nil
+}
+
+// loginFor returns the login that a value is for, as it begins. A value of another service is
+// refused; one that begins as none that is known is for the first.
+func loginFor(about agent.About, logins []agent.Login, value string) (agent.Login, error) {
+	if strings.HasPrefix(value, "sk-ant-ort") {
+		return agent.Login{}, &api.Error{Kind: "invalid", Message: "cannot log " + about.Title + " in: this is a refresh token, which is used once, by the program that it was made for", Hint: "use an API key, or what `claude setup-token` prints"}
+	}
+	service := serviceOf(value)
+	if i := slices.IndexFunc(logins, func(l agent.Login) bool { return l.Credential == service }); i >= 0 {
+		return logins[i], nil
+	}
+	if service != "" {
+		var takes []string
+		for _, l := range logins {
+			takes = append(takes, l.Credential)
+		}
+		return agent.Login{}, &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot log %s in: this is a key of %s", about.Title, service), Hint: "use one of " + strings.Join(takes, " or ")}
+	}
+	return logins[0], nil
+}
+
+// serviceOf returns the service whose tokens begin as a value does; "" if none is known.
+func serviceOf(value string) (service string) {
+	longest := 0
+	for _, name := range credential.KnownNames() {
+		for _, p := range secret.Prefixes(name) {
+			if len(p) > longest && strings.HasPrefix(value, p) {
+				service, longest = name, len(p)
+			}
+		}
+	}
+	return service
+}
+
+// listLogins shows which agents are logged in.
+func (a *app) listLogins(ctx context.Context) error {
+	stored, err := a.client.Credentials(ctx)
+	if err != nil {
+		return err
+	}
+	list := []api.AgentLogin{}
+	for _, known := range catalog.All() {
+		about := known.About()
+		l := api.AgentLogin{Agent: about.Name, Title: about.Title}
+		for _, of := range about.Logins {
+			c := credentialIn(stored, of.Credential)
+			if c != nil && (c.Problem != "" || slices.ContainsFunc(c.Env, func(v string) bool { return slices.Contains(of.Variables, v) })) {
+				l.Credential, l.Env, l.For, l.Since, l.Problem = c.Name, c.Env, goesTo(*c), c.Created, c.Problem
+				break
+			}
+		}
+		list = append(list, l)
+	}
+	return a.print(list, func(w io.Writer) {
+		t := a.newTable(w)
+		t.row("AGENT", "LOGGED IN BY", "SINCE", "FOR")
+		for _, l := range list {
+			switch by := l.Credential + ", as " + strings.Join(l.Env, " "); {
+			case l.Credential == "":
+				t.row(l.Agent, "–", "–", "pando login "+l.Agent)
+			case l.Problem != "":
+				t.row(l.Agent, by, ago(l.Since), printable(l.Problem))
+			default:
+				t.row(l.Agent, by, ago(l.Since), strings.Join(l.For, ", "))
+			}
+		}
+		t.flush()
+	})
+}
