@@ -62,6 +62,12 @@ type AgentRequest struct {
 	// TrustRepository has the agent run what the repository configures for it: hooks, servers,
 	// helpers, variables. Without it they are off; instructions are text, and are read.
 	TrustRepository bool `json:"trust_repository,omitempty"`
+	// Mode is what it reaches besides its model: "strict" (default): nothing; "development":
+	// package registries; "build": these, mirrors of distributions and GitHub; "breakglass": any
+	// public host, which Acknowledge (today's date, UTC: 2006-01-02) and Reason ask for.
+	Mode        string `json:"mode,omitempty"`
+	Acknowledge string `json:"acknowledge,omitempty"`
+	Reason      string `json:"reason,omitempty"` // at most 500 bytes; it is in record and receipt
 	// ModelURL is the base URL of a model server in place of the agent's own service. The cell
 	// reaches its host and port, and not those of a login. A credential that is asked for and is
 	// for that host is the key. A loopback address means the daemon's host.
@@ -109,36 +115,41 @@ type Limits struct {
 
 // Run is one governed run, also while it is in progress.
 type Run struct {
-	ID        string    `json:"run"`
-	Cell      string    `json:"cell"`
-	CellName  string    `json:"cell_name,omitempty"` // the cell's name, if it has one
-	Command   []string  `json:"command"`             // redacted
-	Agent     string    `json:"agent,omitempty"`     // the coding agent that it started
-	Source    string    `json:"source"`
-	Backend   string    `json:"backend"`
-	Isolation string    `json:"isolation"`              // "isolated" or "not isolated" (backend none)
-	Image     string    `json:"image"`                  // "host", "dir:PATH", "oci:REF": its root file system
-	ImageID   string    `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
-	Phase     string    `json:"phase"`                  // preparing, executing, finishing, ended
-	Created   time.Time `json:"created"`
-	Started   time.Time `json:"started,omitzero"`
-	Ended     time.Time `json:"ended,omitzero"` // when it ended
-	ExitCode  *int      `json:"exit_code"`      // null: not started, or not ended
-	Signal    string    `json:"signal,omitempty"`
-	Cause     string    `json:"cause,omitempty"`    // the cause of its end, if not the command's own
-	Verdict   string    `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it runs
-	Reason    string    `json:"reason,omitempty"`   // reason of the verdict
-	By        string    `json:"by,omitempty"`       // origin of the verdict: "pando", "user"
-	Applied   int       `json:"applied,omitempty"`  // number of files written to the source by an accept
-	Before    *Point    `json:"before,omitempty"`   // the workspace before it
-	After     *Point    `json:"after,omitempty"`    // the workspace after it
-	Receipt   string    `json:"receipt,omitempty"`  // digest of the newest receipt
-	Receipts  []string  `json:"receipts,omitempty"` // digests of all its receipts, oldest first
-	Policy    string    `json:"policy_digest,omitempty"`
-	Changes   Changes   `json:"changes"` // size of its changes
-	LeftOut   []LeftOut `json:"left_out"`
-	Notes     []string  `json:"notes,omitempty"`
-	Conflicts []string  `json:"conflicts,omitempty"` // paths that accept --apply will refuse
+	ID       string   `json:"run"`
+	Cell     string   `json:"cell"`
+	CellName string   `json:"cell_name,omitempty"` // the cell's name, if it has one
+	Command  []string `json:"command"`             // redacted
+	Agent    string   `json:"agent,omitempty"`     // the coding agent that it started
+	Mode     string   `json:"mode,omitempty"`      // of the agent, if not strict
+	// ModeReason is the reason that was given for mode breakglass.
+	ModeReason string `json:"mode_reason,omitempty"`
+	// DowngradeWords are stable words for what was asked for and is weaker than the default.
+	DowngradeWords []string  `json:"downgrade_words,omitempty"`
+	Source         string    `json:"source"`
+	Backend        string    `json:"backend"`
+	Isolation      string    `json:"isolation"`              // "isolated" or "not isolated" (backend none)
+	Image          string    `json:"image"`                  // "host", "dir:PATH", "oci:REF": its root file system
+	ImageID        string    `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
+	Phase          string    `json:"phase"`                  // preparing, executing, finishing, ended
+	Created        time.Time `json:"created"`
+	Started        time.Time `json:"started,omitzero"`
+	Ended          time.Time `json:"ended,omitzero"` // when it ended
+	ExitCode       *int      `json:"exit_code"`      // null: not started, or not ended
+	Signal         string    `json:"signal,omitempty"`
+	Cause          string    `json:"cause,omitempty"`    // the cause of its end, if not the command's own
+	Verdict        string    `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it runs
+	Reason         string    `json:"reason,omitempty"`   // reason of the verdict
+	By             string    `json:"by,omitempty"`       // origin of the verdict: "pando", "user"
+	Applied        int       `json:"applied,omitempty"`  // number of files written to the source by an accept
+	Before         *Point    `json:"before,omitempty"`   // the workspace before it
+	After          *Point    `json:"after,omitempty"`    // the workspace after it
+	Receipt        string    `json:"receipt,omitempty"`  // digest of the newest receipt
+	Receipts       []string  `json:"receipts,omitempty"` // digests of all its receipts, oldest first
+	Policy         string    `json:"policy_digest,omitempty"`
+	Changes        Changes   `json:"changes"` // size of its changes
+	LeftOut        []LeftOut `json:"left_out"`
+	Notes          []string  `json:"notes,omitempty"`
+	Conflicts      []string  `json:"conflicts,omitempty"` // paths that accept --apply will refuse
 	// Commits are the commits that it made in the cell; null when there are none.
 	Commits   *CellCommits `json:"commits,omitempty"`
 	Check     *Check       `json:"check,omitempty"` // outcome of --check
@@ -289,11 +300,13 @@ type Plan struct {
 	Allowed    []string       `json:"allowed"`  // hosts it might reach, requests a person would decide on, and credentials lent to it
 	Enforced   []string       `json:"enforced"` // the enforced parts
 	Downgrades []string       `json:"downgrades"`
-	Policy     string         `json:"policy_digest"`
-	Backend    string         `json:"backend"`
-	Isolation  string         `json:"isolation"` // "isolated" or "not isolated" (backend none)
-	Image      string         `json:"image"`     // the root file system
-	Command    []string       `json:"command"`
+	// DowngradeWords are stable words for what is asked for and weaker than the default.
+	DowngradeWords []string `json:"downgrade_words,omitempty"`
+	Policy         string   `json:"policy_digest"`
+	Backend        string   `json:"backend"`
+	Isolation      string   `json:"isolation"` // "isolated" or "not isolated" (backend none)
+	Image          string   `json:"image"`     // the root file system
+	Command        []string `json:"command"`
 }
 
 // Mount is one mount of a cell.

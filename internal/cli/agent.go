@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/agent/catalog"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // agentCmds are the commands that start an agent: pando claude.
@@ -65,6 +66,12 @@ without what runs by itself, variables, and what looks like a secret. Each is na
 		},
 	}
 	a.addRunFlags(c, &r)
+	addAgentFlags(c, &of, &withHome)
+	return c
+}
+
+// addAgentFlags adds the flags of an agent to a command; withHome gets what comes along of the home.
+func addAgentFlags(c *cobra.Command, of *api.AgentRequest, withHome *[]string) {
 	f := c.Flags()
 	f.StringVarP(&of.Prompt, "prompt", "p", "", "work on this without a terminal, and end")
 	f.StringVar(&of.Autonomy, "autonomy", api.AutonomyFull, "full: it asks nothing; prompting: it asks before it uses a tool")
@@ -72,10 +79,14 @@ without what runs by itself, variables, and what looks like a secret. Each is na
 	f.StringVar(&of.IdlePause, "idle-pause", "", "pause its cell after this time in which nothing happens and no terminal is attached; attach, send and exec continue it")
 	f.StringVar(&of.ModelURL, "model-url", "", "a model server in place of its own service: http://localhost:11434; its key is a --credential for that host, or none")
 	f.BoolVar(&of.TrustRepository, "trust-repository", false, "let it run what the repository configures for it: hooks, servers, helpers, variables")
-	f.StringSliceVar(&withHome, "with-home", nil, "bring along of your home: settings, skills, commands, memory, servers (a list), or all")
+	f.StringSliceVar(withHome, "with-home", nil, "bring along of your home: settings, skills, commands, memory, servers (a list), or all")
 	complete(c, "with-home", append(agent.Kinds(), "all")...)
+	f.StringVar(&of.Mode, "mode", policy.AgentStrict, "what it reaches besides its model: strict: nothing; development: package registries; build: these, mirrors of distributions and GitHub; breakglass: any public host")
+	f.StringVar(&of.Acknowledge, "acknowledge", "", "today's date (UTC), for mode breakglass")
+	f.StringVar(&of.Reason, "reason", "", "why, for mode breakglass")
+	annotate(f, perStart, "prompt", "continue", "acknowledge", "reason")
+	complete(c, "mode", policy.AgentStrict, policy.AgentDevelopment, policy.AgentBuild, policy.AgentBreakglass)
 	complete(c, "autonomy", api.AutonomyFull, api.AutonomyPrompting)
-	return c
 }
 
 // agentFindings checks what an agent needs: its program, where this command line runs, and a

@@ -273,6 +273,9 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	if len(r.MissingCalls) > 0 {
 		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, but missing in the cell's kernel")
 	}
+	field(w, "mode", r.Mode)
+	field(w, "reason", r.ModeReason)
+	field(w, "downgrades", strings.Join(r.DowngradeWords, ", "))
 	for _, d := range r.Downgrades {
 		field(w, "weaker", d)
 	}

@@ -228,7 +228,7 @@ signed evidence.
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd()}},
-		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd()}},
+		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd(), a.configCmd()}},
 		{"system", "System", []*cobra.Command{a.doctorCmd(), a.dfCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.mcpCmd(), a.benchCmd(), a.versionCmd()}},
 	}
 	for _, g := range groups {

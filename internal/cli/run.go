@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 func (a *app) runCmd() *cobra.Command {
@@ -56,11 +58,17 @@ type runFlags struct {
 	policy, keys string
 	env          []string
 	detach       bool
+	noConfig     bool
+	prefer       string // backend of a new cell by default
+	defaults     []used
 }
 
 // startAs starts a run as its flags say, and follows it.
 func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 	req := &r.req
+	if err := a.useDefaults(cmd, r); err != nil {
+		return err
+	}
 	leave, err := parseKeys(r.keys)
 	if err != nil {
 		return err
@@ -90,7 +98,7 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 	} else {
 		req.From = "" // an existing cell knows its source; a new one is made from this directory
 	}
-	req.Prefer = os.Getenv(backendVar)
+	req.Prefer = cmp.Or(os.Getenv(backendVar), r.prefer)
 	if !a.remote { // paths of this host mean nothing to a daemon elsewhere
 		req.CallerEnv, req.CallerDir = callerEnv(), a.dir
 	}
@@ -139,6 +147,10 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.BoolVar(&req.DryRun, "dry-run", false, "print what would be imported, mounted and enforced; start nothing")
 	detachFlag(c, &r.keys)
 	f.BoolVarP(&r.detach, "detach", "d", false, "return when the run has started; pando logs -f follows it. With -t it has a terminal, for pando attach and send")
+	f.BoolVar(&r.noConfig, "no-config", false, "go without the defaults of pando config")
+	annotate(f, perStart, "from", "cell", "policy", "anew", "workdir", "dry-run", "detach", "no-config")
+	annotate(f, ofCell, "image", "kernel", "with-secret")
+	annotate(f, anewCell, "mount", "allow", "credential", "cpus", "memory", "pids", "disk")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm", "none")
 	complete(c, "on-failure", "restore", "pending", "ask")
 	complete(c, "on-success", "pending", "accept", "apply", "ask")
@@ -178,6 +190,9 @@ func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, det
 	a.bareRun("run "+run.ID, run.Isolation, "is")
 	if req.Agent != nil && req.Agent.IdlePause != "" {
 		a.say("pando: its cell is paused after %s in which nothing happens; pando attach continues it", req.Agent.IdlePause)
+	}
+	if words := slices.DeleteFunc(slices.Clone(run.DowngradeWords), func(w string) bool { return w == policy.BackendNone }); len(words) > 0 {
+		a.say("pando: weaker than by default: %s", strings.Join(words, ", "))
 	}
 	if detach {
 		defer a.sayLogout(ctx)
@@ -483,6 +498,7 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 			return l.Name + ": " + limitValue(l.Name, l.Applied) + ", " + l.How
 		})
 		section(w, "enforced", len(p.Enforced), func(i int) string { return p.Enforced[i] })
+		section(w, "weaker than by default", len(p.DowngradeWords), func(i int) string { return p.DowngradeWords[i] })
 		section(w, "weaker than it could be", len(p.Downgrades), func(i int) string { return p.Downgrades[i] })
 		section(w, "notes", len(p.Notes), func(i int) string { return p.Notes[i] })
 		fmt.Fprintf(w, "\nenvironment: %s\n", strings.Join(p.Env, " "))

@@ -31,6 +31,7 @@ Where a cell or run may be left out, it is the latest from this directory.`},
   PANDO_IDLE   how long a daemon without work stays, such as 1h (default: 10m)
   PANDO_BACKEND
                what isolates new cells for which no --backend is given
+  PANDO_CONFIG off: defaults of flags that pando config keeps don't count
   PANDO_RESOLVER
                the DNS server (or several, with commas) that gateways of a
                daemon that is started now ask: ADDRESS or ADDRESS:PORT

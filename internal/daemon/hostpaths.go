@@ -76,6 +76,9 @@ var fields = access.Fields{
 	"AgentRequest.idle_pause":   harmless,
 	"Limits.budget":             harmless,
 	"AgentRequest.model_url":    harmless, // a host of RunRequest.allow
+	"AgentRequest.mode":         harmless, // what RunRequest.allow could say
+	"AgentRequest.acknowledge":  harmless,
+	"AgentRequest.reason":       harmless,
 	"PolicyReplayRequest.dir":   harmless, // nothing is read from there
 	"PolicyAllowRequest.path":   hostThing("the policy file "),
 	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,

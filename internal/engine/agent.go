@@ -14,11 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -86,6 +88,9 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 			return nil, err
 		}
 	}
+	if err := mayMode(req.Agent, time.Now()); err != nil {
+		return nil, err
+	}
 	argv, err := a.Command(p.start)
 	if err != nil {
 		return nil, err
@@ -115,8 +120,41 @@ func (p *runPlan) governed(stored func(handle string) bool) api.RunRequest {
 		p.agent.start.Login = login
 		req.Allow = slices.Concat(login.Allow, req.Allow)
 	}
+	allowed, _ := policy.AllowedBy(req.Agent.Mode) // planAgent has checked it
+	req.Allow = slices.Concat(req.Allow, allowed)
 	req.Env = slices.Concat(p.agent.adapter.Env(p.agent.start), req.Env)
 	return req
+}
+
+// maxReason bounds the reason of a mode, in bytes.
+const maxReason = 500
+
+// mayMode refuses a mode that there is none of, and breakglass without today's date and a reason.
+func mayMode(a *api.AgentRequest, now time.Time) error {
+	const opName = "engine.StartRun"
+	if _, err := policy.AllowedBy(a.Mode); err != nil {
+		return err
+	}
+	today := now.UTC().Format(time.DateOnly)
+	switch {
+	case a.Mode != policy.AgentBreakglass && a.Acknowledge+a.Reason != "":
+		return cell.Errorf(cell.Invalid, opName, "leave them out, or add --mode breakglass", "cannot acknowledge mode %s: breakglass alone needs that", orElse(a.Mode, policy.AgentStrict))
+	case a.Mode != policy.AgentBreakglass:
+	case a.Acknowledge != today:
+		return cell.Errorf(cell.Denied, opName, "--acknowledge "+today+" --reason 'TEXT'", "cannot start with mode breakglass: it is acknowledged with today's date (UTC) and a reason")
+	case strings.TrimSpace(a.Reason) == "":
+		return cell.Errorf(cell.Denied, opName, "--acknowledge "+today+" --reason 'TEXT'", "cannot start with mode breakglass: it has no reason")
+	case strings.ContainsFunc(a.Reason, unicode.IsControl):
+		return cell.Errorf(cell.Invalid, opName, "write it in one line", "cannot start with mode breakglass: its reason has control characters")
+	case len(a.Reason) > maxReason:
+		return cell.Errorf(cell.Invalid, opName, "shorten it", "cannot start with mode breakglass: its reason has more than %d bytes", maxReason)
+	}
+	return nil
+}
+
+// words are the words of the downgrades of a planned run.
+func (p *runPlan) words() []string {
+	return p.policy.Words(policy.Start{Backend: p.backend.Name(), Agent: p.agent != nil, Trusts: p.agent != nil && p.agent.start.Trusts, Writable: p.image.Kind != image.KindHost})
 }
 
 // mayStart refuses an agent that has no credential, and one on the host itself.

@@ -67,6 +67,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		return out, err
 	}
 	out.Downgrades = append(append(append([]string{}, p.policy.Downgrades()...), img.Downgrades...), lacking(caps.Landlock, caps.ManyIDs)...)
+	out.DowngradeWords = p.words()
 	asked := map[string]bool{}
 	for _, a := range p.policy.Asked {
 		asked[a] = true

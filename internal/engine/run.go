@@ -68,9 +68,14 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		Image: p.image.String(),
 		In:    state.RunInternal{IdlePause: p.agent.idlePause(), OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach},
 	}
+	run.DowngradeWords = p.words()
 	p.governs(run)
 	if p.agent != nil {
 		run.Agent = p.agent.adapter.About().Name
+		run.ModeReason = redactor.String(strings.ToValidUTF8(req.Agent.Reason, "?"))
+		if req.Agent.Mode != policy.AgentStrict {
+			run.Mode = req.Agent.Mode
+		}
 	}
 	if p.cell != nil {
 		run.Cell, run.CellName = string(p.cell.ID), p.cell.Name

@@ -122,6 +122,9 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	row(b, "network", p.Assurance.Network)
 	row(b, "users", p.Assurance.IDs)
 	row(b, "called, and not there", strings.Join(p.Missing, ", "))
+	row(b, "mode", p.Mode)
+	row(b, "reason of the mode", p.ModeReason)
+	row(b, "weaker than by default", strings.Join(p.Words, ", "))
 	row(b, "policy", short(p.Policy.Digest))
 	if f := p.Isolation; f.Rule != "" {
 		row(b, "at least", f.Least+", by the rule "+f.Rule)

@@ -140,6 +140,14 @@ func (h Home) copiedFrom(o Holder) bool {
 	return err == nil && !os.SameFile(there, here)
 }
 
+// Config has the defaults of flags, beside the user's policy; "" where there is no place for it.
+func (h Home) Config() string {
+	if h.Policy == "" {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(h.Policy), "config.json")
+}
+
 // Allowed says which policy files of projects the user has allowed.
 func (h Home) Allowed() string { return filepath.Join(h.State, "allowed-policies.json") }
 

@@ -49,6 +49,10 @@ type Run struct {
 	Provider  Provider     `json:"workspace"`
 	TTY       bool         `json:"tty,omitempty"`
 	Agent     string       `json:"agent,omitempty"` // the coding agent that it started
+	Mode      string       `json:"mode,omitempty"`  // of the agent, if not strict
+	// ModeReason is why its mode is breakglass. DowngradeWords are those of package policy.
+	ModeReason     string   `json:"mode_reason,omitempty"`
+	DowngradeWords []string `json:"downgrade_words,omitempty"`
 	// Interactive: its terminal was typed at; a failure of it is left for a person to judge.
 	Interactive bool     `json:"interactive,omitempty"`
 	Downgrades  []string `json:"downgrades"`
