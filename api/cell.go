@@ -42,14 +42,14 @@ type Cell struct {
 	Template    string          `json:"template,omitempty"` // name of the template that this is the cell of; such a cell is only forked
 	// Labels are names and values that callers choose.
 	Labels map[string]string `json:"labels,omitempty"`
-	Lease  *Lease            `json:"lease,omitempty"` // its lifetime; absent: until it is removed
-	Budget *Budget           `json:"budget,omitempty"`
+	Lease  *Lease            `json:"lease,omitempty"`  // its lifetime; absent: until it is removed
+	Budget *Budget           `json:"budget,omitempty"` // of it and its forks; absent: none
 }
 
 // Budget is what a cell and its forks may use together.
 type Budget struct {
-	Cell     string       `json:"cell"` // id of the cell that it was set for
-	Parts    []BudgetPart `json:"parts"`
+	Cell     string       `json:"cell"`               // id of the cell that it was set for
+	Parts    []BudgetPart `json:"parts"`              // one for each limit that was set
 	Reached  string       `json:"reached,omitempty"`  // why its cells are paused: a part, "price" or "usage"; empty while they are not
 	Approval string       `json:"approval,omitempty"` // id of the approval that lets them continue
 	Prices   string       `json:"prices,omitempty"`   // date of the price table, YYYY-MM-DD

@@ -27,9 +27,9 @@ type Network struct {
 	Peers   []Peer   `json:"peers,omitempty"`
 	Denials []Denial `json:"denials,omitempty"` // its denied requests
 	More    int      `json:"more,omitempty"`    // peers and denials that are not listed
-	// Models is its use of models, and Prices the date of the price table, YYYY-MM-DD.
+	// Models is its use of models, and Prices the date of the price table.
 	Models []ModelUse `json:"models,omitempty"`
-	Prices string     `json:"prices,omitempty"`
+	Prices string     `json:"prices,omitempty"` // YYYY-MM-DD
 	// Budget lists the events of its cell's budget, in order, the first 100.
 	Budget []BudgetNote `json:"budget,omitempty"`
 }

@@ -66,8 +66,8 @@ type AgentRequest struct {
 	// package registries; "build": these, mirrors of distributions and GitHub; "breakglass": any
 	// public host, which Acknowledge (today's date, UTC: 2006-01-02) and Reason ask for.
 	Mode        string `json:"mode,omitempty"`
-	Acknowledge string `json:"acknowledge,omitempty"`
-	Reason      string `json:"reason,omitempty"` // at most 500 bytes; it is in record and receipt
+	Acknowledge string `json:"acknowledge,omitempty"` // as Mode says
+	Reason      string `json:"reason,omitempty"`      // at most 500 bytes; it is in record and receipt
 	// ModelURL is the base URL of a model server in place of the agent's own service. The cell
 	// reaches its host and port, and not those of a login. A credential that is asked for and is
 	// for that host is the key. A loopback address means the daemon's host.

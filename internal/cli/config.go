@@ -15,7 +15,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/image"
-	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 )
@@ -99,7 +99,7 @@ func (a *app) checkDefault(key string, values []string) error {
 	r := &s.run
 	if n, err := image.ParseName(r.req.Image, ""); err != nil {
 		return apiError(err)
-	} else if n.Kind == image.KindOCI && oci.IsPath(n.Ref) && !filepath.IsAbs(n.Ref) {
+	} else if n.Kind == image.KindOCI && paths.IsImage(n.Ref) && !filepath.IsAbs(n.Ref) {
 		return relative(n.Ref)
 	}
 	for _, at := range append(slices.Clone(r.req.Mounts), r.req.Kernel) {

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // Naming something of the daemon's host needs more access than starting things in cells: a
@@ -254,7 +254,7 @@ func withoutIsolation(_, field reflect.Value) []string {
 // host.
 func imageOfHost(_, field reflect.Value) []string {
 	image := field.String()
-	if !strings.HasPrefix(image, "dir:") && !oci.IsPath(strings.TrimPrefix(image, "oci:")) {
+	if !strings.HasPrefix(image, "dir:") && !paths.IsImage(strings.TrimPrefix(image, "oci:")) {
 		return nil
 	}
 	return []string{"the image " + cell.Clip(image)}

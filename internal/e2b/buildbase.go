@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -61,7 +62,7 @@ func (f *Front) mayBegin(req *buildRequest) error {
 // imageOf parses the name of an image in a registry. It rejects paths of the host.
 func imageOf(name string) (oci.Reference, error) {
 	ref, err := oci.Parse(name, "")
-	if err == nil && (ref.Path != "" || oci.IsPath(name)) {
+	if err == nil && (ref.Path != "" || paths.IsImage(name)) {
 		err = cell.Errorf(cell.Denied, "e2b.build", "name an image of a registry", "cannot build from %s: it is a path", cell.Clip(name))
 	}
 	return ref, err

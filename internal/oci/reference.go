@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // A Reference says where an image is: in a registry, or in a file or directory
@@ -25,7 +26,7 @@ type Reference struct {
 // suffix, is a path, relative to dir; everything else is in a registry, as
 // Docker writes it: "python:3.12" is docker.io/library/python:3.12.
 func Parse(s, dir string) (Reference, error) {
-	if IsPath(s) {
+	if paths.IsImage(s) {
 		return parsePath(s, dir)
 	}
 	const hint = "write it like docker.io/library/python:3.12-slim, or the path of a layout directory or an archive"
@@ -69,19 +70,6 @@ func Parse(s, dir string) (Reference, error) {
 		r.Tag = "latest"
 	}
 	return r, nil
-}
-
-// IsPath reports whether Parse takes s for a path of this host.
-func IsPath(s string) bool {
-	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "/") {
-		return true
-	}
-	for _, end := range []string{".tar", ".tar.gz", ".tgz"} {
-		if strings.HasSuffix(s, end) {
-			return true
-		}
-	}
-	return false
 }
 
 func parsePath(s, dir string) (Reference, error) {
