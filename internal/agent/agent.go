@@ -50,7 +50,7 @@ type Login struct {
 	// Reads is the variable in which the program looks for it, when that is none of Variables:
 	// it gets what the first of them has.
 	Reads string
-	// Bearer is a variable whose value the program sends as "Authorization: Bearer", when it sends
+	// Bearer is a variable of which the program sends the value as "Authorization: Bearer", when it sends
 	// that of Variables in another header; "" if there is none.
 	Bearer string
 }

@@ -180,8 +180,8 @@ func Keep(names ...string) func([]byte) ([]byte, []string) {
 }
 
 // KeepServers returns a Take that keeps the MCP servers of an object of JSON, which are the member
-// of that name: how each is started or reached, and not its variables and headers. A server whose
-// arguments or address hold what may be a secret is not kept.
+// of that name: how each is started or reached, and not its variables and headers. A server is not
+// kept if its arguments or its address have what may be a secret.
 func KeepServers(member string) func([]byte) ([]byte, []string) {
 	return func(file []byte) ([]byte, []string) {
 		conf, ok := object(file)

@@ -130,7 +130,7 @@ type Instance interface {
 	Ports(ctx context.Context) ([]cell.Listening, error)
 
 	// Mapped lists the files that processes of the cell can write through shared memory, which their
-	// times need not show: paths at whose end are those in the cell. It is all of them, or an error.
+	// times need not show: paths that end in those in the cell. It is all of them, or an error.
 	Mapped(ctx context.Context) ([]string, error)
 
 	// Remove ends everything for cause. Afterwards nothing remains on the

@@ -244,7 +244,7 @@ func loginFor(about agent.About, logins []agent.Login, value string) (agent.Logi
 	return logins[0], nil
 }
 
-// serviceOf returns the service whose tokens begin as a value does; "" if none is known.
+// serviceOf returns the service with tokens that begin as a value does; "" if none is known.
 func serviceOf(value string) (service string) {
 	longest := 0
 	for _, name := range credential.KnownNames() {

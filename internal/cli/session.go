@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sessionName is the command whose subcommands are verbs of cells.
+// sessionName is the command with the verbs of cells as subcommands.
 const sessionName = "session"
 
 // sessionCmd has the verbs of cells that are of use in one with an agent. Alone it lists those cells.

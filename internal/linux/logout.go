@@ -10,7 +10,7 @@ import (
 // AtLogout is what the end of a user's login does to a process.
 type AtLogout struct {
 	UID string // of the user; "": nothing happens to the process
-	// Session says that the process is in the scope of a login, whose processes systemd kills with it
+	// Session says that the process is in the scope of a login, the processes of which systemd kills with it
 	// whether the user lingers or not. Else it is below the user's own systemd, which ends with the
 	// last login unless the user lingers.
 	Session bool

@@ -108,8 +108,8 @@ type Provider interface {
 
 // SnapshotOptions configure a Snapshot.
 type SnapshotOptions struct {
-	// Mapped names the files that processes can write through memory: paths at whose end are
-	// those below the generation's top. nil: there are none.
+	// Mapped names the files that processes can write through memory: paths that end in those
+	// below the generation's top. nil: there are none.
 	Mapped func(context.Context) ([]string, error)
 	// Stands reports whether a state that Keep was given stays while the snapshot is made and
 	// used. nil: none does, and all is copied.

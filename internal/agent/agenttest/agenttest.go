@@ -210,7 +210,7 @@ func home(t *testing.T, a agent.Adapter) {
 			t.Errorf("%s of kind %s is there twice", b.Path, b.Kind)
 		}
 		if isFolder := strings.HasSuffix(b.Path, "/"); isFolder == (b.Into != nil || b.Argument) || isFolder && b.Take != nil {
-			t.Errorf("%s must be a folder whose files come as they are, or a file of which a part comes", b.Path)
+			t.Errorf("%s must be a folder, of which all comes as it is, or a file of which a part comes", b.Path)
 		}
 		if (b.Kind == agent.Settings || b.Kind == agent.Servers) && b.Take == nil && !strings.HasSuffix(b.Path, "/") {
 			t.Errorf("all of %s comes along: what runs and logins with it", b.Path)

@@ -10,7 +10,7 @@ import (
 const maxModel = 100 // bytes of a model's name
 
 // Use reads the body of an answer of a model for what that says of its use: JSON, an array of it, or
-// server-sent events, whose lines are JSON behind words without quotes. Its Write never fails.
+// server-sent events, with lines of JSON behind words without quotes. Its Write never fails.
 //
 // The figures of an answer that goes on are sums, so that the largest of each counts.
 type Use struct {
