@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -97,10 +96,11 @@ func (a *app) checkDefault(key string, values []string) error {
 		return usage("%s %s: the path of a default is absolute, so that it is the same in every directory", key, printable(at))
 	}
 	r := &s.run
-	if n, err := image.ParseName(r.req.Image, ""); err != nil {
-		return apiError(err)
-	} else if n.Kind == image.KindOCI && paths.IsImage(n.Ref) && !filepath.IsAbs(n.Ref) {
-		return relative(n.Ref)
+	if dir, ok := strings.CutPrefix(r.req.Image, "dir:"); ok && !filepath.IsAbs(dir) {
+		return relative(dir)
+	}
+	if ref := strings.TrimPrefix(r.req.Image, "oci:"); paths.IsImage(ref) && !filepath.IsAbs(ref) {
+		return relative(ref)
 	}
 	for _, at := range append(slices.Clone(r.req.Mounts), r.req.Kernel) {
 		if at != "" && !filepath.IsAbs(at) {

@@ -206,6 +206,13 @@ func copiesWhatChanged(t *testing.T, make New) {
 	if want := []string{"d7/f", "d9/f"}; !slices.Equal(has, want) || len(next.Layers) != len(first.Layers)+1 {
 		t.Errorf("after a change there are %d layers, not %d, the top with %q", len(next.Layers), len(first.Layers)+1, has)
 	}
+	in.Do([]Op{{Do: "folder", Path: "e"}, {Do: "link", Path: "d1/f", To: "e/l"}}...)
+	take()
+	in.Do(Op{Do: "rename", Path: "e", To: "n"}) // which does not touch the file: both names are copied all the same
+	if _, has := take(); !slices.Equal(has, []string{"d1/f", "e", "n/l"}) {
+		t.Errorf("after the folder of a name was renamed there are %q", has)
+	}
+	next, _ = take()
 	in.Do(W("large", string(make2(2<<20)))...)
 	s, err := b.p.Snapshot(ctx, g, workspace.SnapshotOptions{Most: 1 << 20})
 	b.must(err)
@@ -216,7 +223,7 @@ func copiesWhatChanged(t *testing.T, make New) {
 	in.Do(Op{Do: "remove", Path: "large"})
 	// What it stood on is gone.
 	b.must(b.p.Drop(next.Layers[len(next.Layers)-1]))
-	if alone, has := take(); len(alone.Layers) != len(k.Layers)+1 || len(has) != 29 {
+	if alone, has := take(); len(alone.Layers) != len(k.Layers)+1 || len(has) != 30 {
 		t.Errorf("without the last snapshot there are %d layers, the top with %q", len(alone.Layers), has)
 	}
 }
