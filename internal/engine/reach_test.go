@@ -107,6 +107,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				b.wantKind("stats", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				_, err = b.Pause(b.ctx, id)
 				b.wantKind("pause", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				testenv.Eventually(t, func() bool { return b.runs.In(b.id("r")) != nil }, "the run that is found again")
 				_, err = b.runs.Attach(cell.RunID(r.ID), true)
 				b.wantKind("attaching to the run", err, cell.Unavailable, "cannot tell what goes on in cell r")
 				_, err = b.alive.Dial(b.ctx, id, 80)

@@ -164,7 +164,7 @@ func copiesWhatChanged(t *testing.T, make New) {
 	k := b.run(b.empty(), W("base", "0")...)
 	g := b.begin(k)
 	if !b.p.Mounts() {
-		t.Skip("copies are whole")
+		return // its copies are whole
 	}
 	in := b.enter(g)
 	for i := range 30 {
