@@ -141,5 +141,17 @@ func TestF31SleepAndRouse(t *testing.T) {
 		if err := b.Rouse(ctx, "c-1"); err != nil || !f.isFrozen() {
 			t.Errorf("what a user paused was continued: %v", err)
 		}
+		if err := b.Resume(ctx, "c-1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Sleep(ctx, "c-1", free); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Pause(ctx, "c-1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Rouse(ctx, "c-1"); err != nil || !f.isFrozen() {
+			t.Errorf("what a user paused while it slept was continued: %v", err)
+		}
 	})
 }

@@ -45,7 +45,7 @@ func (m *Manager) Sleep(ctx context.Context, id cell.ID, free func() bool) error
 		return err
 	}
 	if err := m.ChangeLease(id, func(l *state.Lease) error { l.Idle = true; return nil }); err != nil {
-		return err
+		return errors.Join(err, m.thaw(ctx, id)) // without the mark nothing would rouse it
 	}
 	// What came to use it meanwhile may have looked before it was asleep.
 	if m.used(id) || !free() {
@@ -112,7 +112,7 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 		return atRest()
 	}
 	if c.State == to {
-		return nil
+		return m.unmarkIdle(id) // it was asleep: from now on it stays paused until its user resumes it
 	}
 	next, err := c.State.To(to)
 	if err != nil {
@@ -123,10 +123,8 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 	} else if err != nil {
 		return err
 	}
-	if l := m.cfg.Registry.Lease(id); l != nil && l.Idle {
-		if err := m.ChangeLease(id, func(l *state.Lease) error { l.Idle = false; return nil }); err != nil {
-			return err
-		}
+	if err := m.unmarkIdle(id); err != nil {
+		return err
 	}
 	if l := m.cfg.Registry.Lease(id); l != nil && l.Door != "" { // paused cells of doors may be kept for a time
 		at := time.Time{}
@@ -151,6 +149,14 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 		err = cell.Errorf(cell.Conflict, "live.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)
 	}
 	return err
+}
+
+// unmarkIdle takes the mark of Sleep from a cell.
+func (m *Manager) unmarkIdle(id cell.ID) error {
+	if l := m.cfg.Registry.Lease(id); l == nil || !l.Idle {
+		return nil
+	}
+	return m.ChangeLease(id, func(l *state.Lease) error { l.Idle = false; return nil })
 }
 
 // Park pauses a cell until Unpark: its processes stand still, and nothing can be
