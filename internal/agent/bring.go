@@ -200,7 +200,7 @@ func KeepServers(member string) func([]byte) ([]byte, []string) {
 					left = append(left, name+"."+field)
 				}
 			}
-			if text, _ := json.Marshal(server); len(server) == 0 || !ServerIsPublic(string(text), urlOf(server)) {
+			if text, _ := json.Marshal(server); len(server) == 0 || !ServerIsPublic(string(text), addressesOf(server)...) {
 				left = slices.DeleteFunc(left, func(s string) bool { return strings.HasPrefix(s, name+".") })
 				left = append(left, name+mayBeSecret)
 				continue
@@ -225,24 +225,26 @@ func ServerField(name string) bool {
 		"timeout", "startup_timeout_sec", "tool_timeout_sec", "enabled", "disabled", "description"}, name)
 }
 
-// ServerIsPublic reports whether neither the text of a server nor its address looks like there is
-// a secret in it. Tokens have no common form, so what a word promises is enough.
-func ServerIsPublic(text, address string) bool {
-	if u, err := url.Parse(address); err != nil || u.User != nil || u.RawQuery != "" {
-		return false
+// ServerIsPublic reports whether neither the text of a server nor its addresses look like there is
+// a secret in them. Tokens have no common form, so what a word promises is enough.
+func ServerIsPublic(text string, addresses ...string) bool {
+	for _, address := range addresses {
+		if u, err := url.Parse(address); err != nil || u.User != nil || u.RawQuery != "" {
+			return false
+		}
 	}
 	low := strings.ToLower(text)
 	return !secret.InText(text) && !slices.ContainsFunc([]string{"token", "secret", "passw", "apikey", "api-key", "api_key", "bearer", "authorization", "credential", "private"},
 		func(word string) bool { return strings.Contains(low, word) })
 }
 
-func urlOf(server map[string]any) string {
+func addressesOf(server map[string]any) (list []string) {
 	for _, field := range []string{"url", "httpUrl"} {
 		if s, ok := server[field].(string); ok {
-			return s
+			list = append(list, s)
 		}
 	}
-	return ""
+	return list
 }
 
 func encoded(of map[string]any) []byte {

@@ -56,8 +56,8 @@ func TestBringHas(t *testing.T) {
 
 // A server that may hold a secret is named and stays; what others need besides is named.
 func TestServersAreNamed(t *testing.T) {
-	part, left := KeepServers("s")([]byte(`{"s":{"a":{"command":"x","env":{"A":"b"}},"b":{"url":"https://h/?k=1"},"c":{"args":["--Auth-TOKEN=1"]}}}`))
-	if got, want := strings.Join(left, "; "), "a.env; "+Withheld("b")+"; "+Withheld("c"); got != want || string(part) != `{"s":{"a":{"command":"x"}}}`+"\n" {
+	part, left := KeepServers("s")([]byte(`{"s":{"a":{"command":"x","env":{"A":"b"}},"b":{"url":"https://h/?k=1"},"c":{"args":["--Auth-TOKEN=1"]},"d":{"url":"https://h/","httpUrl":"https://h/?k=1"}}}`))
+	if got, want := strings.Join(left, "; "), "a.env; "+Withheld("b")+"; "+Withheld("c")+"; "+Withheld("d"); got != want || string(part) != `{"s":{"a":{"command":"x"}}}`+"\n" {
 		t.Errorf("%s\nleft: %s\nnot:  %s", part, got, want)
 	}
 	_, left = Keep("a", "b.c")([]byte(`{"a":1,"b":{"c":1,"d":2},"e":{"f":1}}`))

@@ -43,8 +43,9 @@ func homeKinds(words []string) ([]string, error) {
 }
 
 // homeOf reads what of the user's home may come along into an agent's, of some kinds, and names
-// what of it stays outside. It reads nothing that is not in the agent's list, and follows a link
-// only to what lies in the home, too.
+// what of it stays outside. It reads nothing that is not in the agent's list. The list's own files and
+// folders, and a folder's entries, may be links to what lies in the home, too, as the user has made
+// them; links below an entry, which can come from elsewhere with it, lead to what is in it.
 func homeOf(home string, known agent.Adapter, kinds []string) (files []api.HomeFile, left []agent.Left, err error) {
 	if home, err = filepath.EvalSymlinks(home); err != nil {
 		return nil, nil, err
@@ -70,6 +71,7 @@ type homeReader struct {
 	left  []agent.Left
 	bytes int
 	names int
+	entry string // of a folder that is read, without links: what is below it comes from below it
 }
 
 func (r *homeReader) stays(p, why string) { r.left = append(r.left, agent.Left{Path: p, Why: why}) }
@@ -99,7 +101,11 @@ func (r *homeReader) read(b agent.Bring, p string, depth int) {
 		r.stays(p, "a link that leads out of your home")
 		return
 	}
+	isFolder := strings.HasSuffix(b.Path, "/")
 	switch {
+	case isFolder && depth > 1 && !strings.HasPrefix(at, r.entry+"/"): // another may have written what is in it
+		r.stays(p, "a link that leads out of "+path.Join(b.Path, strings.SplitN(strings.TrimPrefix(p, b.Path), "/", 2)[0]))
+		return
 	case at == p:
 	case secret.Promises(at):
 		r.stays(p, "a link to what holds secrets")
@@ -114,8 +120,10 @@ func (r *homeReader) read(b agent.Bring, p string, depth int) {
 		return
 	}
 	defer f.Close()
+	if depth == 1 {
+		r.entry = at
+	}
 	st, err := f.Stat()
-	isFolder := strings.HasSuffix(b.Path, "/")
 	switch {
 	case err != nil:
 		r.stays(p, reason(err))

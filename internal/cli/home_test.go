@@ -56,6 +56,12 @@ func TestHomeIsReadByTheList(t *testing.T) {
 	link(home, ".claude/skills/home")
 	link("../../.config", ".claude/skills/config")
 	write(".config/app/secret.txt", canary, 0o644)
+	write("notes/private.md", canary, 0o644)
+	link("../../../notes/private.md", ".claude/skills/pdf/notes.md") // as the author of a skill may like it
+	link("../../../notes", ".claude/skills/pdf/more")
+	link("SKILL.md", ".claude/skills/pdf/again.md")
+	write("dotfiles/skill/SKILL.md", "Tidy up.", 0o644)
+	link("../../dotfiles/skill", ".claude/skills/mine")
 	if err := os.Mkdir(filepath.Join(home, ".claude/commands"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +81,14 @@ func TestHomeIsReadByTheList(t *testing.T) {
 			t.Errorf("%s is a program: %t", f.Path, f.Executable)
 		}
 	}
-	want := []string{"settings .claude/settings.json", "skills .claude/skills/pdf/SKILL.md", "skills .claude/skills/pdf/make.sh", "memory .claude/CLAUDE.md", "servers .claude.json"}
+	want := []string{"settings .claude/settings.json", "skills .claude/skills/mine/SKILL.md", "skills .claude/skills/pdf/SKILL.md", "skills .claude/skills/pdf/again.md", "skills .claude/skills/pdf/make.sh", "memory .claude/CLAUDE.md", "servers .claude.json"}
 	if !slices.Equal(got, want) {
 		t.Errorf("these come along: %q", got)
 	}
 	for p, why := range map[string]string{
 		".claude/settings.json": "env, hooks", ".claude.json": "docs.env", ".claude/skills/pdf/.env": "hidden", ".claude/skills/pdf/id_rsa": "SSH key", ".claude/skills/.git": "hidden",
 		".claude/skills/large.bin": "more than 1.0 MiB", ".claude/skills/out.md": "a link that leads out of your home", ".claude/skills/key.md": "a link to what holds secrets", ".claude/skills/gone.md": "a link that leads nowhere",
+		".claude/skills/pdf/notes.md": "a link that leads out of .claude/skills/pdf", ".claude/skills/pdf/more": "a link that leads out of .claude/skills/pdf",
 		".claude/skills/loop": "a link to other files of an agent", ".claude/skills/home": "a link to other files of an agent", ".claude/skills/config": "a link to other files of an agent",
 	} {
 		if !slices.Contains(left, agent.Left{Path: p, Why: why}) {

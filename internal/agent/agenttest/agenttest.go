@@ -233,7 +233,7 @@ const settingsToLeave = `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","co
 "primaryApiKey":"LOGIN","telemetry":{"otlpEndpoint":"VALUE"},"permissions":{"defaultMode":"RUNS","additionalDirectories":["VALUE"]},"general":{"preferredEditor":"RUNS"},"hooksConfig":{"x":"RUNS"},
 "projects":{"/src":{"mcpServers":{"x":{"command":"RUNS"}},"history":["VALUE"]}},
 "mcpServers":{"open":{"command":"server","args":["--port","1"],"env":{"K":"VALUE"},"headers":{"K":"VALUE"},"oauth":{"clientSecret":"LOGIN"},"cwd":"VALUE","trust":true},
-"shut":{"command":"other","args":["--api-key","LOGIN"]},"far":{"url":"https://u:LOGIN@example.com/"},"query":{"url":"https://example.com/?k=LOGIN"},"none":7,"empty":{}},
+"shut":{"command":"other","args":["--api-key","LOGIN"]},"far":{"url":"https://u:LOGIN@example.com/"},"query":{"url":"https://example.com/?k=LOGIN"},"two":{"url":"https://example.com/","httpUrl":"https://example.com/?k=LOGIN"},"none":7,"empty":{}},
 "mcp":{"open":{"type":"local","command":["server"],"environment":{"K":"VALUE"},"headers":{"K":"VALUE"}},"shut":{"type":"remote","url":"https://example.com/?k=LOGIN"}}}`
 
 const configToLeave = "notify = [\"RUNS\"]\nmodel_provider = \"LOGIN\"\nmodel_instructions_file = \"VALUE\"\nx = \"\"\"\nmodel = \"VALUE\"\n\"\"\"\n[model_providers.x]\nexperimental_bearer_token = \"LOGIN\"\n" +
