@@ -169,7 +169,7 @@ func (a *app) login(ctx context.Context, about agent.About, from loginFlags) err
 	if err != nil {
 		return err
 	}
-	login, err := loginFor(about, logins, value)
+	login, err := loginFor(about, ofVariable(logins, from.env), value)
 	if err != nil {
 		return err
 	}
@@ -222,6 +222,15 @@ func (a *app) chooseWay(about agent.About, logins []agent.Login) (variable strin
 		return "", nil
 	}
 	return set[n-1], nil
+}
+
+// ofVariable puts the login that reads a variable first.
+func ofVariable(logins []agent.Login, variable string) []agent.Login {
+	i := slices.IndexFunc(logins, func(l agent.Login) bool { return slices.Contains(l.Variables, variable) })
+	if i <= 0 {
+		return logins
+	}
+	return slices.Concat(logins[i:], logins[:i])
 }
 
 // loginFor returns the login that a value is for, as it begins. A value of another service is
