@@ -137,11 +137,9 @@ func takeSettings(file []byte) (part []byte, left []string) {
 
 // intoSettings puts keys above the first table, but for those that are there.
 func intoSettings(old, base, part []byte) []byte {
-	if len(base) > 0 {
-		return agent.BlendText(old, base, part)
-	}
+	rest := bytes.Replace(old, base, nil, 1) // what the cell has beside what was put there
 	var there []string
-	for _, e := range entries(old) {
+	for _, e := range entries(rest) {
 		if e.table == "" {
 			there = append(there, e.key)
 		}
@@ -151,6 +149,9 @@ func intoSettings(old, base, part []byte) []byte {
 		if !slices.Contains(there, e.key) {
 			add = append(add, e.text...)
 		}
+	}
+	if len(base) > 0 {
+		return agent.BlendText(old, base, add)
 	}
 	return slices.Concat(add, old)
 }
@@ -193,21 +194,19 @@ func takeServers(file []byte) (part []byte, left []string) {
 
 // intoServers puts tables at the end, but for those that are there.
 func intoServers(old, base, part []byte) []byte {
-	if len(base) > 0 {
-		return agent.BlendText(old, base, part)
-	}
+	rest := bytes.Replace(old, base, nil, 1)
 	var add []byte
 	skipped := false
 	for _, e := range entries(part) {
 		if e.key == "" {
-			skipped = bytes.Contains(old, []byte(strings.TrimSpace(e.text)))
+			skipped = bytes.Contains(rest, []byte(strings.TrimSpace(e.text)))
 		}
 		if !skipped {
 			add = append(add, e.text...)
 		}
 	}
-	if len(add) == 0 {
+	if len(add) == 0 && len(base) == 0 {
 		return old
 	}
-	return agent.BlendText(old, nil, add)
+	return agent.BlendText(old, base, add)
 }

@@ -50,4 +50,14 @@ func TestConfigIsTakenByParts(t *testing.T) {
 	if now := intoServers(intoSettings([]byte(old), nil, part), nil, servers); string(now) != "personality = \"friendly\"\n"+old {
 		t.Errorf("the file is\n%s", now)
 	}
+	// Nor when the cell has added, since the first start, what the user then adds, too.
+	added := "[mcp_servers.new]\ncommand = \"of the cell\"\n"
+	put := string(part) + string(servers)
+	more := append(append([]byte{}, servers...), "[mcp_servers.new]\ncommand = \"of the user\"\n[mcp_servers.other]\ncommand = \"o\"\n"...)
+	if now, want := intoServers([]byte(put+added), servers, more), put+"[mcp_servers.other]\ncommand = \"o\"\n"+added; string(now) != want {
+		t.Errorf("the file is\n%s\nnot\n%s", now, want)
+	}
+	if now, want := intoSettings([]byte(string(part)+"file_opener = \"own\"\n"), part, append(append([]byte{}, part...), "file_opener = \"x\"\n"...)), string(part)+"file_opener = \"own\"\n"; string(now) != want {
+		t.Errorf("the file is\n%s\nnot\n%s", now, want)
+	}
 }
