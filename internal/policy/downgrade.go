@@ -62,7 +62,7 @@ func (e Effective) Words(s Start) []string {
 		NetworkHost:       e.Network.ReachesHost() != "",
 		RepositoryTrusted: s.Trusts, RootWritable: s.Writable,
 		MountWritable:      slices.ContainsFunc(e.Files.Mounts, func(m Mount) bool { return m.Writable }),
-		SecretInside:       len(e.Files.Secrets) > 0,
+		SecretInside:       len(e.Files.Secrets) > 0 || slices.ContainsFunc(e.Home.Files, func(f HomeFile) bool { return f.Secret }),
 		CredentialUnpinned: slices.ContainsFunc(e.Credentials, func(c Credential) bool { return c.Unpinned }),
 	}
 	words := []string{}

@@ -47,6 +47,10 @@ func TestWordsOfDowngrades(t *testing.T) {
 	if got := r.Words(Start{Backend: "namespace"}); err != nil || !slices.Equal(got, []string{"mount-writable", "secret-inside"}) {
 		t.Errorf("%q, %v", got, err)
 	}
+	r.Files.Secrets, r.Home.Files = nil, []HomeFile{{Source: "/s", Target: "s", Secret: true}}
+	if got := r.Words(Start{Backend: "namespace"}); !slices.Equal(got, []string{"mount-writable", "secret-inside"}) {
+		t.Errorf("with a secret in the home: %q", got)
+	}
 }
 
 // The page has each word.

@@ -125,7 +125,7 @@ func checkHostPath(s string) error {
 // homePath gives the one form of a path below a home.
 func homePath(s string) (string, error) {
 	c := path.Clean(strings.TrimPrefix(s, "~/"))
-	if strings.ContainsAny(s, "\x00\n") || path.IsAbs(c) || c == "." || c == ".." || strings.HasPrefix(c, "../") || strings.HasPrefix(c, ".config/pando/") {
+	if strings.ContainsAny(s, "\x00\n") || path.IsAbs(c) || c == "." || c == ".." || strings.HasPrefix(c, "../") || c == ".config" || strings.HasPrefix(c+"/", ".config/pando/") {
 		return "", cell.Errorf(cell.Invalid, "policy.ParseFile", "give a path below the home of the cell, such as .config/tool/config", "%s is no path of a home", Quoted(s))
 	}
 	return c, nil
