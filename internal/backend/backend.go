@@ -130,8 +130,8 @@ type Instance interface {
 	Ports(ctx context.Context) ([]cell.Listening, error)
 
 	// Mapped lists the files that processes of the cell can write through shared memory, which their
-	// times need not show: paths that end in those in the cell. It is all of them, or an error.
-	Mapped(ctx context.Context) ([]string, error)
+	// times need not show. It is all of them, or an error.
+	Mapped(ctx context.Context) ([]cell.MappedFile, error)
 
 	// Remove ends everything for cause. Afterwards nothing remains on the
 	// host but files under the spec's paths. Removing twice is no error.

@@ -38,6 +38,16 @@ type FileInfo struct {
 	Leads  string    `json:"leads,omitempty"`  // of a symlink: the type of the file that it leads to; "": nowhere
 }
 
+// MappedFile is a file that a process can write through shared memory.
+type MappedFile struct {
+	// Path is its path as the kernel has it: at its end is that in the cell, unless the name is gone. A
+	// line break in it is "\012".
+	Path string
+	// Inode is its number, or, of a file of a lower layer of overlayfs that was copied up, that of the
+	// lower one.
+	Inode uint64
+}
+
 // Listening is a TCP port that a process in a cell listens on.
 type Listening struct {
 	Port    int    `json:"port"`

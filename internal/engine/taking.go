@@ -12,8 +12,8 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// What is written while the cell's files are copied is copied again, unless that took long enough for
-// much to be written: then once more, up to aheadMost times, before the cell stands still.
+// A copy that took longer than aheadLong is brought up to date once more before the cell stands still,
+// since much can have been written meanwhile; at most aheadMost passes are made.
 const (
 	aheadLong = 100 * time.Millisecond
 	aheadMost = 3
@@ -60,8 +60,9 @@ func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.In
 		opt.Most = maxTurn
 	}
 	_, err = inst.Mapped(ctx)
-	ahead := err == nil && c.State != cell.Paused
-	if err != nil { // what is written through memory is not known: all is copied while nothing is written
+	ahead := err == nil && c.State != cell.Paused // what is paused needs no time of its own
+	if err != nil {                               // what is written through memory is not known: all is copied while nothing is written
+		e.log.Info("a checkpoint copies all of a cell while it stands still", "cell", c.ID, "error", err)
 		opt.Mapped = nil
 	} else {
 		opt.Stands = func(s workspace.State) bool { return e.reg.HasState(c.ID, s) }
@@ -94,7 +95,11 @@ func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.In
 		return nil
 	}
 	if c.State == cell.Paused {
-		err = still()
+		if err = still(); err == nil {
+			if now, rerr := e.reg.Cell(c.ID); rerr != nil || now.State != cell.Paused {
+				err = errors.Join(cell.Errorf(cell.Conflict, "engine.checkpoint", "try again", "cannot copy the files of cell %s: it was resumed meanwhile", c.Title()), rerr)
+			}
+		}
 	} else {
 		if err := inst.Freeze(ctx); err != nil {
 			return t, err

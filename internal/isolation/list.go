@@ -26,7 +26,7 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 }
 
 // Mapped implements server.Mapper.
-func (d *Driver) Mapped(id cell.ID) ([]string, error) {
+func (d *Driver) Mapped(id cell.ID) ([]cell.MappedFile, error) {
 	c, err := d.Cell(id)
 	if err != nil {
 		return nil, err

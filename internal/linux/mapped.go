@@ -6,36 +6,46 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
+// maxMapped bounds the files that Mapped lists: a cell can map some 65,000 in each process.
+const maxMapped = 1 << 16
+
 // Mapped lists the files that the processes that a /proc shows can write through shared memory, each
-// once, as those processes know them. A line break in a path is "\012". It is all of them, or an error.
-func Mapped(proc string) ([]string, error) {
+// once. It is all of them, or an error.
+func Mapped(proc string) ([]cell.MappedFile, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return nil, err
 	}
-	var paths []string
-	seen := map[string]bool{}
+	var list []cell.MappedFile
+	seen := map[cell.MappedFile]bool{}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
-		err := mappedBy(filepath.Join(proc, e.Name(), "maps"), func(path string) {
-			if !seen[path] {
-				seen[path] = true
-				paths = append(paths, path)
+		err := mappedBy(filepath.Join(proc, e.Name(), "maps"), func(f cell.MappedFile) error {
+			if seen[f] {
+				return nil
 			}
+			if len(list) == maxMapped {
+				return cell.Errorf(cell.TooLarge, "linux.Mapped", "", "more than %d files are written through memory", maxMapped)
+			}
+			seen[f] = true
+			list = append(list, f)
+			return nil
 		})
 		if err != nil && !IsGone(err) {
 			return nil, err
 		}
 	}
-	return paths, nil
+	return list, nil
 }
 
 // mappedBy parses proc_pid_maps(5): "start-end rw-s offset device inode path".
-func mappedBy(maps string, found func(path string)) error {
+func mappedBy(maps string, found func(cell.MappedFile) error) error {
 	f, err := os.Open(maps)
 	if err != nil {
 		return err
@@ -44,12 +54,17 @@ func mappedBy(maps string, found func(path string)) error {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 64<<10) // a path has at most 4096 bytes, a line break in it is four
 	for lines.Scan() {
-		_, rest, ok := bytes.Cut(lines.Bytes(), []byte(" "))
-		if !ok || len(rest) < 4 || rest[1] != 'w' || rest[3] != 's' {
+		fields := bytes.SplitN(lines.Bytes(), []byte(" "), 6)
+		if len(fields) < 6 || len(fields[1]) < 4 || fields[1][1] != 'w' || fields[1][3] != 's' {
 			continue
 		}
-		if at := bytes.IndexByte(rest, '/'); at >= 0 {
-			found(string(rest[at:]))
+		path := bytes.TrimLeft(fields[5], " ")
+		inode, err := strconv.ParseUint(string(fields[4]), 10, 64)
+		if err != nil || !bytes.HasPrefix(path, []byte("/")) {
+			continue
+		}
+		if err := found(cell.MappedFile{Path: string(path), Inode: inode}); err != nil {
+			return err
 		}
 	}
 	return lines.Err()

@@ -42,7 +42,15 @@ func TestMapped(t *testing.T) {
 	if err := os.Symlink("/proc/gone", filepath.Join(proc, "2")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Mapped(proc)
+	list, err := Mapped(proc)
+	var got []string
+	for _, f := range list {
+		got = append(got, f.Path)
+		var st unix.Stat_t
+		if f.Path == want && (unix.Lstat(want, &st) != nil || st.Ino != f.Inode) {
+			t.Errorf("%s has inode %d, not %d", want, st.Ino, f.Inode)
+		}
+	}
 	if err != nil || !slices.Contains(got, want) || slices.ContainsFunc(others, func(o string) bool { return slices.Contains(got, o) }) {
 		t.Errorf("%q, %v", got, err)
 	}

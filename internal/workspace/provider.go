@@ -108,9 +108,8 @@ type Provider interface {
 
 // SnapshotOptions configure a Snapshot.
 type SnapshotOptions struct {
-	// Mapped names the files that processes can write through memory: paths that end in those
-	// below the generation's top. nil: there are none.
-	Mapped func(context.Context) ([]string, error)
+	// Mapped lists the files that processes can write through memory. nil: there are none.
+	Mapped func(context.Context) ([]cell.MappedFile, error)
 	// Stands reports whether a state that Keep was given stays while the snapshot is made and
 	// used. nil: none does, and all is copied.
 	Stands func(State) bool

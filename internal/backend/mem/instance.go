@@ -163,7 +163,7 @@ func (i *instance) Ports(ctx context.Context) ([]cell.Listening, error) {
 	return nil, cell.Errorf(cell.Unsupported, "mem.Ports", "", "the ports of a fake are not known")
 }
 
-func (i *instance) Mapped(ctx context.Context) ([]string, error) { return nil, nil }
+func (i *instance) Mapped(ctx context.Context) ([]cell.MappedFile, error) { return nil, nil }
 
 // Remove returns when the cell's commands have ended and their status is recorded.
 func (i *instance) Remove(ctx context.Context, cause string) error {

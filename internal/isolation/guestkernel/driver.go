@@ -526,7 +526,7 @@ func (d *Driver) Thaw(id cell.ID) error {
 func (d *Driver) Root(id cell.ID) (*os.File, error) { return d.cells.Root(id) }
 
 // Mapped implements server.Mapper: a kernel that maps a file for its cell does so on the host.
-func (d *Driver) Mapped(id cell.ID) ([]string, error) { return d.cells.Mapped(id) }
+func (d *Driver) Mapped(id cell.ID) ([]cell.MappedFile, error) { return d.cells.Mapped(id) }
 
 // Stats implements server.Driver. It includes the kernel.
 func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {

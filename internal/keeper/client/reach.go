@@ -26,7 +26,7 @@ func (i *Instance) Ports(ctx context.Context) ([]cell.Listening, error) {
 }
 
 // Mapped implements backend.Instance.
-func (i *Instance) Mapped(ctx context.Context) ([]string, error) {
+func (i *Instance) Mapped(ctx context.Context) ([]cell.MappedFile, error) {
 	return Ask(ctx, i.Client, proto.Mapped, i.of())
 }
 

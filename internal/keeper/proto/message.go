@@ -22,7 +22,7 @@ var (
 	List    = Verb[OfCell, Listing]{"list", true}
 	Stats   = Verb[OfCell, cell.Stats]{"stats", true}
 	Ports   = Verb[OfCell, []cell.Listening]{"ports", true}
-	Mapped  = Verb[OfCell, []string]{"mapped", true}
+	Mapped  = Verb[OfCell, []cell.MappedFile]{"mapped", true}
 	Freeze  = Verb[OfCell, None]{"freeze", false}
 	Thaw    = Verb[OfCell, None]{"thaw", false}
 	KillAll = Verb[Ending, Count]{"killall", false} // how many processes were killed

@@ -76,7 +76,7 @@ type Dialer interface {
 // A Mapper is a driver that knows which files are written through memory.
 type Mapper interface {
 	// Mapped lists them as in backend.Instance.
-	Mapped(id cell.ID) ([]string, error)
+	Mapped(id cell.ID) ([]cell.MappedFile, error)
 }
 
 // dialLimit is how long it may take to connect to a port of a cell.

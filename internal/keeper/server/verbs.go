@@ -253,7 +253,7 @@ func (s *Server) ports(q proto.OfCell) ([]cell.Listening, error) {
 	return d.Ports(ctx, q.Cell)
 }
 
-func (s *Server) mapped(q proto.OfCell) ([]string, error) {
+func (s *Server) mapped(q proto.OfCell) ([]cell.MappedFile, error) {
 	d, ok := s.Driver.(Mapper)
 	if !ok {
 		return nil, cell.Errorf(cell.Unsupported, "keeper.mapped", "", "what such a cell has in shared memory is not known")

@@ -210,14 +210,15 @@ func (s *snapshot) look(ctx context.Context, used bool) error {
 	if err != nil {
 		return err
 	}
-	memory := map[string]bool{} // ends of the paths of files that are written through it
+	memory, inodes := map[string]bool{}, map[uint64]bool{} // ends of the paths of files that are written through it
 	if s.opt.Mapped != nil {
-		paths, err := s.opt.Mapped(ctx)
+		list, err := s.opt.Mapped(ctx)
 		if err != nil {
 			return err
 		}
-		for _, path := range paths {
-			for _, path, more := strings.Cut(path, "/"); more; _, path, more = strings.Cut(path, "/") {
+		for _, f := range list {
+			inodes[f.Inode] = true
+			for _, path, more := strings.Cut(f.Path, "/"); more; _, path, more = strings.Cut(path, "/") {
 				memory[path] = true
 			}
 		}
@@ -231,7 +232,7 @@ func (s *snapshot) look(ctx context.Context, used bool) error {
 	}
 	for i := range items {
 		t := &items[i]
-		t.doubtful = t.Stat.CTime >= at-workspace.RacySlack || len(memory) > 0 && memory[t.Path]
+		t.doubtful = t.Stat.CTime >= at-workspace.RacySlack || len(memory) > 0 && (memory[t.Path] || inodes[t.Stat.Ino])
 		t.whiteout = t.Type() == workspace.CharDev && t.Rdev == 0
 	}
 	s.items = items

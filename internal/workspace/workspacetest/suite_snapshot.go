@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -130,10 +131,20 @@ func writtenThroughMemory(t *testing.T, make New) {
 	g := b.begin(k)
 	in := b.enter(g)
 	in.Do(ops(W("d/table", "aaaa"), []Op{{Do: "hold", Path: "d/table"}})...)
-	shared := func(context.Context) ([]string, error) { return []string{"/w/d/table"}, nil }
+	mapped := cell.MappedFile{Path: "/w/d/table"}
+	shared := func(context.Context) ([]cell.MappedFile, error) { return []cell.MappedFile{mapped}, nil }
 	at := k
-	for _, word := range []string{"bbbb", "cccc", "dddd"} {
-		if word == "dddd" {
+	for _, word := range []string{"bbbb", "cccc", "eeee", "dddd"} {
+		switch word {
+		case "eeee": // under another name: the kernel knows it by that which it had
+			in.Do(Op{Do: "link", Path: "d/table", To: "d/other"}, Op{Do: "remove", Path: "d/table"})
+			mapped.Path += " (deleted)"
+			if b.p.Mounts() {
+				var st unix.Stat_t
+				b.must(unix.Lstat(filepath.Join(b.root, g.Layer, "fs/d/other"), &st))
+				mapped.Inode = st.Ino
+			}
+		case "dddd":
 			shared = nil // it was held when the last snapshot was taken
 		}
 		b.must(b.settle())
@@ -152,7 +163,7 @@ func writtenThroughMemory(t *testing.T, make New) {
 		}
 		b.must(s.Keep(state))
 		b.must(s.Drop())
-		if word == "cccc" {
+		if word == "eeee" {
 			in.Do(Op{Do: "poke", Path: "d/table", Data: "dddd"})
 		}
 	}
