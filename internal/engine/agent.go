@@ -394,33 +394,30 @@ func (x *execution) noteOff(ctx context.Context, start agent.Start) {
 
 // has reports whether something is at a path in the cell.
 func (x *execution) has(ctx context.Context, at string) (bool, error) {
-	r, close := x.archive(ctx, at)
+	h, _, close, err := x.entry(ctx, at)
 	defer close()
-	_, err := r.Next()
-	if cell.KindOf(err) == cell.NotFound {
-		return false, nil
-	}
-	return err == nil, err
+	return h != nil, err
 }
 
-// archive reads what is at a path in the cell, until close is called.
-func (x *execution) archive(ctx context.Context, at string) (r *tar.Reader, close func() error) {
+// entry opens what is at a path in the cell, until close is called; nil where there is nothing.
+func (x *execution) entry(ctx context.Context, at string) (h *tar.Header, content io.Reader, close func() error, err error) {
 	read, write := io.Pipe()
 	go func() { write.CloseWithError(x.inst.ReadFiles(ctx, at, write)) }()
-	return tar.NewReader(read), read.Close
+	r := tar.NewReader(read)
+	if h, err = r.Next(); cell.KindOf(err) == cell.NotFound {
+		return nil, nil, read.Close, nil
+	}
+	return h, r, read.Close, err
 }
 
 // fileIn reads a regular file of a cell; nil where there is none.
 func fileIn(ctx context.Context, x *execution, at string) ([]byte, error) {
-	r, close := x.archive(ctx, at)
+	h, r, close, err := x.entry(ctx, at)
 	defer close()
-	h, err := r.Next()
-	switch {
-	case cell.KindOf(err) == cell.NotFound:
-		return nil, nil
-	case err != nil:
+	if h == nil || err != nil {
 		return nil, err
-	case h.Typeflag != tar.TypeReg:
+	}
+	if h.Typeflag != tar.TypeReg {
 		return nil, cell.Errorf(cell.Conflict, "engine.furnish", "remove it in the cell", "cannot start an agent in cell %s: %s is no regular file", x.c.Title(), at)
 	}
 	return bound.ReadAll(r, at, agentFile)

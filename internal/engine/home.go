@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -168,14 +169,13 @@ func (w *homeWriter) read(ctx context.Context, p string) (b []byte, is bool, err
 	if b, ok := w.now[p]; ok {
 		return b, true, nil
 	}
-	r, close := w.x.archive(ctx, path.Join(w.home, p))
+	h, r, close, err := w.x.entry(ctx, path.Join(w.home, p))
 	defer close()
-	h, err := r.Next()
 	switch {
-	case cell.KindOf(err) == cell.NotFound:
-		return nil, true, nil
 	case err != nil:
 		return nil, false, err
+	case h == nil:
+		return nil, true, nil
 	case h.Typeflag != tar.TypeReg || h.Size > agentFile:
 		return nil, false, nil
 	}
@@ -187,16 +187,10 @@ func (w *homeWriter) read(ctx context.Context, p string) (b []byte, is bool, err
 
 // link returns where a symbolic link of the home leads, "" for what is none.
 func (w *homeWriter) link(ctx context.Context, p string) (string, error) {
-	r, close := w.x.archive(ctx, path.Join(w.home, p))
+	h, _, close, err := w.x.entry(ctx, path.Join(w.home, p))
 	defer close()
-	h, err := r.Next()
-	switch {
-	case cell.KindOf(err) == cell.NotFound:
-		return "", nil
-	case err != nil:
+	if err != nil || h == nil || h.Typeflag != tar.TypeSymlink {
 		return "", err
-	case h.Typeflag != tar.TypeSymlink:
-		return "", nil
 	}
 	return h.Linkname, nil
 }
@@ -316,7 +310,7 @@ func (w *homeWriter) placeMemory(ctx context.Context, start agent.Start, pieces 
 		if f.Path != memory || f.Link == "" {
 			continue
 		}
-		if text, err := w.x.textAt(ctx, f.Link); err != nil {
+		if text, err := w.x.textAt(ctx, f.Link, true); err != nil {
 			return nil, err
 		} else if len(text) > 0 {
 			repository.data = append(text, '\n')
@@ -330,17 +324,22 @@ func (w *homeWriter) placeMemory(ctx context.Context, start agent.Start, pieces 
 	return append([]homePiece{repository}, pieces...), nil
 }
 
-// textAt is the text of a file of the repository; nil for none.
-func (x *execution) textAt(ctx context.Context, at string) ([]byte, error) {
-	r, close := x.archive(ctx, at)
+// textAt is the text of a file of the repository, which may be a link; nil for none. One that can't be
+// brought is noted.
+func (x *execution) textAt(ctx context.Context, at string, link bool) ([]byte, error) {
+	h, r, close, err := x.entry(ctx, at)
 	defer close()
-	h, err := r.Next()
 	switch {
-	case cell.KindOf(err) == cell.NotFound:
-		return nil, nil
-	case err != nil:
+	case err != nil || h == nil:
 		return nil, err
+	case h.Typeflag == tar.TypeSymlink && link:
+		to := h.Linkname
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(at), to)
+		}
+		return x.textAt(ctx, to, false)
 	case h.Typeflag != tar.TypeReg || h.Size > agentFile/16:
+		x.run.Notes = append(x.run.Notes, fmt.Sprintf("%s is not read beside your instructions: it is no regular file of at most %d KiB", at, agentFile/16>>10))
 		return nil, nil
 	}
 	b, err := bound.ReadAll(r, at, agentFile/16)
@@ -443,7 +442,7 @@ func (e *Engine) sourceFile(f policy.HomeFile, public bool) ([]byte, error) {
 		at = filepath.Join(e.cfg.User.Home, below)
 	}
 	cannot := func(kind cell.Kind, hint, format string, args ...any) error {
-		return cell.Errorf(kind, "engine.StartRun", hint, "cannot bring "+f.Source+" to the home of a cell: "+format, args...)
+		return cell.Errorf(kind, "engine.StartRun", hint, "cannot bring %s to the home of a cell: "+format, append([]any{f.Source}, args...)...)
 	}
 	where, err := filepath.EvalSymlinks(at)
 	if err != nil {
