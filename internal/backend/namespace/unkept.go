@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,11 +35,11 @@ func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][
 	}
 	var lost []string
 	add := func(format string, args ...any) { lost = append(lost, fmt.Sprintf(format, args...)) }
-	status, err := os.ReadFile(procPath(pid, "status"))
+	status, signals, err := settled(func() ([]byte, error) { return os.ReadFile(procPath(pid, "status")) })
 	if err != nil {
 		return nil, nil, unseenOf(err)
 	}
-	for _, s := range pendingSignals(status) {
+	for _, s := range signals {
 		add("signal %s, which waits for it", s)
 	}
 	if n := linux.StatusField(status, "VmLck"); n != "" && n != "0 kB" {
@@ -279,6 +280,23 @@ func auditLocks(pid int, had map[int][]string, files map[int]string) error {
 		}
 	}
 	return nil
+}
+
+// handlerGrace is how long a signal that waits is given: while its handler runs it is blocked, so that the
+// next one of a timer waits until the handler has returned.
+const handlerGrace = 250 * time.Millisecond
+
+// settled reads a status until no signal waits, or handlerGrace is over. It returns the signals that
+// wait then.
+func settled(read func() ([]byte, error)) (status []byte, signals []string, err error) {
+	for end := time.Now().Add(handlerGrace); ; time.Sleep(time.Millisecond) {
+		if status, err = read(); err != nil {
+			return nil, nil, err
+		}
+		if signals = pendingSignals(status); len(signals) == 0 || time.Now().After(end) {
+			return status, signals, nil
+		}
+	}
 }
 
 // pendingSignals returns the names of signals that are pending and blocked. Other signals are
