@@ -29,6 +29,7 @@ var notOnGvisor = map[string]string{
 	"x18-generators-are-named":     "names what an interpreter that is forked inherits; whole/x18-generators-are-named does with copies",
 	"x18-hints-lead-on":            "is about refusals that cells which are copied whole do not have",
 	"x18-many-cells":               "makes forty cells at once, each with a kernel of its own",
+	"checkpoints-copy-what-changed": "is about checkpoints of files alone; these have memory too",
 }
 
 // oftenOnGvisor are those, and of gVisor's own, that every change must pass. The others

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"testing"
+	"testing/synctest"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -63,4 +65,48 @@ func TestARunsEndKeepsAPause(t *testing.T) {
 	if c, err := b.reg.Cell(id); err != nil || c.State != cell.Idle {
 		t.Errorf("%s %v", c.State, err)
 	}
+}
+
+// F28: a paused cell with a run is removed: in some nothing ends while it stands still.
+func TestF28PausedCellsAreRemoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		r, err := b.StartRun(b.ctx, b.request("w", "sleep 300"))
+		b.must(err)
+		b.starts(r)
+		id := b.id("w")
+		_, err = b.Pause(b.ctx, id)
+		b.must(err)
+		_, err = b.Remove(b.ctx, id, false)
+		b.must(err)
+		if over, err := b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || over.Phase != string(cell.Ended) {
+			t.Errorf("%+v, %v", over, err)
+		}
+	})
+}
+
+// What is left in a paused cell after the end of a run stands still again.
+func TestPausedCellsStayPaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		r, err := b.StartRun(b.ctx, b.request("w", "sleep 300"))
+		b.must(err)
+		b.starts(r)
+		id := b.id("w")
+		_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "1000"}})
+		b.must(err)
+		_, err = b.Pause(b.ctx, id)
+		b.must(err)
+		b.runs.UnderWay(id).Interrupt(cell.Errorf(cell.Interrupted, "test", "", "a test"))
+		if over, err := b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || over.Phase != string(cell.Ended) {
+			t.Errorf("%+v, %v", over, err)
+		}
+		list, err := b.alive.Processes(b.ctx, id)
+		c, cerr := b.Cell(id)
+		if err != nil || cerr != nil || len(list) != 1 || list[0].State != "T" || c.State != string(cell.Paused) {
+			t.Errorf("%v %v, cell %s: %v", list, err, c.State, cerr)
+		}
+	})
 }

@@ -62,12 +62,39 @@ func (m *Manager) WaitFor(ctx context.Context, inst backend.Instance, proc backe
 	if cell.KindOf(cause) == cell.Timeout {
 		word = "timeout"
 	}
-	if err := proc.End(life, word, 0); err != nil {
+	grace, paused, err := m.goesOn(life, inst)
+	if err != nil {
+		return st, err
+	}
+	if err := proc.End(life, word, grace); err != nil {
 		return st, err
 	}
 	st, err = Ask(life, inst, proc.Wait)
+	if paused {
+		err = errors.Join(err, m.standsStill(life, inst))
+	}
 	if err != nil && life.Err() != nil {
 		return st, ErrClosing
 	}
 	return st, err
+}
+
+// goesOn lets a paused cell go on for the end of one of its processes: in a kernel of its own, and on
+// cgroups v1, nothing ends while it stands still. grace is for backend.Process.End: what was paused
+// was not to do anything more.
+func (m *Manager) goesOn(ctx context.Context, inst backend.Instance) (grace time.Duration, paused bool, err error) {
+	c, err := m.cfg.Registry.Cell(inst.ID())
+	if err != nil || c.State != cell.Paused {
+		return 0, false, err
+	}
+	return time.Millisecond, true, inst.Thaw(ctx)
+}
+
+// standsStill freezes what is left in a cell that goesOn let go on, and that was not resumed meanwhile.
+func (m *Manager) standsStill(ctx context.Context, inst backend.Instance) error {
+	c, err := m.cfg.Registry.Cell(inst.ID())
+	if err != nil || c.State != cell.Paused || m.Instance(inst.ID()) != inst {
+		return err
+	}
+	return inst.Freeze(ctx)
 }

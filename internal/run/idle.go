@@ -12,7 +12,7 @@ import (
 const (
 	// idleTicks is how often in its time an idle run is looked at, at most once in idleTick.
 	idleTicks = 20
-	idleTick  = 100 * time.Millisecond
+	idleTick  = 500 * time.Millisecond
 	// idleCPU is the part of a processor that a cell may use while nothing happens in it: programs at
 	// a terminal wake up for timers.
 	idleCPU = 0.03

@@ -75,6 +75,9 @@ func (i *instance) KillAll(ctx context.Context, cause string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := i.r.thaw(); err != nil { // nothing ends while it stands still
+		return 0, err
+	}
 	i.r.blame(cause)
 	return i.r.killAll(nil), nil
 }
@@ -180,6 +183,7 @@ func (i *instance) Remove(ctx context.Context, cause string) error {
 		return nil
 	}
 	r.blame(cause)
+	r.thaw() // nothing ends while it stands still
 	r.killAll(nil)
 	for _, c := range commands {
 		if c != nil {

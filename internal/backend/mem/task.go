@@ -85,11 +85,22 @@ func (t *task) exit() cell.Exit {
 	return cell.Exit{Code: t.code, Signal: t.ended}
 }
 
-// signal delivers a signal like the kernel: it is ignored, handled, or ends the task.
+// signal delivers a signal like the kernel: it is ignored, handled, or ends the task. In a frozen
+// cell that waits for Thaw, as in a kernel of its own and on cgroups v1.
 func (t *task) signal(name string) {
 	h := t.room.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if thawed := t.room.frozen; thawed != nil {
+		go func() {
+			select {
+			case <-thawed:
+				t.signal(name)
+			case <-t.ctx.Done():
+			}
+		}()
+		return
+	}
 	do, trapped := t.traps[name]
 	switch {
 	case t.ended != "" || t.ctx.Err() != nil:
