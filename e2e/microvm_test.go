@@ -15,6 +15,7 @@ import (
 // notOnMicroVM are the scripts that are not run again with microVM cells, each with
 // the reason, beside those that are not run on gVisor.
 var notOnMicroVM = map[string]string{
+	"checkpoints-copy-what-changed":    "is about checkpoints of files alone; these have memory too",
 	"f10-policy-is-what-was-digested":  "its policy has a time-out that an emulated machine may not meet",
 	"f11-sealing-failures-are-visible": "is about the ledger, and a record's size decides whether it fits a full disk",
 	"x27-full-disk-has-a-way-out":      "fills a disk of 40 MB, which QEMU's own copy does not fit on",
