@@ -64,6 +64,9 @@ func measureCheckpoint(ctx context.Context, l *lab, out *AxisResult) error {
 			return err
 		}
 	}
+	if err := l.pausing(ctx, out, inst); err != nil {
+		return err
+	}
 	small, large := l.extents()[0], extent{name: "100k files"}
 	for _, what := range []string{keep, back, keepLiving, backLiving} {
 		out.relate("flat: "+what, fmt.Sprintf("%s over %s", large.name, small.name), byClient, named(what, large), named(what, small), flatAtMost)
