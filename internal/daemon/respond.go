@@ -247,6 +247,9 @@ func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	if dec.More() {
 		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: there is more than one JSON value in it")
 	}
+	if err := bound.Unique(body, "the request"); err != nil {
+		return v, err
+	}
 	return v, mayName(r.Context(), v)
 }
 
