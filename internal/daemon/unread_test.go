@@ -48,3 +48,20 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// No cells is no wish of a caller that asks for cells: it is refused, and one that says nothing gets one.
+func TestCountsOfNothing(t *testing.T) {
+	for body, want := range map[string]string{`{"count":0}`: "cannot make 0 cells: count has to be at least 1", `{"count":-2}`: "cannot make -2 cells", `{"Count":0}`: "count has to be", `{"count":1}`: "", `{"count":null}`: "", `{}`: "", ``: ""} {
+		for name, read := range map[string]func(r *http.Request) error{
+			"fork":      func(r *http.Request) error { _, err := decodeCounted[api.ForkRequest](nil, r); return err },
+			"branch":    func(r *http.Request) error { _, err := decodeCounted[api.BranchRequest](nil, r); return err },
+			"warm fork": func(r *http.Request) error { _, err := decodeCounted[api.WarmForkRequest](nil, r); return err },
+		} {
+			r, _ := http.NewRequest("POST", "/v1/cells/a/fork", strings.NewReader(body))
+			err := read(r.WithContext(access.With(r.Context(), access.Principal{Level: access.Admin})))
+			if want == "" && err != nil || want != "" && (cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s %s: %v", name, body, err)
+			}
+		}
+	}
+}
