@@ -118,7 +118,7 @@ func wrongLine(line []byte) *failure {
 	}
 	for _, m := range messages {
 		if _, err := jsonrpc.DecodeMessage(m); err != nil {
-			return &failure{noRequest, "cannot read the request: " + err.Error()}
+			return &failure{noRequest, "cannot read the request: it is no message of JSON-RPC 2.0"}
 		}
 	}
 	return nil
