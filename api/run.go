@@ -121,6 +121,8 @@ type Run struct {
 	Command  []string `json:"command"`             // redacted
 	Agent    string   `json:"agent,omitempty"`     // the coding agent that it started
 	Mode     string   `json:"mode,omitempty"`      // of the agent, if not strict
+	Autonomy string   `json:"autonomy,omitempty"`  // of the agent, if not full
+	ModelURL string   `json:"model_url,omitempty"` // the model server in place of the agent's service
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.

@@ -147,3 +147,83 @@ func TestMountsOfACellStay(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A symlink at the path that is written leads to where it would lead a process of the cell: into the
+// cell's own files, as with docker cp and E2B, and not into what is read-only there, the kernel's
+// files, or out of the cell.
+func TestWritesFollowLinksWithinTheCell(t *testing.T) {
+	dir := os.Getenv("PANDO_TEST_MOUNTS")
+	if dir == "" {
+		dir = t.TempDir()
+		for _, d := range []string{"a", "ro", "root/proc", "beside"} {
+			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, f := range []string{"root/own", "ro/kept", "beside/host"} {
+			if err := os.WriteFile(filepath.Join(dir, f), []byte("as it was"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range []string{"root/a", "root/ro"} {
+			if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, to := range map[string]string{
+			"own": "/own", "ro": "/ro/kept", "new": "/ro/new", "host": filepath.Join(dir, "beside/host"), "up": "../../beside/host",
+			"kernel": "/proc/self/comm",
+		} {
+			if err := os.Symlink(to, filepath.Join(dir, "root/a", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	top, _ := inNamespace(t, dir, func(dir string) error {
+		return errors.Join(
+			unix.Mount(dir+"/ro", dir+"/root/ro", "", unix.MS_BIND, ""),
+			unix.Mount("", dir+"/root/ro", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""),
+			unix.Mount("/proc", dir+"/root/proc", "", unix.MS_BIND|unix.MS_REC, ""),
+		)
+	})
+	root, err := openIn(top, "/root", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for how, write := range map[string]func(name string) error{
+		"an archive": func(name string) error {
+			return Take(root, "/a", os.Getuid(), os.Getgid(), pack(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}))
+		},
+		"a file": func(name string) error {
+			_, err := act(root, cell.FileAct{Act: cell.FileWrite, Path: "/a/" + name, UID: os.Getuid(), GID: os.Getgid()}, "changed")
+			return err
+		},
+	} {
+		for _, name := range []string{"ro", "new", "kernel", "host"} {
+			if err := write(name); err == nil && name != "host" { // which the cell may have, too: it is made there
+				t.Errorf("%s goes through the link %s", how, name)
+			}
+		}
+		write("up")
+		if err := write("own"); err != nil {
+			t.Errorf("%s: a link to a file of the cell: %v", how, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "root/own")); err != nil || string(b) == "as it was" {
+			t.Errorf("%s does not follow a link: %q, %v", how, b, err)
+		}
+		if st, err := os.Lstat(filepath.Join(dir, "root/a/own")); err != nil || st.Mode()&os.ModeSymlink == 0 {
+			t.Errorf("%s replaces the link: %v", how, err)
+		}
+	}
+	for _, f := range []string{"ro/kept", "beside/host"} {
+		if b, err := os.ReadFile(filepath.Join(dir, f)); err != nil || string(b) != "as it was" {
+			t.Errorf("%s is %q, %v", f, b, err)
+		}
+	}
+	for _, f := range []string{"ro", "beside"} {
+		if list, err := os.ReadDir(filepath.Join(dir, f)); err != nil || len(list) != 1 {
+			t.Errorf("in %s there are %v, %v", f, list, err)
+		}
+	}
+}

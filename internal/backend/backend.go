@@ -79,7 +79,8 @@ type Instance interface {
 	Thaw(ctx context.Context) error
 
 	// ReadFiles sends the file or directory at a path in the cell as a tar archive. WriteFiles
-	// extracts one below a directory in it. No symlink of the cell leads out of it.
+	// extracts one below a directory in it, through symlinks where files are. No symlink of the cell
+	// leads out of it, or to what its processes find read-only.
 	ReadFiles(ctx context.Context, path string, w io.Writer) error
 	WriteFiles(ctx context.Context, path string, u cell.User, r io.Reader) error
 

@@ -52,22 +52,24 @@ without what runs by itself, variables, and what looks like a secret. Each is na
   pando ` + name + ` --cell web --continue
   pando ` + name + ` --cell web --detach; pando attach web`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.req.Command, r.req.Agent = args, &of
-			if r.req.Command == nil {
-				r.req.Command = []string{}
-			}
-			if tty, _, _ := a.terminal(); !tty && of.Prompt == "" && !r.req.DryRun && !r.detach {
-				return usage("%s needs a terminal, or a task: --prompt TEXT; with --detach it has one for pando attach", title)
-			}
-			if err := a.takeHome(&of, known, withHome); err != nil {
-				return err
-			}
-			return a.startAs(cmd, &r)
+			return a.startAgent(cmd, known, args, &r, &of, withHome)
 		},
 	}
 	a.addRunFlags(c, &r)
 	addAgentFlags(c, &of, &withHome)
 	return c
+}
+
+// startAgent starts an agent as flags say, with these arguments for its program.
+func (a *app) startAgent(cmd *cobra.Command, known agent.Adapter, args []string, r *runFlags, of *api.AgentRequest, withHome []string) error {
+	r.req.Command, r.req.Agent = append([]string{}, args...), of
+	if tty, _, _ := a.terminal(); !tty && of.Prompt == "" && !r.req.DryRun && !r.detach {
+		return usage("%s needs a terminal, or a task: --prompt TEXT; with --detach it has one for pando attach", known.About().Title)
+	}
+	if err := a.takeHome(of, known, withHome); err != nil {
+		return err
+	}
+	return a.startAs(cmd, r)
 }
 
 // addAgentFlags adds the flags of an agent to a command; withHome gets what comes along of the home.

@@ -289,6 +289,11 @@ func (a *app) changeConfig(l *levelFlags, change func(settings) error) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := a.lockConfig()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	c, err := a.readConfig()
 	if err != nil {
 		return err

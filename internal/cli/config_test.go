@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"path/filepath"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
+
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // The keys of defaults are those of the flags: each flag of a start has a default, or is about
@@ -24,5 +29,25 @@ func TestKeysOfDefaults(t *testing.T) {
 	}
 	if got := completed(t, "config", "set", "autonomy", ""); !slices.Contains(got, "prompting") {
 		t.Errorf("values are completed as %q", got)
+	}
+}
+
+// Changes of the defaults at once all stay: each is made to what the one before wrote.
+func TestConfigChangesAtOnce(t *testing.T) {
+	a := &app{home: paths.Home{Policy: filepath.Join(t.TempDir(), "new", "policy.yaml")}}
+	const n = 20
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			err := a.changeConfig(&levelFlags{}, func(s settings) error { s[strconv.Itoa(i)] = []string{"x"}; return nil })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	c, err := a.readConfig()
+	if err != nil || len(c.User) != n {
+		t.Errorf("of %d changes %d stay: %v", n, len(c.User), err)
 	}
 }

@@ -112,7 +112,32 @@ func (c *config) list(origins ...string) []api.Default {
 	return out
 }
 
-// writeConfig writes the file, without origins that have nothing.
+// lockConfig makes the folder of the file, and waits until no other process changes the file. The lock is a
+// file of its own, since each change replaces the other one.
+func (a *app) lockConfig() (unlock func() error, err error) {
+	at := a.home.Config()
+	if at == "" {
+		return nil, &api.Error{Kind: "unsupported", Message: "cannot keep the defaults of flags: there is no place for a configuration", Hint: "set HOME, or PANDO_HOME"}
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(at+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
+	}
+	return f.Close, nil
+}
+
+// writeConfig writes the file, without origins that have nothing. The caller has its lock.
 func (a *app) writeConfig(c config) error {
 	maps.DeleteFunc(c.Sources, func(_ string, s settings) bool { return len(s) == 0 })
 	b, err := json.MarshalIndent(c, "", "  ")
@@ -120,12 +145,6 @@ func (a *app) writeConfig(c config) error {
 		return err
 	}
 	at := a.home.Config()
-	if at == "" {
-		return &api.Error{Kind: "unsupported", Message: "cannot keep the defaults of flags: there is no place for a configuration", Hint: "set HOME, or PANDO_HOME"}
-	}
-	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
-		return err
-	}
 	return apiError(durable.WriteFile(durable.Disk(filepath.Dir(at)), filepath.Base(at), append(b, '\n'), 0o600))
 }
 

@@ -26,8 +26,10 @@ func (a *app) cpCmd() *cobra.Command {
 		Long: `Copy files into or out of a cell; one side is CELL:PATH. As the other side - is a tar
 archive on standard output, or on standard input, which is unpacked in the folder
 PATH. What is copied keeps its modes and modification times; folders that are there
-keep theirs. Symlinks that are copied out have the time of the copy. Sockets, named
-pipes and devices are left out.`,
+keep theirs. A symlink at the place of a file that is copied in is followed to where it
+leads in the cell: never to the host's files, nor to what is read-only there. Symlinks
+that are copied out have the time of the copy. Sockets, named pipes and devices are left
+out.`,
 		Example: `  pando cp web:dist ./dist-of-web
   pando cp fixtures web:/tmp/`,
 		Args: cobra.ExactArgs(2),

@@ -14,7 +14,7 @@ import (
 
 func (a *app) historyCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "history [CELL]", Short: "Show a cell's checkpoints",
+		Use: "history [CELL]", Aliases: []string{"timeline"}, Short: "Show a cell's checkpoints",
 		Long: `Show a cell's checkpoints. Without a name it is the cell that pando diff shows, which
 is named on stderr.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,

@@ -498,44 +498,6 @@ func ends(n int, verb string) string {
 	return ", and " + plural(n, "process") + " " + verb
 }
 
-func (a *app) undoCmd() *cobra.Command {
-	var req api.UndoRequest
-	c := &cobra.Command{
-		Use: "undo [CELL]", Short: "Undo a cell's latest change",
-		Long: `Restore a cell to before its latest change, or to checkpoint N. Changes that were
-applied to the source are undone, too; when a file there has changed since, nothing is
-changed, and the file is named. The cell's processes end, as with pando restore.
-With --turn the cell's agent is ended, and workspace and home are what they were before
-that turn of its conversation: pando AGENT --cell CELL --continue takes it up there.
-Without a name it is the cell that pando diff shows.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("to") && req.To < 1 { // 0 is the step before for the daemon
-				return usage("--to must be at least 1; pando history shows the numbers")
-			}
-			if cmd.Flags().Changed("turn") && req.Turn < 1 {
-				return usage("--turn must be at least 1; pando history shows the turns")
-			}
-			res, err := a.client.Undo(cmd.Context(), arg(args), req)
-			if err != nil {
-				return err
-			}
-			return a.print(res, func(io.Writer) {
-				a.restored(res, req.DryRun)
-				if req.Turn > 0 && !req.DryRun && res.Cell.Agent != "" {
-					a.say("its home is, too; take the conversation up there: pando %s --cell %s --continue", res.Cell.Agent, res.Cell.Name)
-				}
-			})
-		},
-	}
-	c.Flags().IntVar(&req.To, "to", 0, "go back to this checkpoint")
-	c.Flags().IntVar(&req.Turn, "turn", 0, "go back to before this turn of the cell's agent")
-	c.Flags().BoolVar(&req.KeepSource, "keep-source", false, "keep the applied changes in the source")
-	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "go back past later runs without asking")
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
-	return c
-}
-
 func (a *app) checkpointCmd() *cobra.Command {
 	var req api.CheckpointRequest
 	c := &cobra.Command{

@@ -1,9 +1,16 @@
 package cli
 
 import (
+	"errors"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // sessionName is the command with the verbs of cells as subcommands.
@@ -14,7 +21,7 @@ func (a *app) sessionCmd() *cobra.Command {
 	start := &cobra.Command{Use: "start AGENT", Short: "Start an agent", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	start.AddCommand(a.agentCmds()...)
 	ls := a.listCmd(true)
-	verbs := []*cobra.Command{start, ls, a.attachCmd(), a.sendCmd(), a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.showCmd(), a.logsCmd(), a.historyCmd(), a.diffCmd(),
+	verbs := []*cobra.Command{start, ls, a.continueCmd(), a.attachCmd(), a.sendCmd(), a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.showCmd(), a.logsCmd(), a.historyCmd(), a.diffCmd(),
 		a.acceptCmd(), a.discardCmd(), a.undoCmd(), a.checkpointCmd(), a.forkCmd(), a.forwardCmd(), a.rmCmd()}
 	var names []string
 	for _, v := range verbs {
@@ -33,4 +40,90 @@ Without a verb, or with ls, it lists the sessions, as ` + "`pando ls --agents`" 
 	}
 	c.AddCommand(verbs...)
 	return c
+}
+
+// continueCmd starts the agent of a cell again, with its newest conversation. It is a verb of sessions
+// alone: pando resume continues what was paused.
+func (a *app) continueCmd() *cobra.Command {
+	var r runFlags
+	var withHome []string
+	var of api.AgentRequest
+	c := &cobra.Command{
+		Use:   "continue [flags] CELL [-- ARGS…]",
+		Short: "Start the agent of a cell again, with its newest conversation",
+		Long: `Start the agent of a cell again, with its newest conversation, as pando AGENT
+--cell CELL --continue does. It has the mode, autonomy and model server of its latest
+start there unless flags give others: not mode breakglass, which is acknowledged at each
+start, and not --trust-repository. With --prompt it works without a terminal, and ends.
+ARGS go to the program as they are.`,
+		Example: `  pando session continue app
+  pando session continue app --prompt 'now write the tests'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
+				return usage("arguments of the program come after --")
+			} else if n == 0 || len(args) == 0 {
+				return usage("name the cell")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			known, err := a.agentAgain(cmd, args[0], true)
+			if err != nil {
+				return err
+			}
+			of.Name = known.About().Name
+			return a.startAgent(cmd, known, args[1:], &r, &of, withHome)
+		},
+	}
+	a.addRunFlags(c, &r)
+	addAgentFlags(c, &of, &withHome)
+	f := c.Flags()
+	f.SetInterspersed(true)
+	for _, name := range []string{"cell", "continue", "from", "image", "kernel", "with-secret"} { // the cell exists
+		f.MarkHidden(name)
+	}
+	return c
+}
+
+// agentAgain gives the flags of an agent what the latest start of a cell's agent had, where they do not
+// say it themselves, and returns the agent. With conversation it goes on with the newest one.
+func (a *app) agentAgain(cmd *cobra.Command, cell string, conversation bool) (agent.Adapter, error) {
+	c, err := a.client.Cell(cmd.Context(), cell)
+	if err != nil {
+		return nil, err
+	}
+	if c.Agent == "" {
+		return nil, &api.Error{Kind: "not-found", Message: "no agent was started in cell " + c.Name, Hint: "pando ls --agents lists the cells that have one; pando claude --cell " + c.Name + " starts one there"}
+	}
+	known, err := agentNamed(c.Agent)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := a.client.Runs(cmd.Context(), &c.ID)
+	if err != nil {
+		return nil, err
+	}
+	flags := cmd.Flags()
+	again := func(name, value string) error {
+		if value == "" || flags.Changed(name) {
+			return nil
+		}
+		return flags.Set(name, value)
+	}
+	at := slices.IndexFunc(runs, func(r api.Run) bool { return r.Agent == c.Agent })
+	var latest api.Run
+	if at >= 0 {
+		latest = runs[at]
+	}
+	if latest.Phase == phaseExecuting && !flags.Changed("dry-run") {
+		return nil, &api.Error{Kind: "conflict", Message: known.About().Title + " is at work in cell " + c.Name, Hint: "pando attach " + c.Name}
+	}
+	if latest.Mode == policy.AgentBreakglass {
+		a.say("pando: mode breakglass is not taken over: it is acknowledged at each start")
+		latest.Mode = ""
+	}
+	err = errors.Join(flags.Set("cell", c.Name), flags.Set("continue", strconv.FormatBool(conversation)),
+		again("mode", latest.Mode), again("autonomy", latest.Autonomy), again("model-url", latest.ModelURL))
+	return known, err
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func (d *Daemon) branch(w http.ResponseWriter, r *http.Request) (any, error) {
-	req, err := decode[api.BranchRequest](w, r)
+	req, err := decodeCounted[api.BranchRequest](w, r)
 	if err != nil {
 		return nil, err
 	}

@@ -197,7 +197,7 @@ func (d *Daemon) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (d *Daemon) fork(w http.ResponseWriter, r *http.Request) (any, error) {
-	req, err := decode[api.ForkRequest](w, r)
+	req, err := decodeCounted[api.ForkRequest](w, r)
 	if err != nil {
 		return nil, err
 	}

@@ -225,16 +225,46 @@ func noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 // decode reads a JSON body strictly: unknown fields are errors, and so are fields that the
 // caller may not use. An empty body is the zero value.
 func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
-	if err := typed(r, "application/json"); err != nil {
+	body, err := bodyOf(r)
+	if err != nil {
 		return v, err
+	}
+	return decodeBody[T](r, body)
+}
+
+// decodeCounted is decode for a request that says how many cells are made: left out, it is one, and zero is
+// refused.
+func decodeCounted[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
+	body, err := bodyOf(r)
+	if err == nil {
+		v, err = decodeBody[T](r, body)
+	}
+	if err != nil || len(body) == 0 {
+		return v, err
+	}
+	var said struct{ Count *int }
+	if json.Unmarshal(body, &said) == nil && said.Count != nil && *said.Count < 1 { // what is no JSON was refused
+		return v, cell.Errorf(cell.Invalid, "daemon.decode", "leave it out for one cell", "cannot make %d cells: count has to be at least 1", *said.Count)
+	}
+	return v, nil
+}
+
+// bodyOf reads a JSON body.
+func bodyOf(r *http.Request) ([]byte, error) {
+	if err := typed(r, "application/json"); err != nil {
+		return nil, err
 	}
 	body, err := io.ReadAll(r.Body) // which answer has bounded
 	if err != nil {
-		return v, unread(err)
+		return nil, unread(err)
 	}
 	if !bound.IsText(body) {
-		return v, notText("the request")
+		return nil, notText("the request")
 	}
+	return body, nil
+}
+
+func decodeBody[T any](r *http.Request, body []byte) (v T, err error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(&v)
@@ -246,6 +276,9 @@ func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	}
 	if dec.More() {
 		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: there is more than one JSON value in it")
+	}
+	if err := bound.Unique(body, "the request"); err != nil {
+		return v, err
 	}
 	return v, mayName(r.Context(), v)
 }

@@ -88,7 +88,7 @@ func (d *Daemon) mayRemoveTemplate(r *http.Request, name string, how *api.Templa
 }
 
 func (d *Daemon) forkTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
-	req, err := decode[api.WarmForkRequest](w, r)
+	req, err := decodeCounted[api.WarmForkRequest](w, r)
 	if err != nil {
 		return nil, err
 	}

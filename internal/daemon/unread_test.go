@@ -38,12 +38,30 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 		`[]`:                       {"it has to be an object, not a list", "/docs"},
 		`{`:                        {"its JSON ends in the middle", ""},
 		`{"name": x}`:              {"it is no JSON from byte 10 on", ""},
+		`{"name":"a","name":"b"}`:  {`"name" is in one object twice`, "once"},
 	} {
 		r, _ := http.NewRequest("POST", "/v1/cells", strings.NewReader(body))
 		r = r.WithContext(access.With(r.Context(), access.Principal{Level: access.Admin}))
 		_, err := decode[api.CreateRequest](nil, r)
 		if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), want[0]) || !strings.Contains(cell.HintOf(err), want[1]) {
 			t.Errorf("%s: %v; %s", body, err, cell.HintOf(err))
+		}
+	}
+}
+
+// No cells is no wish of a caller that asks for cells: it is refused, and one that says nothing gets one.
+func TestCountsOfNothing(t *testing.T) {
+	for body, want := range map[string]string{`{"count":0}`: "cannot make 0 cells: count has to be at least 1", `{"count":-2}`: "cannot make -2 cells", `{"Count":0}`: "count has to be", `{"count":1}`: "", `{"count":null}`: "", `{}`: "", ``: ""} {
+		for name, read := range map[string]func(r *http.Request) error{
+			"fork":      func(r *http.Request) error { _, err := decodeCounted[api.ForkRequest](nil, r); return err },
+			"branch":    func(r *http.Request) error { _, err := decodeCounted[api.BranchRequest](nil, r); return err },
+			"warm fork": func(r *http.Request) error { _, err := decodeCounted[api.WarmForkRequest](nil, r); return err },
+		} {
+			r, _ := http.NewRequest("POST", "/v1/cells/a/fork", strings.NewReader(body))
+			err := read(r.WithContext(access.With(r.Context(), access.Principal{Level: access.Admin})))
+			if want == "" && err != nil || want != "" && (cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s %s: %v", name, body, err)
+			}
 		}
 	}
 }

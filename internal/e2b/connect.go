@@ -61,6 +61,9 @@ var (
 		if err := json.Unmarshal(b, to); err != nil {
 			return nil, err
 		}
+		if err := bound.Unique(b, "the message"); err != nil {
+			return nil, err
+		}
 		return unknown("", b, reflect.TypeOf(to).Elem()), nil
 	}}
 	codecProto = codec{typeProto, typeProtoStream, func(v any) ([]byte, error) {

@@ -61,6 +61,10 @@ func TestNamesThatAreNoText(t *testing.T) {
 			t.Errorf("%q: %v, %d %s", body, got, w.Code, w.Body)
 		}
 	}
+	w, to := httptest.NewRecorder(), composeRequest{}
+	if decode(w, httptest.NewRequest("POST", "/sandboxes", strings.NewReader(`{"metadata":{"a":"1","a":"2"}}`)), &to) || w.Code != 400 || !strings.Contains(w.Body.String(), "in one object twice") {
+		t.Errorf("a key twice: %d %s", w.Code, w.Body)
+	}
 	f := New(Config{Key: []byte("k")})
 	if err := f.asked(httptest.NewRequest("GET", "/files", nil), "caf\xe9"); cell.KindOf(err) != cell.Invalid {
 		t.Errorf("a path that is not UTF-8: %v", err)

@@ -115,6 +115,10 @@ func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 		refuse(w, http.StatusBadRequest, "cannot read the request: "+err.Error())
 		return false
 	}
+	if err := bound.Unique(b, "the request"); err != nil {
+		fail(w, err)
+		return false
+	}
 	ignore(w, unknown("", b, reflect.TypeFor[T]())...)
 	if err := fields.MayName(r.Context(), to); err != nil {
 		fail(w, err)

@@ -301,15 +301,15 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if err := e.reg.Unfinished(c, k.Run); err != nil {
 		return head, err
 	}
-	if c.Gen == nil {
-		return head, nil
-	}
 	began := time.Now()
 	p, err := e.providerOf(c.Provider)
 	if err != nil {
 		return head, err
 	}
 	k.ID, k.Cell, k.Number, k.Parent, k.Created = cell.NewCheckpointID(), c.ID, c.Next, head.ID, time.Now().UTC()
+	if c.Gen == nil {
+		return e.settleHome(ctx, p, c, k, head)
+	}
 	inst, err := e.alive.Living(ctx, c)
 	if err != nil {
 		return head, err

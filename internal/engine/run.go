@@ -76,6 +76,10 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		if req.Agent.Mode != policy.AgentStrict {
 			run.Mode = req.Agent.Mode
 		}
+		if req.Agent.Autonomy != api.AutonomyFull {
+			run.Autonomy = req.Agent.Autonomy
+		}
+		run.ModelURL = req.Agent.ModelURL
 	}
 	if p.cell != nil {
 		run.Cell, run.CellName = string(p.cell.ID), p.cell.Name

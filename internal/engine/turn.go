@@ -90,6 +90,28 @@ func keepHome(ctx context.Context, p workspace.Provider, c *state.Cell, k *state
 	return nil
 }
 
+// settleHome is settleWith for a cell at rest with the files of its head: where a checkpoint has the home, too, one is
+// made, since no digest says that the home is as it was.
+func (e *Engine) settleHome(ctx context.Context, p workspace.Provider, c *state.Cell, k, head state.Checkpoint) (state.Checkpoint, error) {
+	began := time.Now()
+	withHome, err := e.layHome(ctx, p, c, &k)
+	if err != nil || !withHome {
+		return head, err
+	}
+	if err := keepHome(ctx, p, c, &k); err != nil {
+		return head, err
+	}
+	k.State, k.Tree, k.Content, k.TookMS = head.State, head.Tree, head.Content, ms(time.Since(began))
+	next := *c
+	next.Next++
+	next.Head = k.ID
+	if err := e.reg.Commit(&next, &k); err != nil {
+		return head, err
+	}
+	*c = next
+	return k, nil
+}
+
 // homeAt gives a cell the home of a checkpoint, if that has one. done is called when c was recorded,
 // or was not.
 func (e *Engine) homeAt(ctx context.Context, c *state.Cell, k *state.Checkpoint) (done func(recorded bool), err error) {

@@ -102,6 +102,78 @@ func TestTurnsAreCheckpoints(t *testing.T) {
 	}
 }
 
+// Of the cell of an agent that is at rest with unchanged files, a checkpoint and a fork have the home, an
+// undo gives it back and keeps what it was, and the files' own history is as it was.
+func TestHomeOfACellAtRest(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	r := b.run("w", "echo 1 > f")
+	id := b.id("w")
+	c, err := b.reg.Cell(id)
+	b.must(err)
+	c.Agent = "claude"
+	b.must(b.reg.Commit(&c))
+	b.must(second(b.All().Stop(b.ctx, id)))
+	says := func(text string) {
+		t.Helper()
+		c, err := b.reg.Cell(id)
+		b.must(err)
+		if c.Gen != nil {
+			t.Fatal("it is not at rest")
+		}
+		dir := b.ownDir(&c, cell.RoleHome)
+		if dir == "" {
+			dir = filepath.Join(b.private(id), "home")
+		}
+		b.must(os.WriteFile(filepath.Join(dir, "said"), []byte(text), 0o644))
+	}
+	said := func(what string, id cell.ID, want string) {
+		t.Helper()
+		got, err := os.ReadFile(filepath.Join(b.belowHome(id), "said"))
+		if string(got) != want {
+			t.Errorf("%s: in the home there is %q, %v", what, got, err)
+		}
+	}
+	kept := func() api.Checkpoint {
+		t.Helper()
+		k, err := b.Checkpoint(b.ctx, id, api.CheckpointRequest{})
+		b.must(err)
+		return k
+	}
+
+	says("first")
+	one := kept()
+	if !one.Home || one.Number == 0 {
+		t.Fatalf("the checkpoint has no home: %+v", one)
+	}
+	says("second")
+	forked, err := b.Fork(b.ctx, id, api.ForkRequest{Name: "child"})
+	b.must(err)
+	if !strings.HasPrefix(forked.Took, "files and home") {
+		t.Errorf("the fork has %s", forked.Took)
+	}
+	said("a fork", b.id("child"), "second")
+	if now, err := b.reg.Run(cell.RunID(r.ID)); err != nil || now.Verdict != cell.Forked {
+		t.Errorf("the run whose result was forked is %s, %v", now.Verdict, err)
+	}
+	says("third")
+	b.must(second(b.All().Undo(b.ctx, id, api.UndoRequest{To: one.Number})))
+	said("an undo", id, "first")
+	b.has("w", "f: 1")
+	list, err := b.All().History(id)
+	b.must(err)
+	last := list[len(list)-1]
+	if !last.Home || last.Message != "before the restore" {
+		t.Fatalf("the home before the undo is not kept: %+v", last)
+	}
+	b.must(second(b.All().Undo(b.ctx, id, api.UndoRequest{To: last.Number})))
+	said("what was before the undo", id, "third")
+
+	// The change of files is what is undone, not the checkpoints of the home.
+	b.must(second(b.All().Undo(b.ctx, id, api.UndoRequest{})))
+	b.has("w", "f: 0")
+}
+
 // headTurn is the turn that begins where a cell is.
 func (b *bed) headTurn(id cell.ID) int {
 	c, err := b.reg.Cell(id)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/pando-dev/pando/internal/bound"
@@ -46,8 +47,8 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 // Close does nothing: the output is not the server's own.
 func (l *lineWriter) Close() error { return nil }
 
-// textLines are the lines of an input that are UTF-8. The others are answered with an error: the
-// decoder of JSON would change names in them.
+// textLines are the lines of an input that are UTF-8 and messages of JSON-RPC. The others are answered with
+// an error: the decoder of JSON would change names in them, or end the session.
 type textLines struct {
 	io.Closer
 	in   *bufio.Reader
@@ -62,10 +63,11 @@ func (t *textLines) Read(p []byte) (int, error) {
 			return 0, t.err
 		}
 		t.rest, t.err = t.line()
-		if bound.IsText(t.rest) {
+		bad := wrongLine(t.rest)
+		if bad == nil {
 			continue
 		}
-		answer := refusal(t.rest)
+		answer := refusal(t.rest, *bad)
 		t.rest = nil
 		if _, err := t.out.Write(answer); err != nil {
 			return 0, err
@@ -89,22 +91,51 @@ func (t *textLines) line() (line []byte, err error) {
 	return line, nil
 }
 
-// refusal is the answer to a line that is not UTF-8, as JSON-RPC has it: with the number of the
-// request, if that can be read.
-func refusal(line []byte) []byte {
+// failure is an error of JSON-RPC.
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// wrongLine is what is wrong with a line of input; nil if it is a message, or longer than the protocol takes.
+func wrongLine(line []byte) *failure {
+	const noJSON, noRequest = -32700, -32600
+	text := bytes.TrimSpace(line)
+	switch {
+	case !bound.IsText(line):
+		return &failure{noJSON, notText}
+	case len(text) == 0 || len(line) > sdk.DefaultMaxLineLength:
+		return nil
+	case !json.Valid(text):
+		return &failure{noJSON, "cannot read the request: it is no JSON"}
+	}
+	messages := []json.RawMessage{text}
+	if text[0] == '[' {
+		json.Unmarshal(text, &messages) // it is valid
+	}
+	if len(messages) == 0 {
+		return &failure{noRequest, "cannot read the request: it is empty"}
+	}
+	for _, m := range messages {
+		if _, err := jsonrpc.DecodeMessage(m); err != nil {
+			return &failure{noRequest, "cannot read the request: it is no message of JSON-RPC 2.0"}
+		}
+	}
+	return nil
+}
+
+// refusal is the answer to a line with which something is wrong, as JSON-RPC has it: with the number of
+// the request, if that can be read.
+func refusal(line []byte, bad failure) []byte {
 	var request struct{ ID json.RawMessage }
 	id := json.RawMessage("null")
 	if json.Unmarshal(bytes.ToValidUTF8(line, []byte("?")), &request) == nil && len(request.ID) > 0 && (request.ID[0] == '"' || request.ID[0] == '-' || request.ID[0] >= '0' && request.ID[0] <= '9') {
 		id = request.ID
 	}
-	type failure struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	}
 	b, _ := json.Marshal(struct {
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   failure         `json:"error"`
-	}{"2.0", id, failure{-32700, notText}}) // what was decoded can be encoded
+	}{"2.0", id, bad}) // what was decoded can be encoded
 	return append(b, '\n')
 }

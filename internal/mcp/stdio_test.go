@@ -30,7 +30,10 @@ func TestInputThatIsNoText(t *testing.T) {
 	ask := func(line string) (got struct {
 		ID     json.RawMessage
 		Result json.RawMessage
-		Error  *struct{ Message string }
+		Error  *struct {
+			Code    int
+			Message string
+		}
 	}) {
 		t.Helper()
 		if _, err := io.WriteString(send, line+"\n"); err != nil {
@@ -54,6 +57,15 @@ func TestInputThatIsNoText(t *testing.T) {
 		got := ask(line)
 		if string(got.ID) != id || got.Error == nil || !strings.Contains(got.Error.Message, "not UTF-8") {
 			t.Errorf("%q: id %s, %+v", line, got.ID, got.Error)
+		}
+	}
+	// What is no JSON, or no message, ends nothing, either. Blank lines are none.
+	for line, want := range map[string]int{
+		"garbage": -32700, `{"jsonrpc":"2.0","id":5,`: -32700, `{"a":1} {"b":2}`: -32700,
+		"42": -32600, "{}": -32600, "[]": -32600, "[7]": -32600, `{"jsonrpc":"1.0","id":5,"method":"ping"}`: -32600, "\n \n{": -32700,
+	} {
+		if got := ask(line); got.Error == nil || got.Error.Code != want || got.Result != nil {
+			t.Errorf("%q: %+v", line, got.Error)
 		}
 	}
 	if got := ask(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`); string(got.ID) != "3" || !bytes.Contains(got.Result, []byte(`"exec"`)) {

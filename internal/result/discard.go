@@ -62,7 +62,7 @@ func (m *Manager) discardHeld(ctx context.Context, c *state.Cell, run *state.Run
 		out.Cell = m.cfg.Show(c)
 		return out, nil
 	}
-	if err := m.moveHead(ctx, c, to.ID); err != nil {
+	if err := m.moveHead(ctx, c, &to, false); err != nil {
 		return out, err
 	}
 	objects := []any{c}

@@ -114,7 +114,7 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	if err != nil {
 		return res, err
 	}
-	if err := m.moveHead(ctx, &c, k.ID); err != nil {
+	if err := m.moveHead(ctx, &c, &k, true); err != nil {
 		return res, err
 	}
 	if req.Verify {
@@ -184,16 +184,16 @@ func alsoEnds(n int, forGood bool) string {
 }
 
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is
-// kept as a checkpoint if it is not one. c is changed, not committed. The
-// caller has the cell's lock.
-func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to cell.CheckpointID) error {
+// kept as a checkpoint if it is not one, with its home if withHome gives it that of the checkpoint.
+// c is changed, not committed. The caller has the cell's lock.
+func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpoint, withHome bool) error {
 	if err := m.cfg.Records.Unfinished(c, ""); err != nil {
 		return err
 	}
 	if err := m.cfg.Cells.Deactivate(ctx, c.ID, "restored"); err != nil {
 		return err
 	}
-	if c.Gen != nil {
+	if c.Gen != nil || withHome && to.Home != nil {
 		head := c.Head
 		k, err := m.cfg.Checkpoint(ctx, c, "before the restore")
 		switch {
@@ -214,7 +214,7 @@ func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to cell.Checkpoin
 			}
 		}
 	}
-	c.Head, c.Gen, c.Cause = to, nil, ""
+	c.Head, c.Gen, c.Cause = to.ID, nil, ""
 	return c.To(cell.Idle)
 }
 
@@ -305,6 +305,7 @@ func (m *Manager) beforeLatest(ctx context.Context, c *state.Cell) (int, error) 
 	if now.ID != head.ID {
 		return head.Number, nil // something was written since: that is the latest step
 	}
+	head = m.cfg.Records.FilesOf(head)
 	up, err := m.cfg.Records.Checkpoint(head.Parent)
 	if head.Parent == "" || err == nil && up.Cell != c.ID {
 		return 0, cell.Errorf(cell.Conflict, "result.Undo", "`pando runs` lists the runs of all cells; what was applied is taken back with pando revert", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())

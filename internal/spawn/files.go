@@ -200,6 +200,8 @@ const droppedByCopy = "connections to others, terminals"
 
 // pendingOf returns the run of which k is the pending result.
 func (m *Manager) pendingOf(k *state.Checkpoint) (*state.Run, bool) {
+	of := m.reg.FilesOf(*k)
+	k = &of
 	if k.Run == "" || k.Kind != state.KindAfter {
 		return nil, false
 	}

@@ -154,3 +154,16 @@ const (
 	UnderFiles  = "living processes: the top layer was copied"
 	UnderMemory = "living processes: with their memory, home and /tmp"
 )
+
+// FilesOf is the checkpoint that made the files of k a checkpoint: k itself, or one above it after which
+// checkpoints were made for the home alone.
+func (r *Registry) FilesOf(k Checkpoint) Checkpoint {
+	for (k.Kind == KindManual || k.Kind == KindFork) && k.Home != nil && k.Memory == nil && !k.Tree.IsZero() {
+		up, err := r.Checkpoint(k.Parent)
+		if err != nil || up.Cell != k.Cell || up.Tree != k.Tree {
+			break
+		}
+		k = up
+	}
+	return k
+}

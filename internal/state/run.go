@@ -48,8 +48,10 @@ type Run struct {
 	Assurance Assurance    `json:"assurance"`       // what isolated it, as measured
 	Provider  Provider     `json:"workspace"`
 	TTY       bool         `json:"tty,omitempty"`
-	Agent     string       `json:"agent,omitempty"` // the coding agent that it started
-	Mode      string       `json:"mode,omitempty"`  // of the agent, if not strict
+	Agent     string       `json:"agent,omitempty"`     // the coding agent that it started
+	Mode      string       `json:"mode,omitempty"`      // of the agent, if not strict
+	Autonomy  string       `json:"autonomy,omitempty"`  // of the agent, if not full
+	ModelURL  string       `json:"model_url,omitempty"` // the model server in place of the agent's service
 	// ModeReason is why its mode is breakglass. DowngradeWords are those of package policy.
 	ModeReason     string   `json:"mode_reason,omitempty"`
 	DowngradeWords []string `json:"downgrade_words,omitempty"`
