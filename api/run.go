@@ -39,10 +39,13 @@ type RunRequest struct {
 	OnFailure string `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
 	OnSuccess string `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
 	Check     string `json:"check,omitempty"`      // shell command, run in a fork of the result
-	DryRun    bool   `json:"dry_run,omitempty"`
-	TTY       bool   `json:"tty,omitempty"`
-	Rows      uint16 `json:"rows,omitempty"`
-	Cols      uint16 `json:"cols,omitempty"`
+	// Defaults are the values that the request has of the caller's configuration, and not of flags.
+	// They change nothing but the origins of rules and limits.
+	Defaults []Default `json:"defaults,omitempty"`
+	DryRun   bool      `json:"dry_run,omitempty"`
+	TTY      bool      `json:"tty,omitempty"`
+	Rows     uint16    `json:"rows,omitempty"`
+	Cols     uint16    `json:"cols,omitempty"`
 	// Attach delays the process until a client attaches, which must be soon. The run is
 	// interrupted when that client disconnects.
 	Attach bool `json:"attach,omitempty"`

@@ -333,7 +333,8 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if p.from != "" {
 		source = ""
 	}
-	eff, err := e.govern.Effective(p.governed(e.stored), source)
+	req, said := p.governed(e.stored)
+	eff, err := e.govern.Effective(req, source, said)
 	if err == nil {
 		err = govern.Within(&eff.Result, p.req.PolicyName, p.ceilings)
 	}

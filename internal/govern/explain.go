@@ -62,7 +62,7 @@ func (m *Manager) policyOf(by Selector, req api.PolicyRequest) (what string, r *
 		if source, err = filepath.EvalSymlinks(source); err != nil {
 			return "", nil, nil, cell.Errorf(cell.NotFound, "govern.policyOf", "", "cannot find the source: %w", err)
 		}
-		more, err = m.Effective(req.Run, source)
+		more, err = m.Effective(req.Run, source, nil)
 		if err != nil {
 			return "", nil, nil, err
 		}

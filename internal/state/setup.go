@@ -27,6 +27,7 @@ type Kept struct {
 	Allow       []string `json:"allow,omitempty"`
 	Credentials []string `json:"credentials,omitempty"`
 	Limits      Limits   `json:"limits,omitzero"`
+	Config      []string `json:"config,omitempty"` // what of it were defaults of the user's configuration: "allow @npm"
 }
 
 // Setup is what governs a cell: the effective policy and what follows from it.
