@@ -201,7 +201,7 @@ func showBudget(w io.Writer, b *api.Budget) {
 	for _, p := range b.Parts {
 		s := fmt.Sprintf("%s of %s are used, with its forks", policy.Amount(p.Name, p.Used), policy.Amount(p.Name, p.Granted))
 		if p.Name == "usd" {
-			s += " (prices of " + b.Prices + ")"
+			s += " (prices of " + map[bool]string{true: "the policy, then of "}[b.OwnPrices] + b.Prices + ")"
 		}
 		field(w, "budget", s)
 	}
