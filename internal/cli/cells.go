@@ -59,17 +59,21 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 				t := a.newTable(w)
 				warm := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Interpreter != nil })
 				bare := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Isolation == api.NotIsolated })
-				row := func(agent, interpreter, isolation string, words ...string) {
+				budgets := agents && slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Budget != nil })
+				row := func(agent, budget, interpreter, isolation string, words ...string) {
 					words = isolationRow(bare, 2, isolation, words...)
 					if warm { // the column exists when a cell has an interpreter
 						words = slices.Insert(words, len(words)-3, interpreter)
+					}
+					if budgets {
+						words = slices.Insert(words, 2, budget)
 					}
 					if agents {
 						words = slices.Insert(words, 1, agent)
 					}
 					t.row(words...)
 				}
-				row("AGENT", "INTERPRETER", "ISOLATION", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
+				row("AGENT", "BUDGET", "INTERPRETER", "ISOLATION", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
 				for _, c := range cells {
 					latest := "–"
 					if c.LatestRun != "" {
@@ -79,7 +83,7 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 					if c.Processes > 0 {
 						procs = fmt.Sprint(c.Processes)
 					}
-					row(c.Agent, interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
+					row(c.Agent, budgetWord(c.Budget), interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
 				}
 				t.flush()
 				for _, c := range cells {
@@ -89,6 +93,9 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 					if c.Lease != nil && c.Lease.Idle {
 						a.say("cell %s is paused, since nothing happened in it: pando attach %s continues it", printable(c.Name), printable(c.Name))
 					}
+					if agents && c.Budget != nil && c.Budget.Reached != "" {
+						a.say("cell %s is paused, its budget is used up: pando approvals approve %s", printable(c.Name), c.Budget.Approval)
+					}
 					if agents {
 						a.sayListening(cmd.Context(), c)
 					}
@@ -97,7 +104,7 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
-	c.Flags().BoolVar(&agents, "agents", sessions, "only cells with a coding agent, and which")
+	c.Flags().BoolVar(&agents, "agents", sessions, "only cells with a coding agent, which, and what is used of its budget")
 	c.Flags().StringArrayVar(&labels, "label", nil, "only cells with label NAME=VALUE; repeatable: cells with all of them")
 	return c
 }
@@ -191,6 +198,23 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 		}
 		field(w, "left out", leftOutWords(l))
 	}
+}
+
+// budgetWord is the part of a budget of which the least is left; "–" for none.
+func budgetWord(b *api.Budget) string {
+	if b == nil || len(b.Parts) == 0 {
+		return "–"
+	}
+	p := slices.MaxFunc(b.Parts, func(p, q api.BudgetPart) int {
+		return cmp.Compare(float64(p.Used)/float64(p.Granted), float64(q.Used)/float64(q.Granted))
+	})
+	switch p.Name {
+	case "time":
+		p.Used = p.Used / 1000 * 1000 // whole seconds
+	case "requests", "tokens":
+		return fmt.Sprintf("%d of %d %s", p.Used, p.Granted, p.Name)
+	}
+	return policy.Amount(p.Name, p.Used) + " of " + policy.Amount(p.Name, p.Granted)
 }
 
 // showBudget lists what was used of a budget.
