@@ -59,7 +59,11 @@ without what runs by itself, variables, and what looks like a secret. Each is na
 			if tty, _, _ := a.terminal(); !tty && of.Prompt == "" && !r.req.DryRun && !r.detach {
 				return usage("%s needs a terminal, or a task: --prompt TEXT; with --detach it has one for pando attach", title)
 			}
-			if err := a.takeHome(&of, known, withHome); err != nil {
+			r.ready = func() error {
+				left, err := a.takeHome(&of, known, withHome)
+				if len(left) > 0 {
+					a.say("pando: of your home stays outside: %s", staysWords(left))
+				}
 				return err
 			}
 			return a.startAs(cmd, &r)

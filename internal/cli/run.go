@@ -61,6 +61,7 @@ type runFlags struct {
 	noConfig     bool
 	prefer       string // backend of a new cell by default
 	defaults     []used
+	ready        func() error // completes the request when the defaults are there; nil: nothing to complete
 }
 
 // startAs starts a run as its flags say, and follows it.
@@ -68,6 +69,11 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 	req := &r.req
 	if err := a.useDefaults(cmd, r); err != nil {
 		return err
+	}
+	if r.ready != nil {
+		if err := r.ready(); err != nil {
+			return err
+		}
 	}
 	leave, err := parseKeys(r.keys)
 	if err != nil {
