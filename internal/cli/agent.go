@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -123,4 +124,21 @@ func (a *app) agentFindings(ctx context.Context, name string) ([]api.Finding, er
 		list[i].For = about.Title
 	}
 	return list, nil
+}
+
+// likelyAgent is the first agent that has a login and a program here, else a login, else a program.
+func likelyAgent(stored []api.Credential) agent.Adapter {
+	all := slices.Clone([]agent.Adapter(catalog.All()))
+	points := func(known agent.Adapter) (n int) {
+		about := known.About()
+		if slices.ContainsFunc(about.Logins, func(l agent.Login) bool { return credentialIn(stored, l.Credential) != nil }) {
+			n += 2
+		}
+		if _, err := exec.LookPath(about.Program); err == nil {
+			n++
+		}
+		return n
+	}
+	slices.SortStableFunc(all, func(x, y agent.Adapter) int { return points(y) - points(x) })
+	return all[0]
 }

@@ -112,27 +112,29 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show [CELL|RUN]", Short: "Show a cell or a run", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			sel := arg(args)
-			if sel == "" || strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") {
-				run, err := a.client.Run(cmd.Context(), sel, false)
-				if err != nil {
-					return err
-				}
-				return a.print(run, func(w io.Writer) { a.showRun(w, run) })
-			}
-			c, err := a.client.Cell(cmd.Context(), sel)
-			if err != nil {
-				return err
-			}
-			return a.print(c, func(w io.Writer) {
-				a.showCell(w, c)
-				for _, l := range a.listening(cmd.Context(), c) {
-					field(w, "listens on", l)
-				}
-			})
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), arg(args)) },
 	}
+}
+
+// show prints a cell or a run.
+func (a *app) show(ctx context.Context, sel string) error {
+	if sel == "" || strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") {
+		run, err := a.client.Run(ctx, sel, false)
+		if err != nil {
+			return err
+		}
+		return a.print(run, func(w io.Writer) { a.showRun(w, run) })
+	}
+	c, err := a.client.Cell(ctx, sel)
+	if err != nil {
+		return err
+	}
+	return a.print(c, func(w io.Writer) {
+		a.showCell(w, c)
+		for _, l := range a.listening(ctx, c) {
+			field(w, "listens on", l)
+		}
+	})
 }
 
 // field prints "name value" unless value is empty.

@@ -206,7 +206,7 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 			return err
 		}
 	}
-	if len(r.defaults) > 0 {
+	if len(r.defaults) > 0 && r.page == nil {
 		var words []string
 		for _, d := range r.defaults {
 			words = append(words, d.words)

@@ -56,6 +56,7 @@ var fields = access.Fields{
 	"RunRequest.on_success":  applied,
 	"RunRequest.check":       harmless, // it runs in a fork of the cell
 	"RunRequest.dry_run":     harmless,
+	"RunRequest.inspect":     harmless,
 	"Default.key":            harmless, "Default.values": harmless, "Default.of": harmless, // origins of what the request says elsewhere
 	"RunRequest.tty":           harmless,
 	"RunRequest.rows":          harmless,
