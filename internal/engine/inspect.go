@@ -91,7 +91,7 @@ func (a *agentPlan) login(pol *policy.Result) (name, origin string) {
 // off are the files of the source, or of the newest checkpoint of the cell, that the agent leaves alone.
 func (x *execution) off(ctx context.Context) ([]string, error) {
 	list := []string{}
-	is := func(string) bool { return false }
+	var is func(at string) bool
 	if c := x.p.cell; c != nil && c.Head != "" {
 		k, err := x.e.reg.Checkpoint(c.Head)
 		if err != nil {
