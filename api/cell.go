@@ -53,6 +53,8 @@ type Budget struct {
 	Reached  string       `json:"reached,omitempty"`  // why its cells are paused: a part, "price" or "usage"; empty while they are not
 	Approval string       `json:"approval,omitempty"` // id of the approval that lets them continue
 	Prices   string       `json:"prices,omitempty"`   // date of the price table, YYYY-MM-DD
+	// OwnPrices says that the policy has prices, which come before the table.
+	OwnPrices bool `json:"own_prices,omitempty"`
 }
 
 // BudgetPart is one amount of a budget.

@@ -27,7 +27,7 @@ type Network struct {
 	Peers   []Peer   `json:"peers,omitempty"`
 	Denials []Denial `json:"denials,omitempty"` // its denied requests
 	More    int      `json:"more,omitempty"`    // peers and denials that are not listed
-	// Models is its use of models, and Prices the date of the price table.
+	// Models is its use of models, and Prices the date of the price table, if that was used.
 	Models []ModelUse `json:"models,omitempty"`
 	Prices string     `json:"prices,omitempty"` // YYYY-MM-DD
 	// Budget lists the events of its cell's budget, in order, the first 100.
@@ -44,7 +44,8 @@ type ModelUse struct {
 	CacheWrite int64  `json:"cache_write,omitempty"` // input tokens written to a cache
 	Unseen     int64  `json:"unseen,omitempty"`      // successful answers without usage fields, or unreadable
 	MicroUSD   int64  `json:"usd_millionths"`        // list price, in millionths of a US dollar
-	Unpriced   bool   `json:"unpriced,omitempty"`    // the table has no price for the model
+	Unpriced   bool   `json:"unpriced,omitempty"`    // neither the policy nor the table has a price for the model
+	OwnPrice   bool   `json:"own_price,omitempty"`   // priced by the policy, and not by the table
 }
 
 // BudgetNote is an event of a budget.

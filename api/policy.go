@@ -41,7 +41,7 @@ type PolicyLine struct {
 	Section string `json:"section"` // "network", "limits", …
 	Name    string `json:"name"`    // "allow 2": its name in decisions
 	Text    string `json:"text"`    // the line, in words
-	Origin  string `json:"origin"`  // "pando.policy.yaml:31", "--allow @npm", "default"
+	Origin  string `json:"origin"`  // "pando.policy.yaml:31", "--allow @npm", "mode development @npm", "config allow @npm", "agent claude @anthropic", "default"
 	Force   string `json:"force"`   // "enforced", "accounted", "not enforced"
 	How     string `json:"how"`     // the mechanism, or the reason why not
 }

@@ -39,10 +39,16 @@ type RunRequest struct {
 	OnFailure string `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
 	OnSuccess string `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
 	Check     string `json:"check,omitempty"`      // shell command, run in a fork of the result
-	DryRun    bool   `json:"dry_run,omitempty"`
-	TTY       bool   `json:"tty,omitempty"`
-	Rows      uint16 `json:"rows,omitempty"`
-	Cols      uint16 `json:"cols,omitempty"`
+	// Defaults are the values that the request has of the caller's configuration, and not of flags.
+	// They change nothing but the origins of rules and limits.
+	Defaults []Default `json:"defaults,omitempty"`
+	DryRun   bool      `json:"dry_run,omitempty"`
+	// Inspect has a plan name in its field missing what the agent lacks, program or login, where it
+	// would be refused for that. A run ignores it.
+	Inspect bool   `json:"inspect,omitempty"`
+	TTY     bool   `json:"tty,omitempty"`
+	Rows    uint16 `json:"rows,omitempty"`
+	Cols    uint16 `json:"cols,omitempty"`
 	// Attach delays the process until a client attaches, which must be soon. The run is
 	// interrupted when that client disconnects.
 	Attach bool `json:"attach,omitempty"`
@@ -303,12 +309,38 @@ type Plan struct {
 	Enforced   []string       `json:"enforced"` // the enforced parts
 	Downgrades []string       `json:"downgrades"`
 	// DowngradeWords are stable words for what is asked for and weaker than the default.
-	DowngradeWords []string `json:"downgrade_words,omitempty"`
-	Policy         string   `json:"policy_digest"`
-	Backend        string   `json:"backend"`
-	Isolation      string   `json:"isolation"` // "isolated" or "not isolated" (backend none)
-	Image          string   `json:"image"`     // the root file system
-	Command        []string `json:"command"`
+	DowngradeWords []string      `json:"downgrade_words,omitempty"`
+	Policy         string        `json:"policy_digest"`
+	Backend        string        `json:"backend"`
+	Isolation      string        `json:"isolation"` // "isolated" or "not isolated" (backend none)
+	Image          string        `json:"image"`     // the root file system
+	Command        []string      `json:"command"`
+	Cell           string        `json:"cell,omitempty"`        // the name of its cell; empty for one without
+	CellExists     bool          `json:"cell_exists,omitempty"` // the cell is there
+	Agent          *PlannedAgent `json:"agent,omitempty"`       // the coding agent
+	Lines          []PolicyLine  `json:"lines"`                 // the policy, as in Policy.lines
+	Budget         *Budget       `json:"budget,omitempty"`      // of a cell that exists
+	Defaults       []Default     `json:"defaults,omitempty"`    // as in the request
+	Missing        []Finding     `json:"missing,omitempty"`     // what the agent lacks, of a request with inspect
+}
+
+// PlannedAgent is the agent that would be started.
+type PlannedAgent struct {
+	Name    string `json:"name"`              // "claude"
+	Title   string `json:"title"`             // "Claude Code"
+	Program string `json:"program"`           // the name of its program
+	Path    string `json:"path,omitempty"`    // of the program in the cell; empty if that is not known before the start
+	Version string `json:"version,omitempty"` // as its package says it, if it does
+	// Login is the name of the credential that is lent, or of the variable that is given; empty: none
+	// is there, or a model server wants none.
+	Login           string `json:"login,omitempty"`
+	LoginOrigin     string `json:"login_origin,omitempty"`     // by what it is there, as origins of policy lines
+	ModelURL        string `json:"model_url,omitempty"`        // of a model server in place of its service, as the cell names it
+	Autonomy        string `json:"autonomy"`                   // "full", "prompting"
+	Mode            string `json:"mode"`                       // as in AgentRequest
+	TrustRepository bool   `json:"trust_repository,omitempty"` // it runs what the repository configures for it
+	// Off are the files and folders of the repository that it leaves alone, of those that are there.
+	Off []string `json:"off"`
 }
 
 // Mount is one mount of a cell.

@@ -108,7 +108,7 @@ const (
 type Decision struct {
 	Effect Effect `json:"effect"`
 	// Rule names the rule that decided: "allow 2", "deny 1", "default". Origin is where
-	// that rule is written: "pando.policy.yaml:31", "--allow @npm", "default".
+	// that rule is written: "pando.policy.yaml:31", "--allow @npm", "mode development @npm", "default".
 	Rule   string `json:"rule"`
 	Origin string `json:"origin"`
 	Reason string `json:"reason"` // one sentence for people

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,7 @@ without what runs by itself, variables, and what looks like a secret. Each is na
   pando ` + name + ` --cell web --continue
   pando ` + name + ` --cell web --detach; pando attach web`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.startAgent(cmd, known, args, &r, &of, withHome)
+			return a.startAgent(cmd, known, args, &r, &of, &withHome)
 		},
 	}
 	a.addRunFlags(c, &r)
@@ -61,12 +62,16 @@ without what runs by itself, variables, and what looks like a secret. Each is na
 }
 
 // startAgent starts an agent as flags say, with these arguments for its program.
-func (a *app) startAgent(cmd *cobra.Command, known agent.Adapter, args []string, r *runFlags, of *api.AgentRequest, withHome []string) error {
+func (a *app) startAgent(cmd *cobra.Command, known agent.Adapter, args []string, r *runFlags, of *api.AgentRequest, withHome *[]string) error {
 	r.req.Command, r.req.Agent = append([]string{}, args...), of
 	if tty, _, _ := a.terminal(); !tty && of.Prompt == "" && !r.req.DryRun && !r.detach {
 		return usage("%s needs a terminal, or a task: --prompt TEXT; with --detach it has one for pando attach", known.About().Title)
 	}
-	if err := a.takeHome(of, known, withHome); err != nil {
+	r.ready = func() error {
+		left, err := a.takeHome(of, known, *withHome)
+		if len(left) > 0 {
+			a.say("pando: of your home stays outside: %s", staysWords(left))
+		}
 		return err
 	}
 	return a.startAs(cmd, r)
@@ -121,4 +126,21 @@ func (a *app) agentFindings(ctx context.Context, name string) ([]api.Finding, er
 		list[i].For = about.Title
 	}
 	return list, nil
+}
+
+// likelyAgent is the first agent that has a login and a program here, else a login, else a program.
+func likelyAgent(stored []api.Credential) agent.Adapter {
+	all := slices.Clone([]agent.Adapter(catalog.All()))
+	points := func(known agent.Adapter) (n int) {
+		about := known.About()
+		if slices.ContainsFunc(about.Logins, func(l agent.Login) bool { return credentialIn(stored, l.Credential) != nil }) {
+			n += 2
+		}
+		if _, err := exec.LookPath(about.Program); err == nil {
+			n++
+		}
+		return n
+	}
+	slices.SortStableFunc(all, func(x, y agent.Adapter) int { return points(y) - points(x) })
+	return all[0]
 }

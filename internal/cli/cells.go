@@ -59,17 +59,21 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 				t := a.newTable(w)
 				warm := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Interpreter != nil })
 				bare := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Isolation == api.NotIsolated })
-				row := func(agent, interpreter, isolation string, words ...string) {
+				budgets := agents && slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Budget != nil })
+				row := func(agent, budget, interpreter, isolation string, words ...string) {
 					words = isolationRow(bare, 2, isolation, words...)
 					if warm { // the column exists when a cell has an interpreter
 						words = slices.Insert(words, len(words)-3, interpreter)
+					}
+					if budgets {
+						words = slices.Insert(words, 2, budget)
 					}
 					if agents {
 						words = slices.Insert(words, 1, agent)
 					}
 					t.row(words...)
 				}
-				row("AGENT", "INTERPRETER", "ISOLATION", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
+				row("AGENT", "BUDGET", "INTERPRETER", "ISOLATION", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
 				for _, c := range cells {
 					latest := "–"
 					if c.LatestRun != "" {
@@ -79,7 +83,7 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 					if c.Processes > 0 {
 						procs = fmt.Sprint(c.Processes)
 					}
-					row(c.Agent, interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
+					row(c.Agent, budgetWord(c.Budget), interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
 				}
 				t.flush()
 				for _, c := range cells {
@@ -89,6 +93,9 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 					if c.Lease != nil && c.Lease.Idle {
 						a.say("cell %s is paused, since nothing happened in it: pando attach %s continues it", printable(c.Name), printable(c.Name))
 					}
+					if agents && c.Budget != nil && c.Budget.Reached != "" {
+						a.say("cell %s is paused, its budget is used up: pando approvals approve %s", printable(c.Name), c.Budget.Approval)
+					}
 					if agents {
 						a.sayListening(cmd.Context(), c)
 					}
@@ -97,7 +104,7 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
-	c.Flags().BoolVar(&agents, "agents", sessions, "only cells with a coding agent, and which")
+	c.Flags().BoolVar(&agents, "agents", sessions, "only cells with a coding agent, which, and what is used of its budget")
 	c.Flags().StringArrayVar(&labels, "label", nil, "only cells with label NAME=VALUE; repeatable: cells with all of them")
 	return c
 }
@@ -105,27 +112,29 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show [CELL|RUN]", Short: "Show a cell or a run", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			sel := arg(args)
-			if sel == "" || strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") {
-				run, err := a.client.Run(cmd.Context(), sel, false)
-				if err != nil {
-					return err
-				}
-				return a.print(run, func(w io.Writer) { a.showRun(w, run) })
-			}
-			c, err := a.client.Cell(cmd.Context(), sel)
-			if err != nil {
-				return err
-			}
-			return a.print(c, func(w io.Writer) {
-				a.showCell(w, c)
-				for _, l := range a.listening(cmd.Context(), c) {
-					field(w, "listens on", l)
-				}
-			})
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), arg(args)) },
 	}
+}
+
+// show prints a cell or a run.
+func (a *app) show(ctx context.Context, sel string) error {
+	if sel == "" || strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") {
+		run, err := a.client.Run(ctx, sel, false)
+		if err != nil {
+			return err
+		}
+		return a.print(run, func(w io.Writer) { a.showRun(w, run) })
+	}
+	c, err := a.client.Cell(ctx, sel)
+	if err != nil {
+		return err
+	}
+	return a.print(c, func(w io.Writer) {
+		a.showCell(w, c)
+		for _, l := range a.listening(ctx, c) {
+			field(w, "listens on", l)
+		}
+	})
 }
 
 // field prints "name value" unless value is empty.
@@ -193,6 +202,23 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 	}
 }
 
+// budgetWord is the part of a budget of which the least is left; "–" for none.
+func budgetWord(b *api.Budget) string {
+	if b == nil || len(b.Parts) == 0 {
+		return "–"
+	}
+	p := slices.MaxFunc(b.Parts, func(p, q api.BudgetPart) int {
+		return cmp.Compare(float64(p.Used)/float64(p.Granted), float64(q.Used)/float64(q.Granted))
+	})
+	switch p.Name {
+	case "time":
+		p.Used = p.Used / 1000 * 1000 // whole seconds
+	case "requests", "tokens":
+		return fmt.Sprintf("%d of %d %s", p.Used, p.Granted, p.Name)
+	}
+	return policy.Amount(p.Name, p.Used) + " of " + policy.Amount(p.Name, p.Granted)
+}
+
 // showBudget lists what was used of a budget.
 func showBudget(w io.Writer, b *api.Budget) {
 	if b == nil {
@@ -201,7 +227,7 @@ func showBudget(w io.Writer, b *api.Budget) {
 	for _, p := range b.Parts {
 		s := fmt.Sprintf("%s of %s are used, with its forks", policy.Amount(p.Name, p.Used), policy.Amount(p.Name, p.Granted))
 		if p.Name == "usd" {
-			s += " (prices of " + b.Prices + ")"
+			s += " (prices of " + map[bool]string{true: "the policy, then of "}[b.OwnPrices] + b.Prices + ")"
 		}
 		field(w, "budget", s)
 	}

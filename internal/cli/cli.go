@@ -223,7 +223,7 @@ signed evidence.
 		cmds      []*cobra.Command
 	}{
 		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.attachCmd(), a.sendCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.logsCmd(), a.waitCmd()}},
-		{"agents", "Agents", append(a.agentCmds(), a.sessionCmd(), a.loginCmd(), a.logoutCmd())},
+		{"agents", "Agents", append(a.agentCmds(), a.inspectCmd(), a.sessionCmd(), a.loginCmd(), a.logoutCmd())},
 		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},

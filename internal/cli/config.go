@@ -186,13 +186,27 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 		}
 		r.defaults = append(r.defaults, used{d, defaultWords(f, d.Values)})
 	}
+	for _, d := range r.defaults {
+		if list, is := flags.Lookup(d.Key).Value.(pflag.SliceValue); is { // a flag with the same value is the flag's
+			d.Values = slices.DeleteFunc(slices.Clone(d.Values), func(v string) bool { return slices.Contains(list.GetSlice(), v) })
+		}
+		if d.Key == "env" { // the names alone: values may be secrets, and are in the request already
+			d.Values = slices.Clone(d.Values)
+			for i, kv := range d.Values {
+				d.Values[i], _, _ = strings.Cut(kv, "=")
+			}
+		}
+		if len(d.Values) > 0 {
+			r.req.Defaults = append(r.req.Defaults, d.Default)
+		}
+	}
 	for key, values := range lists {
 		list := flags.Lookup(key).Value.(pflag.SliceValue)
 		if err := list.Replace(append(values, list.GetSlice()...)); err != nil {
 			return err
 		}
 	}
-	if len(r.defaults) > 0 {
+	if len(r.defaults) > 0 && r.page == nil {
 		var words []string
 		for _, d := range r.defaults {
 			words = append(words, d.words)

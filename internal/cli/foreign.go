@@ -43,7 +43,7 @@ func foreignVerb(word string) string {
 		return "`pando image pull REF`"
 	case "rmi":
 		return "`pando image rm REF`"
-	case "inspect", "describe", "get":
+	case "describe", "get":
 		return "`pando show CELL` or `pando show RUN`, with --json for programs"
 	case "port", "expose", "port-forward":
 		return "`pando forward CELL PORT`"

@@ -205,20 +205,25 @@ func reason(err error) string {
 }
 
 // takeHome adds to a request what comes along of the user's home, and names what of it does not.
-func (a *app) takeHome(of *api.AgentRequest, known agent.Adapter, words []string) error {
+func (a *app) takeHome(of *api.AgentRequest, known agent.Adapter, words []string) ([]agent.Left, error) {
 	kinds, err := homeKinds(words)
 	if err != nil || len(kinds) == 0 {
-		return err
+		return nil, err
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files, left, err := homeOf(home, known, kinds)
 	if err != nil {
-		return &api.Error{Kind: "not-found", Message: "cannot read your home: " + err.Error(), Hint: "set HOME, or leave out --with-home"}
+		return nil, &api.Error{Kind: "not-found", Message: "cannot read your home: " + err.Error(), Hint: "set HOME, or leave out --with-home"}
 	}
 	of.Home = files
+	return left, nil
+}
+
+// staysWords name what of the home stays outside.
+func staysWords(left []agent.Left) string {
 	var names []string
 	for i, l := range left {
 		if i == maxNamed {
@@ -227,8 +232,5 @@ func (a *app) takeHome(of *api.AgentRequest, known agent.Adapter, words []string
 		}
 		names = append(names, printable(l.Path)+" ("+printable(l.Why)+")")
 	}
-	if len(names) > 0 {
-		a.say("pando: of your home stays outside: %s", strings.Join(names, ", "))
-	}
-	return nil
+	return strings.Join(names, ", ")
 }

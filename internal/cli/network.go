@@ -46,6 +46,9 @@ func modelLine(u api.ModelUse, prices string) string {
 	if u.Unpriced {
 		return s + ", no price known"
 	}
+	if u.OwnPrice {
+		return s + fmt.Sprintf(", $%.4f (by the policy's prices)", float64(u.MicroUSD)/1e6)
+	}
 	return s + fmt.Sprintf(", $%.4f (prices of %s)", float64(u.MicroUSD)/1e6, prices)
 }
 

@@ -74,6 +74,8 @@ A policy file is YAML. Every section may be left out; an unknown word is an erro
   credentials: [github]
   limits: {cpus: 2, memory: 4G, pids: 512, disk: 10G, timeout: 30m,
            egress: 100M, forks: 8, executions: 100}
+  prices:                            # of models, before those that pando knows:
+    "my-model*": {input: 0.50, output: 2}   # US dollars for a million tokens
   approvals: {timeout: 10m, webhook: "https://hooks.example.com/pando"}`
 
 // projectPolicy is the name of a project's policy file.

@@ -61,6 +61,8 @@ type runFlags struct {
 	noConfig     bool
 	prefer       string // backend of a new cell by default
 	defaults     []used
+	page         func(io.Writer, api.Plan) // prints a plan; nil: as --dry-run does
+	ready        func() error              // completes the request when the defaults are there; nil: nothing to complete
 }
 
 // startAs starts a run as its flags say, and follows it.
@@ -68,6 +70,11 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 	req := &r.req
 	if err := a.useDefaults(cmd, r); err != nil {
 		return err
+	}
+	if r.ready != nil {
+		if err := r.ready(); err != nil {
+			return err
+		}
 	}
 	leave, err := parseKeys(r.keys)
 	if err != nil {
@@ -103,7 +110,7 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 		req.CallerEnv, req.CallerDir = callerEnv(), a.dir
 	}
 	if req.DryRun {
-		return a.planRun(cmd.Context(), *req)
+		return a.planRun(cmd.Context(), r)
 	}
 	if tty, _ := cmd.Flags().GetBool("tty"); r.detach && (tty || req.Agent != nil && req.Agent.Prompt == "") {
 		req.TTY = true // for clients that attach later
@@ -451,7 +458,8 @@ func summary(run api.Run) string {
 	return fmt.Sprintf("%s %s, %s%s: pando diff | accept --apply | discard", run.ID, how, changed, untouched)
 }
 
-func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
+func (a *app) planRun(ctx context.Context, r *runFlags) error {
+	req := r.req
 	p, err := a.client.PlanRun(ctx, req)
 	if req.From+req.Upload == "" && needsSource(err) {
 		if !a.remote {
@@ -465,6 +473,10 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 		return err
 	}
 	return a.print(p, func(w io.Writer) {
+		if r.page != nil {
+			r.page(w, p)
+			return
+		}
 		fmt.Fprintf(w, "would run   %s\n", printable(strings.Join(p.Command, " ")))
 		fmt.Fprintf(w, "source      %s: %s, %s\n", p.Source, plural(p.Files, "file"), size(p.Bytes))
 		fmt.Fprintf(w, "backend     %s, %s, policy %s\n", p.Backend, imageWords(p.Image, ""), short(p.Policy))

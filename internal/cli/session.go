@@ -73,7 +73,7 @@ ARGS go to the program as they are.`,
 				return err
 			}
 			of.Name = known.About().Name
-			return a.startAgent(cmd, known, args[1:], &r, &of, withHome)
+			return a.startAgent(cmd, known, args[1:], &r, &of, &withHome)
 		},
 	}
 	a.addRunFlags(c, &r)

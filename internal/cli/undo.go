@@ -86,7 +86,7 @@ func (a *app) startAgain(ctx context.Context, cell string, conversation bool) er
 		return err
 	}
 	of.Name = known.About().Name
-	return a.startAgent(c, known, nil, &r, &of, withHome)
+	return a.startAgent(c, known, nil, &r, &of, &withHome)
 }
 
 // hasConversation reports whether a conversation of the agent was under way where a cell is now: before its

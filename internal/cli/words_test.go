@@ -135,3 +135,17 @@ func TestDrawTree(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// Of a budget the part with the least left is named.
+func TestBudgetWord(t *testing.T) {
+	for want, b := range map[string]*api.Budget{
+		"–":                   nil,
+		"412 of 500 requests": {Parts: []api.BudgetPart{{Name: "time", Used: 1000, Granted: 7_200_000}, {Name: "requests", Used: 412, Granted: 500}, {Name: "usd", Used: 1, Granted: 5_000_000}}},
+		"$4.20 of $5.00":      {Parts: []api.BudgetPart{{Name: "tokens", Used: 5, Granted: 10}, {Name: "usd", Used: 4_200_000, Granted: 5_000_000}}},
+		"1m30s of 2h0m0s":     {Parts: []api.BudgetPart{{Name: "time", Used: 90_750, Granted: 7_200_000}}},
+	} {
+		if got := budgetWord(b); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

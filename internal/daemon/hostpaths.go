@@ -36,26 +36,28 @@ var fields = access.Fields{
 	"AgentRequest.trust_repository": harmless, // of the agent, in its cell
 	"AgentRequest.continue":         harmless,
 	"HomeFile.kind":                 harmless, "HomeFile.path": harmless, "HomeFile.content": harmless, "HomeFile.executable": harmless,
-	"RunRequest.from":          hostThing("the directory "),
-	"RunRequest.upload":        harmless, // an upload of the caller, and of no other
-	"RunRequest.cell":          harmless,
-	"RunRequest.backend":       withoutIsolation,
-	"RunRequest.prefer":        withoutIsolation,
-	"RunRequest.image":         imageOfHost,
-	"RunRequest.kernel":        hostThing("the kernel "),
-	"RunRequest.policy":        policyText,
-	"RunRequest.policy_name":   harmless, // for messages
-	"RunRequest.anew":          harmless,
-	"RunRequest.mounts":        hostThing("the mount "),
-	"RunRequest.env":           harmless, // of the command
-	"RunRequest.with_secret":   fileOfSource,
-	"RunRequest.allow":         harmless, // the gateway connects, and refuses the host's own addresses
-	"RunRequest.credentials":   harmless, // every caller of scope run may have them lent
-	"RunRequest.workdir":       harmless, // looked up in the cell alone; for its effect on a relative command see there
-	"RunRequest.on_failure":    harmless,
-	"RunRequest.on_success":    applied,
-	"RunRequest.check":         harmless, // it runs in a fork of the cell
-	"RunRequest.dry_run":       harmless,
+	"RunRequest.from":        hostThing("the directory "),
+	"RunRequest.upload":      harmless, // an upload of the caller, and of no other
+	"RunRequest.cell":        harmless,
+	"RunRequest.backend":     withoutIsolation,
+	"RunRequest.prefer":      withoutIsolation,
+	"RunRequest.image":       imageOfHost,
+	"RunRequest.kernel":      hostThing("the kernel "),
+	"RunRequest.policy":      policyText,
+	"RunRequest.policy_name": harmless, // for messages
+	"RunRequest.anew":        harmless,
+	"RunRequest.mounts":      hostThing("the mount "),
+	"RunRequest.env":         harmless, // of the command
+	"RunRequest.with_secret": fileOfSource,
+	"RunRequest.allow":       harmless, // the gateway connects, and refuses the host's own addresses
+	"RunRequest.credentials": harmless, // every caller of scope run may have them lent
+	"RunRequest.workdir":     harmless, // looked up in the cell alone; for its effect on a relative command see there
+	"RunRequest.on_failure":  harmless,
+	"RunRequest.on_success":  applied,
+	"RunRequest.check":       harmless, // it runs in a fork of the cell
+	"RunRequest.dry_run":     harmless,
+	"RunRequest.inspect":     harmless,
+	"Default.key":            harmless, "Default.values": harmless, "Default.of": harmless, // origins of what the request says elsewhere
 	"RunRequest.tty":           harmless,
 	"RunRequest.rows":          harmless,
 	"RunRequest.cols":          harmless,

@@ -99,31 +99,49 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 	return p, nil
 }
 
-// governed is the request by which a run is governed: its own, with what its agent needs.
-func (p *runPlan) governed(stored func(handle string) bool) api.RunRequest {
-	req := p.req
+// governed is the request by which a run is governed: its own, with what its agent needs, and the
+// origins of that.
+func (p *runPlan) governed(stored func(handle string) bool) (api.RunRequest, map[string]string) {
+	req, said := p.req, map[string]string{}
 	if p.agent == nil {
-		return req
+		return req, said
 	}
 	about := p.agent.adapter.About()
+	say := func(flag, origin string, values, asked []string) {
+		for _, v := range values {
+			if !slices.Contains(asked, v) {
+				said[flag+" "+v] = origin + " " + v
+			}
+		}
+	}
 	asked := func(l agent.Login) bool {
 		return slices.Contains(req.Credentials, l.Credential) || given(p.req.Env, l.Variables)
 	}
 	if p.agent.served != "" { // most servers speak as OpenAI's
 		p.agent.start.Login = about.Choose(asked, func(l agent.Login) bool { return l.Credential == "openai" })
 		req.Allow = slices.Concat([]string{p.agent.served}, req.Allow)
+		say("allow", "--model-url", []string{p.agent.served}, p.req.Allow)
 	} else {
 		login := about.Choose(asked, func(l agent.Login) bool { return stored(l.Credential) })
 		if !asked(login) && stored(login.Credential) {
 			req.Credentials = append(slices.Clone(req.Credentials), login.Credential)
+			say("credential", policy.OriginAgent+about.Name, []string{login.Credential}, p.req.Credentials)
 		}
 		p.agent.start.Login = login
 		req.Allow = slices.Concat(login.Allow, req.Allow)
+		say("allow", policy.OriginAgent+about.Name, login.Allow, p.req.Allow)
 	}
 	allowed, _ := policy.AllowedBy(req.Agent.Mode) // planAgent has checked it
 	req.Allow = slices.Concat(req.Allow, allowed)
-	req.Env = slices.Concat(p.agent.adapter.Env(p.agent.start), req.Env)
-	return req
+	say("allow", policy.OriginMode+req.Agent.Mode, allowed, p.req.Allow)
+	env := p.agent.adapter.Env(p.agent.start)
+	for _, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); !given(p.req.Env, []string{name}) {
+			said["env "+name] = policy.OriginAgent + about.Name + " " + name
+		}
+	}
+	req.Env = slices.Concat(env, req.Env)
+	return req, said
 }
 
 // maxReason bounds the reason of a mode, in bytes.

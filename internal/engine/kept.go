@@ -2,6 +2,7 @@ package engine
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
@@ -14,6 +15,14 @@ func (p *runPlan) keeps() (state.Kept, error) {
 	req := &p.req
 	k := state.Kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: state.Limits(req.Limits)}
 	k.Limits.Timeout = ""
+	kept := map[string][]string{"allow": k.Allow, "credential": k.Credentials, "mount": k.Mounts, "cpus": {k.Limits.CPUs}, "memory": {k.Limits.Memory}, "pids": {k.Limits.PIDs}, "disk": {k.Limits.Disk}, "budget": {k.Limits.Budget}}
+	for _, d := range req.Defaults {
+		for _, v := range d.Values {
+			if word := d.Key + " " + v; slices.Contains(kept[d.Key], v) && !slices.Contains(k.Config, word) {
+				k.Config = append(k.Config, word)
+			}
+		}
+	}
 	var had bool
 	var err error
 	if k.Policy, had, err = govern.Keepable(&redactor, req.Policy); err != nil {
@@ -21,6 +30,15 @@ func (p *runPlan) keeps() (state.Kept, error) {
 	}
 	k.NoVariables = had || p.asked.Policy == "" && p.asked.PolicyName == "" && p.cell != nil && p.cell.Setup.Kept.NoVariables
 	return k, nil
+}
+
+// configured adds to the defaults of a request what a cell keeps of values that were defaults.
+func configured(k *state.Kept, req *api.RunRequest, flag string, values ...string) {
+	key := strings.TrimPrefix(flag, "--")
+	values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !slices.Contains(k.Config, key+" "+v) })
+	if len(values) > 0 {
+		req.Defaults = append(slices.Clone(req.Defaults), api.Default{Key: key, Values: values})
+	}
 }
 
 // fillKept completes a request with what is kept and what it says nothing of, and returns the
@@ -44,6 +62,7 @@ func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 	}{{"--allow", &req.Allow, k.Allow}, {"--credential", &req.Credentials, k.Credentials}, {"--mount", &req.Mounts, k.Mounts}} {
 		if len(*l.to) == 0 && len(l.is) > 0 {
 			*l.to = l.is
+			configured(k, req, l.flag, l.is...)
 			words = append(words, l.flag+" "+strings.Join(l.is, " "+l.flag+" "))
 		}
 	}
@@ -54,6 +73,7 @@ func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 	}{{"--cpus", &req.Limits.CPUs, k.Limits.CPUs}, {"--memory", &req.Limits.Memory, k.Limits.Memory}, {"--pids", &req.Limits.PIDs, k.Limits.PIDs}, {"--disk", &req.Limits.Disk, k.Limits.Disk}, {"--budget", &req.Limits.Budget, k.Limits.Budget}} {
 		if *l.to == "" && l.is != "" {
 			*l.to = l.is
+			configured(k, req, l.flag, l.is)
 			words = append(words, l.flag+" "+l.is)
 		}
 	}

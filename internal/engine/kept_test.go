@@ -99,7 +99,8 @@ func TestX23WhoWaitedKeepsIt(t *testing.T) {
 // Each flag is kept by itself.
 func TestX23EachFlagIsKept(t *testing.T) {
 	k := state.Kept{Policy: "version: 1\n", PolicyName: "p.yaml", Mounts: []string{"/a:/b"}, Allow: []string{"a.example", "b.example"}, Credentials: []string{"key"},
-		Limits: state.Limits{CPUs: "1", Memory: "1G", PIDs: "9", Disk: "2G"}}
+		Limits: state.Limits{CPUs: "1", Memory: "1G", PIDs: "9", Disk: "2G"},
+		Config: []string{"allow b.example", "memory 1G"}}
 	var req api.RunRequest
 	words := strings.Join(fillKept(&k, &req), " ")
 	if words != "--policy p.yaml --allow a.example --allow b.example --credential key --mount /a:/b --cpus 1 --memory 1G --pids 9 --disk 2G" {
@@ -107,6 +108,9 @@ func TestX23EachFlagIsKept(t *testing.T) {
 	}
 	if got, err := (&runPlan{req: req}).keeps(); err != nil || !reflect.DeepEqual(got, k) {
 		t.Errorf("it is %+v, %v", got, err)
+	}
+	if want := []api.Default{{Key: "allow", Values: []string{"b.example"}}, {Key: "memory", Values: []string{"1G"}}}; !reflect.DeepEqual(req.Defaults, want) {
+		t.Errorf("of it were defaults %+v", req.Defaults)
 	}
 	told := api.RunRequest{Policy: "x", Mounts: []string{"m"}, Allow: []string{"a"}, Credentials: []string{"c"}, Limits: api.Limits{CPUs: "2", Memory: "2G", PIDs: "2", Disk: "1G"}}
 	want := told

@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -66,6 +67,8 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if err != nil {
 		return out, err
 	}
+	out.Lines, out.Defaults = govern.Lines(&p.policy, caps), req.Defaults
+	e.planCell(p, &out)
 	out.Downgrades = append(append(append([]string{}, p.policy.Downgrades()...), img.Downgrades...), lacking(caps.Landlock, caps.ManyIDs)...)
 	out.DowngradeWords = p.words()
 	asked := map[string]bool{}
@@ -114,8 +117,13 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if len(img.Notes) == 0 && len(out.Notes) == 0 {
 		out.Notes = []string{}
 	}
-	_, err = img.LookPath(p.req.Command[0], x.workdir())
-	return out, p.agent.install(err)
+	files, err := img.LookPath(p.req.Command[0], x.workdir())
+	if p.agent == nil {
+		return out, err
+	}
+	out.Agent, err = x.plannedAgent(ctx, files, err)
+	out.Missing = p.missing
+	return out, err
 }
 
 // reach says what a cell may talk with, and by what that is enforced.

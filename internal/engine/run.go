@@ -45,6 +45,7 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 }
 
 func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, err error) {
+	req.Inspect = false
 	p, err := e.plan(ctx, req)
 	if err != nil {
 		return api.Run{}, err
@@ -185,10 +186,11 @@ type runPlan struct {
 	onFailure string
 	onSuccess string
 	run       *state.Run
-	unlock    func()      // releases the lock of the cell, which a run that makes it has from the start
-	made      *View       // of the maker of the cell; nil without bounds
-	confined  bool        // the caller may not name files of the host
-	home      []homePiece // what the policy brings into the home of the cell
+	unlock    func()        // releases the lock of the cell, which a run that makes it has from the start
+	made      *View         // of the maker of the cell; nil without bounds
+	confined  bool          // the caller may not name files of the host
+	home      []homePiece   // what the policy brings into the home of the cell
+	missing   []api.Finding // of a plan that is inspected
 }
 
 // plan checks everything about a request that can be checked without work.
@@ -337,7 +339,8 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if p.from != "" {
 		source = ""
 	}
-	eff, err := e.govern.Effective(p.governed(e.stored), source)
+	req, said := p.governed(e.stored)
+	eff, err := e.govern.Effective(req, source, said)
 	if err == nil {
 		err = govern.Within(&eff.Result, p.req.PolicyName, p.ceilings)
 	}
@@ -351,7 +354,7 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if err := e.planBackend(p); err != nil {
 		return err
 	}
-	if err := p.agent.mayStart(&p.policy, p.backend.Name()); err != nil {
+	if err := p.agent.mayStart(&p.policy, p.backend.Name()); err != nil && !p.lacks("login", err) {
 		return err
 	}
 	p.agent.findKey(&p.policy, e.headerOf)

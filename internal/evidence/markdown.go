@@ -338,11 +338,18 @@ func networkMarkdown(b *strings.Builder, n *state.Network) {
 		}
 	}
 	if len(n.Models) > 0 {
-		b.WriteString("\n| model | answers | tokens in | of a cache | out | list price of " + n.Prices + " |\n|---|---|---|---|---|---|\n")
+		title := "price by the policy"
+		if n.Prices != "" {
+			title = "list price of " + n.Prices
+		}
+		b.WriteString("\n| model | answers | tokens in | of a cache | out | " + title + " |\n|---|---|---|---|---|---|\n")
 		for _, u := range n.Models {
 			cost := fmt.Sprintf("%.4f USD", float64(u.MicroUSD)/1e6)
 			if u.Unpriced {
 				cost = "not known"
+			}
+			if u.OwnPrice && n.Prices != "" {
+				cost += ", by the policy"
 			}
 			answers := strconv.FormatInt(u.Requests, 10)
 			if u.Unseen > 0 {

@@ -49,8 +49,9 @@ func Denials(ctx context.Context, run *state.Run) iter.Seq[api.Denial] {
 }
 
 // Network reads a run's event stream for what was said to the outside; nil: there is
-// nothing of that kind in it. And for the system calls that were missing.
-func Network(folder string, run cell.RunID) (_ *state.Network, missing []string, _ error) {
+// nothing of that kind in it. And for the system calls that were missing. own are the
+// user's own prices of models.
+func Network(folder string, run cell.RunID, own []price.Own) (_ *state.Network, missing []string, _ error) {
 	f, err := OpenRecord(folder, eventsFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
@@ -157,10 +158,12 @@ func Network(folder string, run cell.RunID) (_ *state.Network, missing []string,
 		return nil, missing, nil
 	}
 	for _, u := range models {
-		cost, priced := price.Of(u)
+		cost := price.Of(u, own)
 		n.Models = append(n.Models, state.ModelUse{Model: u.Model, Requests: u.Requests, Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
-			Unseen: u.Unseen, MicroUSD: cost, Unpriced: !priced})
-		n.Prices = price.Date()
+			Unseen: u.Unseen, MicroUSD: cost.MicroUSD, Unpriced: !cost.Known, OwnPrice: cost.Own})
+		if !cost.Own {
+			n.Prices = price.Date()
+		}
 	}
 	for _, p := range peers {
 		n.Peers = append(n.Peers, *p)

@@ -44,21 +44,22 @@ func TestNetworkCountsWhatAStreamTells(t *testing.T) {
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "POST", Model: &cell.ModelUse{Model: "claude-sonnet-4-5", Requests: 1, Input: 10, Output: 20}})
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "POST", Model: &cell.ModelUse{Model: "claude-sonnet-4-5", Requests: 1, CacheRead: 100}})
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "POST", Model: &cell.ModelUse{Model: "new", Requests: 1, Output: 1}})
+	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "POST", Model: &cell.ModelUse{Model: "own", Requests: 1, Output: 2}})
 	emit("budget", cell.BudgetNote{What: "near", Budget: "tokens", Text: "80 %"})
 	emit("network.none", map[string]int{"tries": 4})
 	emit("kernel.missing", missingFields{[]string{"mseal", "prctl 0x3b"}, 2})
 	f.Close()
 
-	got, missing, err := Network(dir, run)
+	got, missing, err := Network(dir, run, []price.Own{{Models: "ow*", Rate: price.Rate{Output: 3}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	expect := &state.Network{
-		Decisions: 8, Denied: 5, Approved: 1, Requests: 5, Sent: 111, Received: 222, Tried: 4,
-		Models: []state.ModelUse{{Model: "claude-sonnet-4-5", Requests: 2, Input: 10, Output: 20, CacheRead: 100, MicroUSD: 360}, {Model: "new", Requests: 1, Output: 1, Unpriced: true}},
+		Decisions: 8, Denied: 5, Approved: 1, Requests: 6, Sent: 111, Received: 222, Tried: 4,
+		Models: []state.ModelUse{{Model: "claude-sonnet-4-5", Requests: 2, Input: 10, Output: 20, CacheRead: 100, MicroUSD: 360}, {Model: "new", Requests: 1, Output: 1, Unpriced: true}, {Model: "own", Requests: 1, Output: 2, MicroUSD: 6, OwnPrice: true}},
 		Prices: price.Date(), Budget: []state.BudgetNote{{What: "near", Budget: "tokens", Text: "80 %"}},
 		Peers: []state.Peer{{Host: "c.example", Port: 22, Flows: 1, Sent: 100, Received: 200},
-			{Host: "a.example", Port: 443, Requests: 5, Flows: 5, Sent: 11, Received: 22, Opened: true, Credential: []string{"key"}}},
+			{Host: "a.example", Port: 443, Requests: 6, Flows: 6, Sent: 11, Received: 22, Opened: true, Credential: []string{"key"}}},
 		Denials: []state.Denial{{Want: "resolve b.example", Times: 4, Rule: "default", Origin: "default", Reason: deny.Reason, Permit: deny.Permit, By: "policy"},
 			{Want: "resolve b.example", Times: 1}},
 	}
@@ -68,10 +69,10 @@ func TestNetworkCountsWhatAStreamTells(t *testing.T) {
 	if d := cmp.Diff([]string{"mseal", "prctl 0x3b", "and others"}, missing); d != "" {
 		t.Error(d)
 	}
-	if n, _, err := Network(dir, "r-ffffffffffffffff"); err == nil {
+	if n, _, err := Network(dir, "r-ffffffffffffffff", nil); err == nil {
 		t.Errorf("another run's stream was taken: %+v", n)
 	}
-	if n, missing, err := Network(t.TempDir(), run); n != nil || missing != nil || err != nil {
+	if n, missing, err := Network(t.TempDir(), run, nil); n != nil || missing != nil || err != nil {
 		t.Errorf("%+v %v from no stream", n, err)
 	}
 }

@@ -62,7 +62,7 @@ func Within(r *policy.Result, requested string, b ceiling.Bounds) error {
 		if most == 0 || now > 0 && now <= most {
 			continue
 		}
-		if now > 0 && (strings.HasPrefix(origin, "--") || requested != "" && strings.HasPrefix(origin, requested+":")) {
+		if now > 0 && (policy.OfRequest(origin) || requested != "" && strings.HasPrefix(origin, requested+":")) {
 			return cell.Errorf(cell.Denied, "govern.ceiling", fmt.Sprintf("ask for %s at most", ceiling.Text(name, most)),
 				"cannot allow %s of %s: the ceiling is %s (%s)", name, ceiling.Text(name, now), ceiling.Text(name, most), b.By[name])
 		}

@@ -62,7 +62,7 @@ func (m *Manager) policyOf(by Selector, req api.PolicyRequest) (what string, r *
 		if source, err = filepath.EvalSymlinks(source); err != nil {
 			return "", nil, nil, cell.Errorf(cell.NotFound, "govern.policyOf", "", "cannot find the source: %w", err)
 		}
-		more, err = m.Effective(req.Run, source)
+		more, err = m.Effective(req.Run, source, nil)
 		if err != nil {
 			return "", nil, nil, err
 		}
@@ -137,6 +137,18 @@ func (m *Manager) backendOf(by Selector, req api.PolicyRequest) string {
 	return ""
 }
 
+// Lines are the lines of a policy, with what enforces them on a backend.
+func Lines(r *policy.Result, caps backend.Caps) []api.PolicyLine {
+	out := []api.PolicyLine{}
+	for _, l := range r.Show(r.Origins) {
+		if why := lackingFor(l, caps); why != "" {
+			l.Force, l.How = "not enforced", why
+		}
+		out = append(out, api.PolicyLine(l))
+	}
+	return out
+}
+
 // Show lists all that a policy says, and what enforces it on this host.
 func (m *Manager) Show(ctx context.Context, by Selector, req api.PolicyRequest) (api.Policy, error) {
 	what, r, more, err := m.policyOf(by, req)
@@ -151,13 +163,8 @@ func (m *Manager) Show(ctx context.Context, by Selector, req api.PolicyRequest) 
 	if err != nil {
 		return api.Policy{}, err
 	}
-	out := api.Policy{Of: what, Digest: r.Digest().String(), Lines: []api.PolicyLine{}, Talks: r.Talks(), Bound: r.Origins.Bound, Text: r.Canonical(), Cedar: rules.Cedar()}
-	for _, l := range r.Show(r.Origins) {
-		if why := lackingFor(l, caps); why != "" {
-			l.Force, l.How = "not enforced", why
-		}
-		out.Lines = append(out.Lines, api.PolicyLine(l))
-	}
+	out := api.Policy{Of: what, Digest: r.Digest().String(), Talks: r.Talks(), Bound: r.Origins.Bound, Text: r.Canonical(), Cedar: rules.Cedar()}
+	out.Lines = Lines(r, caps)
 	if more != nil {
 		out.Layers, out.Skipped = more.Layers, more.Notes
 	}

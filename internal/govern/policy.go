@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,8 +34,9 @@ type Effective struct {
 }
 
 // Effective merges the layers of policies: of the host, of the user, of
-// the project at source ("" for none), and of the run itself.
-func (m *Manager) Effective(req api.RunRequest, source string) (*Effective, error) {
+// the project at source ("" for none), and of the run itself. said are the origins of what the
+// caller has added to the request, as policy.Flags has them.
+func (m *Manager) Effective(req api.RunRequest, source string, said map[string]string) (*Effective, error) {
 	out := &Effective{}
 	var layers []policy.Layer
 	add := func(layer, name string, text []byte) error {
@@ -67,7 +69,7 @@ func (m *Manager) Effective(req api.RunRequest, source string) (*Effective, erro
 	}
 	out.Result, err = policy.MergeLayers(policy.Defaults(m.cfg.Host), layers, policy.Flags{
 		Mounts: req.Mounts, Env: req.Env, Secrets: req.WithSecret,
-		Limits: policy.FileLimits(req.Limits), Allow: req.Allow, Credentials: req.Credentials,
+		Limits: policy.FileLimits(req.Limits), Allow: req.Allow, Credentials: req.Credentials, Said: saidBy(req, said),
 	})
 	if err != nil {
 		return nil, err
@@ -86,6 +88,26 @@ func (m *Manager) Effective(req api.RunRequest, source string) (*Effective, erro
 		}
 	}
 	return out, nil
+}
+
+// saidBy adds to some origins those of the defaults in a request.
+func saidBy(req api.RunRequest, said map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, d := range req.Defaults {
+		for _, v := range d.Values {
+			switch d.Key {
+			case "allow", "credential", "mount", "with-secret":
+				out[d.Key+" "+v] = policy.OriginConfig + d.Key + " " + v
+			case "env":
+				v, _, _ = strings.Cut(v, "=")
+				out["env "+v] = policy.OriginConfig + "env " + v
+			case "cpus", "memory", "pids", "disk", "timeout", "budget":
+				out[d.Key] = policy.OriginConfig + d.Key
+			}
+		}
+	}
+	maps.Copy(out, said)
+	return out
 }
 
 // RefuseHost refuses a policy that reaches the daemon's machine. It is for callers that may name

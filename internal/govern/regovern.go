@@ -19,7 +19,7 @@ import (
 func (m *Manager) SetPolicy(ctx context.Context, id cell.ID, text string, guest bool) error {
 	const opName = "govern.SetPolicy"
 	if guest { // refused at once, also while a run holds the lock
-		eff, err := m.Effective(api.RunRequest{Policy: text, PolicyName: "policy"}, "")
+		eff, err := m.Effective(api.RunRequest{Policy: text, PolicyName: "policy"}, "", nil)
 		if err == nil {
 			err = RefuseHost(&eff.Result)
 		}
@@ -36,7 +36,7 @@ func (m *Manager) SetPolicy(ctx context.Context, id cell.ID, text string, guest 
 	if err != nil {
 		return err
 	}
-	eff, err := m.Effective(api.RunRequest{Policy: text, PolicyName: PolicyOfCell + c.Title(), Limits: api.Limits{Budget: c.Setup.Kept.Limits.Budget}}, "")
+	eff, err := m.Effective(api.RunRequest{Policy: text, PolicyName: PolicyOfCell + c.Title(), Limits: api.Limits{Budget: c.Setup.Kept.Limits.Budget}}, "", nil)
 	if err != nil {
 		return err
 	}

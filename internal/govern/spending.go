@@ -116,17 +116,17 @@ func (m *Manager) count(ctx context.Context, told cell.Asked) {
 	if seen.Source != now.Source {
 		seen.Used = nil
 	}
-	open := ""
+	open, own := "", c.Setup.Prices()
 	for _, u := range now.Used {
 		if i := slices.IndexFunc(seen.Used, func(o cell.ModelUse) bool { return o.Model == u.Model }); i >= 0 {
 			u = less(u, seen.Used[i])
 		}
-		cost, priced := price.Of(u)
+		cost := price.Of(u, own)
 		b.Used.Requests += u.Requests
 		b.Used.Tokens += u.Tokens()
-		b.Used.MicroUSD += cost
+		b.Used.MicroUSD += cost.MicroUSD
 		switch {
-		case !priced && b.Granted.MicroUSD > 0 && !slices.Contains(b.Waived, noPrice+" "+u.Model):
+		case !cost.Known && b.Granted.MicroUSD > 0 && !slices.Contains(b.Waived, noPrice+" "+u.Model):
 			open = noPrice + " " + u.Model
 		case u.Unseen > 0 && b.Granted.MicroUSD+b.Granted.Tokens > 0 && !slices.Contains(b.Waived, noUsage):
 			open = noUsage
@@ -207,7 +207,7 @@ func reached(b *state.Budget, open string) *cell.BudgetNote {
 		return &cell.BudgetNote{What: "reached", Budget: noUsage, Text: "an answer of a model did not say its use, so that its budget can't be counted"}
 	case open != "":
 		b.Reached, b.Waives = noPrice, open
-		return &cell.BudgetNote{What: "reached", Budget: noPrice, Text: fmt.Sprintf("no price is known for the model %q in the table of %s, so that its budget of %s can't be counted",
+		return &cell.BudgetNote{What: "reached", Budget: noPrice, Text: fmt.Sprintf("no price is known for the model %q in the table of %s, so that its budget of %s can't be counted; prices in your policy can have one",
 			open[len(noPrice)+1:], price.Date(), policy.Amount("usd", b.Granted.MicroUSD))}
 	}
 	return nil
@@ -471,7 +471,7 @@ func (m *Manager) BudgetView(c *state.Cell) *api.Budget {
 		out.Parts = append(out.Parts, api.BudgetPart{Name: name, Used: b.Used.Part(name), Granted: n})
 	}
 	if b.Granted.MicroUSD > 0 {
-		out.Prices = price.Date()
+		out.Prices, out.OwnPrices = price.Date(), len(c.Setup.Prices()) > 0
 	}
 	return out
 }

@@ -217,6 +217,26 @@ func TestCountsOfGateways(t *testing.T) {
 	})
 }
 
+// The prices of a cell's policy come before the table.
+func TestBudgetsByPricesOfThePolicy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		a := b.purse("a", "usd=1", nil)
+		c := a.cell()
+		c.Setup.PolicyText = `{"prices":[{"models":"new*","input":500000,"output":0,"cache_read":0,"cache_write":0}]}`
+		b.must(b.reg.Commit(c))
+		a.uses(cell.ModelUse{Model: "newer", Requests: 1, Input: 1})
+		if p, _ := b.reg.Budget(a.id); p.Used.MicroUSD != 500_000 || a.cell().State != cell.Running {
+			t.Errorf("%d are used, and it is %s", p.Used.MicroUSD, a.cell().State)
+		}
+		a.uses(cell.ModelUse{Model: "newer", Requests: 1, Input: 1})
+		if a.cell().State != cell.Paused {
+			t.Error("it goes on at its end")
+		}
+	})
+}
+
 // What can't be counted is no free use: it asks at once, and once for each reason.
 func TestBudgetsThatCannotBeCounted(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,16 @@ func (h *HostPlan) LookPath(name, workdir string) ([]string, error) {
 	return files, nil
 }
 
+// Has reports whether the file of LookPath is surely a program in the cell, and not one that may come
+// into being there.
+func (h *HostPlan) Has(at string) bool {
+	if h.rooted != nil {
+		return newTree(h.rooted.req.Dir).resolve(at).isProgram()
+	}
+	_, sure := h.find.now().candidate(at)
+	return sure
+}
+
 // candidate reports whether the file may be a program in the cell, and
 // whether it surely is one.
 func (p *planner) candidate(at string) (ok, sure bool) {

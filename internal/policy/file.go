@@ -25,6 +25,7 @@ type File struct {
 	LimitLines  map[string]int // by name: "memory"
 	Approvals   FileApprovals
 	Home        FileHome
+	Prices      []FilePrice
 }
 
 // Line is one line's worth of a policy, and where it stands.

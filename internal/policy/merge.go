@@ -21,6 +21,20 @@ type Flags struct {
 	// @PRESET.
 	Allow       []string
 	Credentials []string // handles
+	// Said has the origins of what the request says by no flag: "allow @npm" → "mode development".
+	// A key is the flag with what Origins names it by; for a limit it is the flag alone.
+	Said map[string]string
+}
+
+// origin is where a flag, with its value, was said.
+func (f *Flags) origin(flag, value string) string {
+	what := strings.TrimSuffix(flag+" "+value, " ")
+	return cmp.Or(f.Said[what], "--"+what)
+}
+
+// OfRequest reports whether an origin is the request itself, and no file.
+func OfRequest(origin string) bool {
+	return strings.HasPrefix(origin, "--") || slices.ContainsFunc([]string{OriginConfig, OriginMode, OriginAgent}, func(p string) bool { return strings.HasPrefix(origin, p) })
 }
 
 // The layers of policies, uppermost first. A lower one can only narrow what
@@ -66,7 +80,7 @@ func MergeLayers(base Effective, layers []Layer, flags Flags) (Result, error) {
 		if l.File == nil {
 			continue
 		}
-		for _, step := range []func(Layer) error{m.isolation, m.secrets, m.files, m.environment, m.home, m.limits, m.approvals, m.network, m.credentials} {
+		for _, step := range []func(Layer) error{m.isolation, m.secrets, m.files, m.environment, m.home, m.prices, m.limits, m.approvals, m.network, m.credentials} {
 			if err := step(l); err != nil {
 				return m.r, err
 			}
@@ -171,7 +185,7 @@ func (m *merger) mountBound(mt Mount, at string) error {
 
 func tooWide(what, at, bound string) error {
 	out := "take it out at " + at
-	if strings.HasPrefix(at, "--") {
+	if OfRequest(at) {
 		out = "leave out " + at
 	}
 	return cell.Errorf(cell.Denied, "policy.Merge", "a lower layer can only narrow: "+out+", or add it at "+bound,
@@ -483,11 +497,12 @@ func (m *merger) flags(flags Flags) error {
 		if n := len(m.mounts); n > 0 && m.mounts[n-1].layer == LayerRun { // one layer with the flags
 			m.mounts = m.mounts[:n-1]
 		}
-		if err := m.mountBound(mt, "--mount "+s); err != nil {
+		at := flags.origin("mount", s)
+		if err := m.mountBound(mt, at); err != nil {
 			return err
 		}
 		m.r.Files.Mounts = append(slices.Clone(m.r.Files.Mounts), mt)
-		m.origin("mount "+mt.Target, "--mount "+s)
+		m.origin("mount "+mt.Target, at)
 	}
 	for _, kv := range flags.Env {
 		name, err := CheckEnv(kv)
@@ -495,11 +510,11 @@ func (m *merger) flags(flags Flags) error {
 			return err
 		}
 		m.put(name, kv)
-		m.r.Origins.Lines["variable "+name] = "--env " + name
+		m.r.Origins.Lines["variable "+name] = flags.origin("env", name)
 	}
 	for _, s := range flags.Secrets {
 		m.r.Files.Secrets = append(m.r.Files.Secrets, s)
-		m.origin("secret "+s, "--with-secret "+s)
+		m.origin("secret "+s, flags.origin("with-secret", s))
 	}
 	next, given, err := flags.Limits.parse(m.r.Limits)
 	if err != nil {
@@ -507,21 +522,23 @@ func (m *merger) flags(flags Flags) error {
 	}
 	for _, g := range given {
 		flag, part, _ := strings.Cut(g, ".")
+		at := flags.origin(flag, "")
 		if m.asked[g] != "" && wider(g, next, m.r.Limits) {
-			return cell.Errorf(cell.Denied, "policy.Merge", "leave out --"+flag+", or change it at "+m.asked[g],
-				"the policy file limits %s more than --%s asks for (%s)", cmp.Or(part, g), flag, m.asked[g])
+			return cell.Errorf(cell.Denied, "policy.Merge", "leave out "+at+", or change it at "+m.asked[g],
+				"the policy file limits %s more than %s asks for (%s)", cmp.Or(part, g), at, m.asked[g])
 		}
 		m.r.Limits.take(g, next)
-		m.asked[g] = "--" + flag
-		m.r.Origins.Lines["limits."+g] = "--" + flag
+		m.asked[g] = at
+		m.r.Origins.Lines["limits."+g] = at
 	}
-	if err := m.flagRules(flags.Allow); err != nil {
+	if err := m.flagRules(&flags); err != nil {
 		return err
 	}
-	return m.flagCredentials(flags.Credentials)
+	return m.flagCredentials(&flags)
 }
 
-func (m *merger) flagRules(allow []string) error {
+func (m *merger) flagRules(flags *Flags) error {
+	allow := flags.Allow
 	if len(allow) == 0 {
 		return nil
 	}
@@ -540,12 +557,12 @@ func (m *merger) flagRules(allow []string) error {
 		}
 		for _, rule := range append([]Rule{t.rule(webPorts())}, t.more...) {
 			rule = rule.Canonical()
-			if err := m.networkBound(rule, "--allow "+s); err != nil {
+			if err := m.networkBound(rule, flags.origin("allow", s)); err != nil {
 				return err
 			}
 			own.allow = append(own.allow, rule)
 			if k := "allow " + rule.key(); own.words[k] == "" {
-				own.words[k] = "--allow " + s
+				own.words[k] = flags.origin("allow", s)
 			}
 		}
 	}
@@ -563,20 +580,21 @@ func (m *merger) flagRules(allow []string) error {
 	return nil
 }
 
-func (m *merger) flagCredentials(handles []string) error {
-	for _, h := range handles {
+func (m *merger) flagCredentials(flags *Flags) error {
+	for _, h := range flags.Credentials {
 		if !isHandle(h) {
 			return cell.Errorf(cell.Invalid, "policy.Merge", "`pando credential ls` lists those that are kept", "%q is no name of a credential", h)
 		}
 		if slices.ContainsFunc(m.r.Credentials, func(c Credential) bool { return c.Handle == h }) {
 			continue // the file says it, and where it may go
 		}
-		c, err := m.lentBound(Credential{Handle: h}, false, "--credential "+h)
+		at := flags.origin("credential", h)
+		c, err := m.lentBound(Credential{Handle: h}, false, at)
 		if err != nil {
 			return err
 		}
 		m.r.Credentials = append(slices.Clone(m.r.Credentials), c)
-		m.origin("credential "+h, "--credential "+h)
+		m.origin("credential "+h, at)
 	}
 	return nil
 }

@@ -8,12 +8,19 @@ import (
 // canonical form: two files with the same rules on other lines are one policy.
 type Origins struct {
 	// Lines has the place by name: "allow 2", "limits.memory" →
-	// "pando.policy.yaml:31", "--allow @npm".
+	// "pando.policy.yaml:31", "--allow @npm", "mode development @npm".
 	Lines map[string]string `json:"lines,omitempty"`
 	// Bound is the file that says what may be allowed at most; no flag can
 	// allow more then.
 	Bound string `json:"bound,omitempty"`
 }
+
+// What the origins begin with of what a request says by no flag.
+const (
+	OriginConfig = "config " // and the default of the user's configuration: "config allow @npm"
+	OriginMode   = "mode "   // of an agent, and what it allows: "mode development @npm"
+	OriginAgent  = "agent "  // and what it needs: "agent claude @anthropic"
+)
 
 // Quoted cuts a text of a caller to what an error can show of it, in quotes.
 func Quoted(s string) string {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pando-dev/pando/internal/agent/price"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -38,6 +39,9 @@ type Effective struct {
 	Approvals   Approvals    `json:"approvals"`
 	// Home is left out of the canonical form where it says nothing.
 	Home Home `json:"home,omitzero"`
+	// Prices are the user's own of models, for budgets. The first that matches counts, and they come
+	// before those that are built in.
+	Prices []price.Own `json:"prices,omitempty"`
 }
 
 // Files says which of the host's files a cell sees besides its image.

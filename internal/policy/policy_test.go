@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,42 @@ func TestFlagsOnlyNarrow(t *testing.T) {
 	}
 	if strings.Join(r.Asked, " ") != "memory timeout" {
 		t.Errorf("asked %v", r.Asked)
+	}
+}
+
+// What a mode or a default says has an origin of its own, in lines and in refusals.
+func TestOriginsOfTheRequest(t *testing.T) {
+	said := map[string]string{"allow @npm": "mode development @npm", "credential key": "agent claude key", "mount /a:/b": "config mount /a:/b", "env CI": "config env CI", "memory": "config memory"}
+	flags := Flags{Allow: []string{"@npm", "a.test"}, Credentials: []string{"key"}, Mounts: []string{"/a:/b"}, Env: []string{"CI=1"}, Limits: FileLimits{Memory: "2G", PIDs: "9"}, Said: said}
+	r, err := Merge(Defaults(host), nil, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"allow 1": "--allow a.test", "allow 2": "mode development @npm", "credential key": "agent claude key", "mount /b": "config mount /a:/b",
+		"variable CI": "config env CI", "limits.memory": "config memory", "limits.pids": "--pids"}
+	if !maps.Equal(r.Origins.Lines, want) {
+		t.Errorf("%v", r.Origins.Lines)
+	}
+	for at, is := range map[string]bool{"--allow a.test": true, "mode development @npm": true, "config memory": true, "agent claude key": true, "p.yaml:3": false, "default": false} {
+		if OfRequest(at) != is {
+			t.Errorf("%s is of the request: %t", at, !is)
+		}
+	}
+	for text, hint := range map[string]string{
+		"version: 1\nnetwork: {allow: [b.test]}\n": "leave out mode development @npm",
+		"version: 1\nlimits: {memory: 1G}\n":       "leave out config memory",
+	} {
+		f, err := ParseFile("p", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = MergeLayers(Defaults(host), []Layer{{LayerUser, f}}, Flags{Allow: []string{"@npm"}, Limits: flags.Limits, Said: said})
+		if strings.Contains(text, "memory") {
+			_, err = MergeLayers(Defaults(host), []Layer{{LayerUser, f}}, Flags{Limits: flags.Limits, Said: said})
+		}
+		if !strings.Contains(cell.HintOf(err), hint) {
+			t.Errorf("%v, hint %q", err, cell.HintOf(err))
+		}
 	}
 }
 

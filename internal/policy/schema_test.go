@@ -64,6 +64,9 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 		{"version: 1\nenvironment: {set: [A]}\n", false},
 		{"version: 1\nlimits: {memory: [1]}\n", false},
 		{"version: 1\napprovals: {timeout: 5m, webhook: {}}\n", false},
+		{"version: 1\nprices: {m: {input: 1, output: 2}}\n", true},
+		{"version: 1\nprices: {m: {input: 1}}\n", false},
+		{"version: 1\nprices: {m: {input: 1, output: 2, cached: 1}}\n", false},
 	} {
 		var v any
 		if err := yaml.Unmarshal([]byte(c.text), &v); err != nil {

@@ -130,6 +130,9 @@ func (e Effective) Show(o Origins) (out []Shown) {
 			add("limits", "limits.budget."+name, "budget "+Amount(name, b), force, how)
 		}
 	}
+	for _, p := range e.Prices {
+		add("prices", "price "+p.Models, priceText(p), "accounted", "the daemon, for budgets of usd")
+	}
 	if len(n.Ask) > 0 || o.Lines["approvals.timeout"] != "" {
 		add("approvals", "approvals.timeout", "a question waits "+(time.Duration(e.Approvals.Timeout)*time.Millisecond).String(), enforced, "the gateway")
 	}

@@ -153,7 +153,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Usage = usageOf(status)
 	run.Output = state.OutputsOf(status)
 	var err error
-	if run.Network, run.MissingCalls, err = x.m.cfg.Files.Network(run.Folder, run.RunID()); err != nil {
+	if run.Network, run.MissingCalls, err = x.m.cfg.Files.Network(run.Folder, run.RunID(), x.Cell.Setup.Prices()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("cannot read the network events of the run: %v", err))
 	}
 	if status.KilledAfter > 0 {

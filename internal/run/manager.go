@@ -21,6 +21,7 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent/price"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/parse"
@@ -117,7 +118,7 @@ type Evidence interface {
 type Files struct {
 	Open, Create func(folder, name string) (*os.File, error)
 	// Network is what a run said to the outside, and which system calls were missing.
-	Network func(folder string, run cell.RunID) (*state.Network, []string, error)
+	Network func(folder string, run cell.RunID, own []price.Own) (*state.Network, []string, error)
 	// Denials yields what a run is refused on the network until ctx ends.
 	Denials func(context.Context, *state.Run) iter.Seq[api.Denial]
 	// ExitOf is how a command ended, by what its keeper wrote before it was gone.

@@ -225,6 +225,7 @@ type ModelUse struct {
 	Unseen     int64  `json:"unseen,omitempty"`      // answers that did not say what was used, or could not be read
 	MicroUSD   int64  `json:"usd_millionths"`        // what it costs
 	Unpriced   bool   `json:"unpriced,omitempty"`    // no price is known
+	OwnPrice   bool   `json:"own_price,omitempty"`   // it is priced by the policy, and not by the table
 }
 
 // BudgetNote is what happened to a budget: see cell.BudgetNote.

@@ -1,6 +1,9 @@
 package state
 
 import (
+	"encoding/json"
+
+	"github.com/pando-dev/pando/internal/agent/price"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
@@ -27,6 +30,16 @@ type Kept struct {
 	Allow       []string `json:"allow,omitempty"`
 	Credentials []string `json:"credentials,omitempty"`
 	Limits      Limits   `json:"limits,omitzero"`
+	Config      []string `json:"config,omitempty"` // what of it were defaults of the user's configuration: "allow @npm"
+}
+
+// Prices are the user's own prices of models in the policy.
+func (s *Setup) Prices() []price.Own {
+	var of struct {
+		Prices []price.Own `json:"prices"`
+	}
+	json.Unmarshal([]byte(s.PolicyText), &of) // without a policy there are none
+	return of.Prices
 }
 
 // Setup is what governs a cell: the effective policy and what follows from it.

@@ -24,19 +24,41 @@ func TestPrices(t *testing.T) {
 		{"", 0, false},
 		{cell.OtherModels, 0, false},
 	} {
-		got, known := Of(cell.ModelUse{Model: c.model, Input: 100, Output: 10, CacheRead: 100, CacheWrite: 100})
-		if known != c.known || got != c.want {
-			t.Errorf("%s: %d, %t", c.model, got, known)
+		if got := Of(cell.ModelUse{Model: c.model, Input: 100, Output: 10, CacheRead: 100, CacheWrite: 100}, nil); got != (Use{c.want, c.known, false}) {
+			t.Errorf("%s: %+v", c.model, got)
 		}
 	}
-	if got, _ := Of(cell.ModelUse{Model: "claude-sonnet-4-5", Input: 1e6, Output: 1e6, CacheRead: 1e6, CacheWrite: 1e6}); got != 22_050_000 {
-		t.Errorf("a million tokens of each kind: %d", got)
+	if got := Of(cell.ModelUse{Model: "claude-sonnet-4-5", Input: 1e6, Output: 1e6, CacheRead: 1e6, CacheWrite: 1e6}, nil); got.MicroUSD != 22_050_000 {
+		t.Errorf("a million tokens of each kind: %+v", got)
 	}
-	if got, _ := Of(cell.ModelUse{Model: "gpt-5-nano", Input: 1}); got != 1 {
-		t.Errorf("one token costs %d", got)
+	if got := Of(cell.ModelUse{Model: "gpt-5-nano", Input: 1}, nil); got.MicroUSD != 1 {
+		t.Errorf("one token costs %+v", got)
 	}
-	if got, known := Of(cell.ModelUse{Model: "new", Requests: 3}); got != 0 || !known {
-		t.Errorf("no token: %d, %t", got, known)
+	if got := Of(cell.ModelUse{Model: "new", Requests: 3}, nil); got != (Use{Known: true}) {
+		t.Errorf("no token: %+v", got)
+	}
+}
+
+// The user's own prices come before the table, the first that matches. A sum has an end.
+func TestOwnPrices(t *testing.T) {
+	own := []Own{{"gpt-5", Rate{Input: 2}}, {"claude-*", Rate{Input: 3}}, {"local/*", Rate{}}, {"*", Rate{Input: 1e6}}}
+	for model, want := range map[string]Use{
+		"gpt-5":             {200, true, true},
+		"gpt-5-2025-08-07":  {200, true, true},
+		"gpt-5-latest":      {200, true, true},
+		"gpt-5-mini":        {100e6, true, true},
+		"claude-sonnet-4-5": {300, true, true},
+		"local/qwen":        {0, true, true},
+	} {
+		if got := Of(cell.ModelUse{Model: model, Input: 100}, own); got != want {
+			t.Errorf("%s: %+v", model, got)
+		}
+	}
+	if got := Of(cell.ModelUse{Model: "gpt-5-mini", Input: 1e6}, own[:3]); got != (Use{250_000, true, false}) {
+		t.Errorf("by the table: %+v", got)
+	}
+	if got := Of(cell.ModelUse{Model: "x", Input: 1 << 62}, own); got.MicroUSD != most {
+		t.Errorf("a sum without an end: %+v", got)
 	}
 }
 

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// lacks notes what an agent that is inspected lacks, and reports whether it did: other errors, and
+// those of runs, are refusals.
+func (p *runPlan) lacks(what string, err error) bool {
+	if kind := cell.KindOf(err); !p.req.Inspect || kind != cell.NotFound && kind != cell.NoSuchBinary {
+		return false
+	}
+	p.missing = append(p.missing, api.Finding{Name: what, Status: "missing", Found: err.Error(), Fix: cell.HintOf(err), For: p.agent.adapter.About().Title})
+	return true
+}
+
+// planCell says in which cell a plan works.
+func (e *Engine) planCell(p *runPlan, out *api.Plan) {
+	switch {
+	case p.cell != nil:
+		out.Cell, out.CellExists, out.Budget = p.cell.Title(), true, e.govern.BudgetView(p.cell)
+	case p.req.Cell != "":
+		out.Cell = p.req.Cell
+	case p.agent != nil:
+		out.Cell = e.agentName(p.source)
+	}
+}
+
+// plannedAgent says how the agent of a plan would be started. files are what may be its program, or
+// lookErr says why there are none.
+func (x *execution) plannedAgent(ctx context.Context, files []string, lookErr error) (*api.PlannedAgent, error) {
+	p, a := x.p, x.p.agent
+	about := a.adapter.About()
+	out := &api.PlannedAgent{Name: about.Name, Title: about.Title, Program: about.Program, ModelURL: a.start.Model, Autonomy: orElse(p.req.Agent.Autonomy, api.AutonomyFull),
+		Mode: orElse(p.req.Agent.Mode, policy.AgentStrict), TrustRepository: a.start.Trusts}
+	if i := slices.IndexFunc(files, x.plan.Has); i >= 0 {
+		out.Path = files[i]
+	} else if lookErr == nil && p.cell == nil && p.req.Inspect { // it could be in a home alone, which is empty
+		lookErr = x.plan.NotFound(about.Program)
+	}
+	if lookErr != nil {
+		if err := a.install(lookErr); !p.lacks("program", err) {
+			return nil, err
+		}
+	}
+	if out.Path != "" && p.image.Kind == image.KindHost && !p.confined {
+		out.Version = packageVersion(out.Path, about.Package)
+	}
+	out.Login, out.LoginOrigin = a.login(&p.policy)
+	var err error
+	out.Off, err = x.off(ctx)
+	return out, err
+}
+
+// login is the credential or the variable by which the agent is logged in, and its origin.
+func (a *agentPlan) login(pol *policy.Result) (name, origin string) {
+	list := []string{a.key}
+	if a.served == "" {
+		list = []string{a.start.Login.Credential}
+		for _, l := range a.adapter.About().Logins {
+			list = append(list, l.Credential)
+		}
+	}
+	for _, handle := range list {
+		if handle != "" && slices.Contains(pol.Handles(), handle) {
+			return handle, pol.Origins.Lines["credential "+handle]
+		}
+	}
+	for _, l := range a.adapter.About().Logins {
+		for _, v := range append(slices.Clone(l.Variables), l.Bearer) {
+			if v != "" && given(pol.Env, []string{v}) {
+				return v, pol.Origins.Lines["variable "+v]
+			}
+		}
+	}
+	return "", ""
+}
+
+// off are the files of the source, or of the newest checkpoint of the cell, that the agent leaves alone.
+func (x *execution) off(ctx context.Context) ([]string, error) {
+	list := []string{}
+	var is func(at string) bool
+	if c := x.p.cell; c != nil && c.Head != "" {
+		k, err := x.e.reg.Checkpoint(c.Head)
+		if err != nil {
+			return list, err
+		}
+		tree, err := x.e.tree(ctx, &k)
+		if err != nil {
+			return list, err
+		}
+		is = func(at string) bool { _, err := tree.Lookup(at); return err == nil }
+	} else {
+		root, err := os.OpenRoot(orElse(x.p.from, x.p.source))
+		if err != nil {
+			return list, err
+		}
+		defer root.Close()
+		is = func(at string) bool { _, err := root.Lstat(at); return err == nil }
+	}
+	for _, at := range x.p.agent.adapter.Off(x.p.agent.start) {
+		if is(at) {
+			list = append(list, at)
+		}
+	}
+	return list, nil
+}
+
+// Bounds of what is read of a package of npm.
+const (
+	maxPackageFile = 1 << 20
+	maxPackageUp   = 6 // folders above a program
+)
+
+var versionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9][0-9A-Za-z.+-]{0,63}$`) })
+
+// packageVersion is the version of a program of the host: that of the package of npm that it lies in,
+// or of a folder of versions. It starts nothing. "": it is not known.
+func packageVersion(program, name string) string {
+	at, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return ""
+	}
+	if v := filepath.Base(at); filepath.Base(filepath.Dir(at)) == "versions" && versionForm().MatchString(v) {
+		return v
+	}
+	for dir, n := filepath.Dir(at), 0; n < maxPackageUp && dir != "/"; dir, n = filepath.Dir(dir), n+1 {
+		st, err := os.Stat(filepath.Join(dir, "package.json"))
+		if err != nil || !st.Mode().IsRegular() {
+			continue
+		}
+		f, err := os.Open(filepath.Join(dir, "package.json"))
+		if err != nil {
+			continue
+		}
+		var of struct{ Name, Version string }
+		err = json.NewDecoder(io.LimitReader(f, maxPackageFile)).Decode(&of)
+		f.Close()
+		if err == nil && of.Name == name && versionForm().MatchString(of.Version) {
+			return of.Version
+		}
+	}
+	return ""
+}
