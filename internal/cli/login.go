@@ -197,15 +197,16 @@ func (a *app) login(ctx context.Context, about agent.About, from loginFlags) err
 	if err != nil {
 		return err
 	}
+	return a.loggedIn(ctx, about, c)
+}
+
+// loggedIn says what was stored, and what is wrong with it.
+func (a *app) loggedIn(ctx context.Context, about agent.About, c api.Credential) error {
 	if check, err := a.client.CheckCredential(ctx, c.Name); err == nil {
 		for _, p := range check.Problems {
 			a.say("warning: %s: %s", c.Name, printable(p))
 		}
 	}
-	return a.loggedIn(about, c)
-}
-
-func (a *app) loggedIn(about agent.About, c api.Credential) error {
 	return a.print(c, func(w io.Writer) {
 		fmt.Fprintf(w, "%s is logged in: credential %s, as %s, for %s\n", about.Title, c.Name, strings.Join(c.Env, " "), strings.Join(goesTo(c), ", "))
 		if c.Path != "" {
@@ -249,7 +250,7 @@ func (a *app) loginFromHost(ctx context.Context, about agent.About, logins []age
 	if err != nil {
 		return err
 	}
-	return a.loggedIn(about, c)
+	return a.loggedIn(ctx, about, c)
 }
 
 // loginFile is the path of the login file of an agent's program, without symbolic links in its

@@ -227,7 +227,10 @@ func (m *Manager) RenewLogins(ctx context.Context) error {
 		if _, secret, err := m.cfg.Credentials.Get(name); err == nil {
 			errs = append(errs, m.know(secret))
 		}
-		errs = append(errs, m.regovernAll(ctx, name))
+		if err := m.regovernAll(ctx, name); err != nil {
+			m.cfg.Credentials.Retell(name)
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
