@@ -15,6 +15,9 @@ type Credential struct {
 	Created time.Time        `json:"created,omitzero"`
 	Lent    []CredentialLent `json:"lent"`              // cells that have a placeholder for it
 	Problem string           `json:"problem,omitempty"` // the reason why it can't be used
+	Login   string           `json:"login,omitempty"`   // the program of the login file that has the value, which is not stored
+	Path    string           `json:"path,omitempty"`    // that file
+	Expires time.Time        `json:"expires,omitzero"`  // when the token in it expires, if that is known
 }
 
 // CredentialPut is one way in which a credential is put into requests.
@@ -42,6 +45,10 @@ type CredentialRequest struct {
 	Key     string   `json:"key,omitempty"`     // SSH: the key's fingerprint
 	Comment string   `json:"comment,omitempty"` // for people
 	Replace bool     `json:"replace,omitempty"` // replace a credential of this name, also in running cells
+	// In place of the value: the program of the daemon's host, "claude", "codex" or "opencode", that keeps a
+	// login file. It alone refreshes the login; the token in the file is lent, and read again when the file changes.
+	Login string `json:"login,omitempty"`
+	Path  string `json:"path,omitempty"` // of that program: its login file
 }
 
 // CredentialCheck is the outcome of checking a credential.
@@ -103,5 +110,7 @@ type AgentLogin struct {
 	Env        []string  `json:"env,omitempty"`        // variables that hold the placeholder in a cell
 	For        []string  `json:"for,omitempty"`        // where it may be sent
 	Since      time.Time `json:"since,omitzero"`       // when it was stored
+	Path       string    `json:"path,omitempty"`       // the login file that has the value
+	Expires    time.Time `json:"expires,omitzero"`     // when the token in it expires, if that is known
 	Problem    string    `json:"problem,omitempty"`    // the reason why it can't be used
 }

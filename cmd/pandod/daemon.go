@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/agent/catalog"
 	"github.com/pando-dev/pando/internal/backend"
@@ -481,6 +482,15 @@ type parts struct {
 	doctor daemon.Doctor
 }
 
+// openLogin opens the login file of a program of this host.
+func openLogin(path string) (*os.File, error) {
+	f, err := cli.OpenSecretFile("read the login in "+path, path)
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return nil, cell.Errorf(cell.Unavailable, "credential.Login", e.Hint, "%s", e.Message)
+	}
+	return f, err
+}
+
 // assemble names every concrete part.
 func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAll func(), err error) {
 	if err := l.Home.Make(); err != nil {
@@ -510,7 +520,8 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		ledger.Close()
 		return p, nil, err
 	}
-	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(l.Home.Credentials()), Keys: durable.Disk(l.Home.Keys())})
+	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(l.Home.Credentials()), Keys: durable.Disk(l.Home.Keys()),
+		Open: openLogin})
 	if err != nil {
 		ledger.Close()
 		objects.Close()

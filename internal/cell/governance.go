@@ -57,6 +57,10 @@ type Lent struct {
 	For []string `json:"for"`
 	// As is the header that carries it: "Authorization: Bearer {secret}".
 	As string `json:"as"`
+	// Of a login file: when the secret expires, zero if that is not known, and what the user does
+	// then. Another secret from such a file is of the same login, so requests with the one before go on.
+	Expires time.Time `json:"expires,omitzero"`
+	Renew   string    `json:"renew,omitempty"`
 }
 
 // LentKey is a key of the caller's SSH agent, lent to one cell. The key stays in the agent;

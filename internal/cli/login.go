@@ -3,12 +3,15 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -21,7 +24,10 @@ import (
 )
 
 // loginFlags say where the value of a login comes from.
-type loginFlags struct{ env, file, service string }
+type loginFlags struct {
+	env, file, service string
+	host               bool // the login file of the program on this host
+}
 
 func (a *app) loginCmd() *cobra.Command {
 	var from loginFlags
@@ -32,11 +38,18 @@ func (a *app) loginCmd() *cobra.Command {
 token of a subscription, as claude setup-token prints it. At a terminal it asks which; the
 value is typed or pasted without being shown, or comes from a variable, a file or standard
 input. It is kept encrypted, and goes only to the hosts that are named: a cell has a
-placeholder. It is an ordinary credential (pando credential ls), and takes the place of
-the one before, also in running cells.
+placeholder. It is an ordinary credential (pando credential ls), and takes the place of the
+one before, also in running cells.
+
+With --from-host it is the login of the agent's program on this host: Claude Code's, or an
+API key of Codex or opencode. The token in the program's login file is lent and not stored,
+and the file is read again when it changes. The program alone refreshes the login: when the
+token has expired, requests are refused, and say to run it once. The file must be yours
+alone, no link, and outside of repositories and sources. A login in a keyring is no file.
 
 Without AGENT it lists which agents are logged in, and by what.`,
 		Example: `  pando login claude
+  pando login claude --from-host
   pando login codex --from-env OPENAI_API_KEY
   pando login copilot --service anthropic < key`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeAgents,
@@ -46,6 +59,9 @@ Without AGENT it lists which agents are logged in, and by what.`,
 					return usage("say which agent: pando login AGENT")
 				}
 				return a.listLogins(cmd.Context())
+			}
+			if from.host && from.env+from.file != "" {
+				return usage("leave one out: with --from-host the value comes from the login file")
 			}
 			known, err := agentNamed(args[0])
 			if err != nil {
@@ -57,6 +73,7 @@ Without AGENT it lists which agents are logged in, and by what.`,
 	f := c.Flags()
 	f.StringVar(&from.env, "from-env", "", "take the value from this variable")
 	f.StringVar(&from.file, "from-file", "", "take the value from this file (readable by its owner alone, outside of repositories and sources)")
+	f.BoolVar(&from.host, "from-host", false, "lend the login of the agent's program on this host, by its file")
 	f.StringVar(&from.service, "service", "", "of an agent that takes keys of several services: openai, anthropic (default: as the value begins)")
 	complete(c, "service", "anthropic", "openai")
 	return c
@@ -160,10 +177,13 @@ func (a *app) login(ctx context.Context, about agent.About, from loginFlags) err
 	if err != nil {
 		return err
 	}
-	if from.env == "" && from.file == "" && term.IsTerminal(int(a.stdin.Fd())) {
-		if from.env, err = a.chooseWay(about, logins); err != nil {
+	if from.env == "" && from.file == "" && !from.host && term.IsTerminal(int(a.stdin.Fd())) {
+		if err := a.chooseWay(about, logins, &from); err != nil {
 			return err
 		}
+	}
+	if from.host {
+		return a.loginFromHost(ctx, about, logins)
 	}
 	value, err := a.readSecret(ctx, about.Title+"'s key", from.env, from.file)
 	if err != nil {
@@ -177,6 +197,11 @@ func (a *app) login(ctx context.Context, about agent.About, from loginFlags) err
 	if err != nil {
 		return err
 	}
+	return a.loggedIn(ctx, about, c)
+}
+
+// loggedIn says what was stored, and what is wrong with it.
+func (a *app) loggedIn(ctx context.Context, about agent.About, c api.Credential) error {
 	if check, err := a.client.CheckCredential(ctx, c.Name); err == nil {
 		for _, p := range check.Problems {
 			a.say("warning: %s: %s", c.Name, printable(p))
@@ -184,13 +209,66 @@ func (a *app) login(ctx context.Context, about agent.About, from loginFlags) err
 	}
 	return a.print(c, func(w io.Writer) {
 		fmt.Fprintf(w, "%s is logged in: credential %s, as %s, for %s\n", about.Title, c.Name, strings.Join(c.Env, " "), strings.Join(goesTo(c), ", "))
+		if c.Path != "" {
+			fmt.Fprintf(w, "the token is that of %s%s\n", printable(c.Path), until(c.Expires))
+		}
 		a.say("start it in a repository: pando %s", about.Name)
 	})
 }
 
-// chooseWay asks at a terminal where the value comes from: the variable that has it, "" when it is
-// to be typed. It asks nothing when there is nothing to choose from.
-func (a *app) chooseWay(about agent.About, logins []agent.Login) (variable string, err error) {
+// until says when a token expires, after what has it.
+func until(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return ", which expires at " + t.Local().Format(time.DateTime)
+}
+
+// loginFromHost stores a credential that is read from the login file of an agent's program: of the first
+// service that it has a token of.
+func (a *app) loginFromHost(ctx context.Context, about agent.About, logins []agent.Login) error {
+	what := "use " + about.Title + "'s login"
+	at, err := loginFile(about)
+	if err != nil {
+		return apiError(err)
+	}
+	b, err := a.readSecretFile(ctx, what, at, credential.MaxLogin)
+	if err != nil {
+		if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == "not-found" {
+			e.Hint = "log in with " + about.Program + " on this host; a login that it keeps in a keyring is no file: then pando login " + about.Name + ", with a key"
+		}
+		return err
+	}
+	login := logins[0]
+	for _, l := range logins {
+		if _, _, err := credential.ParseLogin(about.Name, l.Credential, b); err == nil {
+			login = l
+			break
+		}
+	}
+	c, err := a.client.AddCredential(ctx, api.CredentialRequest{Name: login.Credential, Login: about.Name, Path: at, Replace: true})
+	if err != nil {
+		return err
+	}
+	return a.loggedIn(ctx, about, c)
+}
+
+// loginFile is the path of the login file of an agent's program, without symbolic links in its
+// directory.
+func loginFile(about agent.About) (string, error) {
+	at, err := credential.LoginFile(about.Name, os.Getenv)
+	if err != nil {
+		return "", err
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
+		at = filepath.Join(dir, filepath.Base(at))
+	}
+	return at, nil
+}
+
+// chooseWay asks at a terminal where the value comes from, and sets that. It asks nothing when
+// there is nothing to choose from.
+func (a *app) chooseWay(about agent.About, logins []agent.Login, from *loginFlags) error {
 	var set []string
 	for _, l := range logins {
 		for _, v := range l.Variables {
@@ -199,29 +277,44 @@ func (a *app) chooseWay(about agent.About, logins []agent.Login) (variable strin
 			}
 		}
 	}
-	if len(set) == 0 {
-		return "", nil
+	ways := make([]string, 0, len(set)+2)
+	for _, v := range set {
+		ways = append(ways, "the variable "+v+" of this shell")
+	}
+	at, err := loginFile(about)
+	if err == nil {
+		_, err = os.Lstat(at)
+	}
+	host := err == nil
+	if host {
+		ways = append(ways, "the login of "+about.Program+" on this host, "+printable(at))
+	}
+	if len(ways) == 0 {
+		return nil
 	}
 	a.say("Log %s in with", about.Title)
-	for i, v := range set {
-		a.say("  %d  the variable %s of this shell", i+1, v)
+	ways = append(ways, "a key that you type or paste")
+	for i, way := range ways {
+		a.say("  %d  %s", i+1, way)
 	}
-	a.say("  %d  a key that you type or paste", len(set)+1)
 	fmt.Fprint(a.stderr, "which? [1] ")
 	line, err := bufio.NewReader(io.LimitReader(a.stdin, 64)).ReadString('\n')
 	if err != nil {
-		return "", fmt.Errorf("cannot read the answer: %w", err)
+		return fmt.Errorf("cannot read the answer: %w", err)
 	}
 	n := 1
 	if line = strings.TrimSpace(line); line != "" {
-		if n, err = strconv.Atoi(line); err != nil || n < 1 || n > len(set)+1 {
-			return "", usage("%s is none of the ways", printable(line))
+		if n, err = strconv.Atoi(line); err != nil || n < 1 || n > len(ways) {
+			return usage("%s is none of the ways", printable(line))
 		}
 	}
-	if n > len(set) {
-		return "", nil
+	switch {
+	case n <= len(set):
+		from.env = set[n-1]
+	case n < len(ways):
+		from.host = true
 	}
-	return set[n-1], nil
+	return nil
 }
 
 // ofVariable puts the login that reads a variable first.
@@ -280,6 +373,7 @@ func (a *app) listLogins(ctx context.Context) error {
 			c := credentialIn(stored, of.Credential)
 			if c != nil && (c.Problem != "" || slices.ContainsFunc(c.Env, func(v string) bool { return slices.Contains(of.Variables, v) })) {
 				l.Credential, l.Env, l.For, l.Since, l.Problem = c.Name, c.Env, goesTo(*c), c.Created, c.Problem
+				l.Path, l.Expires = c.Path, c.Expires
 				break
 			}
 		}
@@ -287,15 +381,22 @@ func (a *app) listLogins(ctx context.Context) error {
 	}
 	return a.print(list, func(w io.Writer) {
 		t := a.newTable(w)
-		t.row("AGENT", "LOGGED IN BY", "SINCE", "FOR")
+		t.row("AGENT", "LOGGED IN BY", "SINCE", "EXPIRES", "FOR")
 		for _, l := range list {
-			switch by := l.Credential + ", as " + strings.Join(l.Env, " "); {
+			by, expires := l.Credential+", as "+strings.Join(l.Env, " "), "–"
+			if l.Path != "" {
+				by += ", of " + printable(l.Path)
+			}
+			if !l.Expires.IsZero() {
+				expires = l.Expires.Local().Format(time.DateTime)
+			}
+			switch {
 			case l.Credential == "":
-				t.row(l.Agent, "–", "–", "pando login "+l.Agent)
+				t.row(l.Agent, "–", "–", "–", "pando login "+l.Agent)
 			case l.Problem != "":
-				t.row(l.Agent, by, ago(l.Since), printable(l.Problem))
+				t.row(l.Agent, by, ago(l.Since), expires, printable(l.Problem))
 			default:
-				t.row(l.Agent, by, ago(l.Since), strings.Join(l.For, ", "))
+				t.row(l.Agent, by, ago(l.Since), expires, strings.Join(l.For, ", "))
 			}
 		}
 		t.flush()

@@ -29,7 +29,12 @@ type Credential struct {
 	Shape   string    `json:"shape,omitempty"`
 	Comment string    `json:"comment,omitempty"`
 	Created time.Time `json:"created"`
+	Login   *Login    `json:"login,omitempty"` // the value is in this file, and not stored
+	Expires time.Time `json:"-"`               // of a login file: when its token expires; zero: not known
 }
+
+// Expired reports whether the token of a login file has expired.
+func (c Credential) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 
 // Use says that a credential goes to some places in its own way.
 type Use struct {
@@ -48,7 +53,11 @@ func (c Credential) Lend(placeholder string, secret Secret) (list []cell.Lent) {
 		return nil
 	}
 	for _, u := range c.Uses() {
-		list = append(list, cell.Lent{Handle: c.Name, Placeholder: placeholder, Secret: secret.Reveal(), For: u.For, As: u.As})
+		l := cell.Lent{Handle: c.Name, Placeholder: placeholder, Secret: secret.Reveal(), For: u.For, As: u.As, Expires: c.Expires}
+		if c.Login != nil {
+			l.Renew = Renew(c.Login.Program)
+		}
+		list = append(list, l)
 	}
 	return list
 }

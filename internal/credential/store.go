@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,8 @@ import (
 type Config struct {
 	Dir  durable.FS // one file for each credential
 	Keys durable.FS // the key that they are encrypted for
+	// Open opens a login file if it is the user's alone, and follows no link at its end. nil: there are none.
+	Open func(path string) (*os.File, error)
 }
 
 // Store keeps credentials. It is safe for concurrent use; one process has it
@@ -34,6 +37,10 @@ type Store struct {
 	key    *age.X25519Identity
 	all    map[string]*stored
 	broken map[string]error // files that can't be read, by name
+
+	reading sync.Mutex            // after mu; guards what follows, by name
+	files   map[string]loginState // of login files
+	told    map[string]loginState // at the last call of Renewed
 }
 
 // stored is what a file holds once it is decrypted.
@@ -50,7 +57,7 @@ const (
 // Open reads what is stored. A file that can't be read is no error here: see
 // Check, and the rest can be used.
 func Open(cfg Config) (*Store, error) {
-	s := &Store{cfg: cfg, all: map[string]*stored{}, broken: map[string]error{}}
+	s := &Store{cfg: cfg, all: map[string]*stored{}, broken: map[string]error{}, files: map[string]loginState{}, told: map[string]loginState{}}
 	if err := durable.RemovePartial(cfg.Dir, "."); err != nil {
 		return nil, err
 	}
@@ -150,6 +157,19 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 	if c.Kind == "" {
 		c.Kind = Token
 	}
+	if c.Login != nil {
+		if err := c.Login.check(); err != nil {
+			return c, err
+		}
+		s.reading.Lock()
+		delete(s.files, c.Name)
+		s.reading.Unlock()
+		now, err := s.login(c.Name, c.Login)
+		if err != nil {
+			return c, err
+		}
+		value, c.Expires = Secret{now.value}, now.expires
+	}
 	c = Complete(c, value)
 	if c.Kind == Token {
 		if err := checkValue(value.Reveal()); err != nil {
@@ -176,6 +196,9 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 		return c, err
 	}
 	rec := &stored{Credential: c, Value: value.Reveal()}
+	if c.Login != nil {
+		rec.Value = ""
+	}
 	plain, err := json.Marshal(rec)
 	if err != nil {
 		return c, err
@@ -214,6 +237,10 @@ func (s *Store) Remove(name string) error {
 	}
 	delete(s.all, name)
 	delete(s.broken, name)
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	delete(s.files, name)
+	delete(s.told, name)
 	return nil
 }
 
@@ -250,7 +277,13 @@ func (s *Store) Get(name string) (Credential, Secret, error) {
 	if c == nil {
 		return Credential{}, Secret{}, s.missing(name)
 	}
-	return c.Credential, Secret{c.Value}, nil
+	if c.Login == nil {
+		return c.Credential, Secret{c.Value}, nil
+	}
+	of := c.Credential
+	now, err := s.login(name, of.Login)
+	of.Expires = now.expires
+	return of, Secret{now.value}, err
 }
 
 func (s *Store) missing(name string) error {
@@ -274,6 +307,16 @@ func (s *Store) Check(name string) (c Credential, problems []string, err error) 
 	rec, err := s.read(name)
 	if err != nil {
 		return c, []string{err.Error()}, nil
+	}
+	if rec.Login != nil {
+		now, err := s.login(name, rec.Login)
+		if rec.Expires = now.expires; err != nil {
+			return rec.Credential, []string{err.Error() + ": " + cell.HintOf(err)}, nil
+		}
+		if rec.Expired(time.Now()) {
+			problems = append(problems, rec.Login.Expired())
+		}
+		return rec.Credential, problems, nil
 	}
 	if old := s.all[name]; old == nil || old.Value != rec.Value {
 		problems = append(problems, "the file is not what the daemon has in memory: stop the daemon to read it anew")

@@ -164,8 +164,10 @@ var fields = access.Fields{
 	"ImagePullRequest.caller_dir":  hostThing("the caller's directory "),
 	"CredentialRequest.credential": harmless, "CredentialRequest.kind": harmless, "CredentialRequest.secret": harmless, "CredentialRequest.for": harmless, "CredentialRequest.as": harmless,
 	"CredentialRequest.env": harmless, "CredentialRequest.comment": harmless, "CredentialRequest.replace": harmless,
-	"CredentialRequest.key": hostThing("the key of an SSH agent "),
-	"RevokeRequest.cell":    harmless, "RevokeRequest.subtree": harmless, "RevokeRequest.all": harmless, "RevokeRequest.undo": harmless,
+	"CredentialRequest.key":   hostThing("the key of an SSH agent "),
+	"CredentialRequest.login": harmless, // it says how path is read
+	"CredentialRequest.path":  hostThing("the login file "),
+	"RevokeRequest.cell":      harmless, "RevokeRequest.subtree": harmless, "RevokeRequest.all": harmless, "RevokeRequest.undo": harmless,
 	"ApprovalRequest.scope": harmless,
 	"TokenRequest.name":     harmless, "TokenRequest.scope": harmless, "TokenRequest.expires": harmless, "TokenRequest.labels": harmless, "TokenRequest.max_cells": harmless,
 	"TokenRequest.ttl": harmless, "TokenRequest.rate": harmless,

@@ -441,10 +441,10 @@ func fileIn(ctx context.Context, x *execution, at string) ([]byte, error) {
 	return bound.ReadAll(r, at, agentFile)
 }
 
-// stored reports whether a credential is stored.
+// stored reports whether a credential is stored, also one that can't be read now: lending it says why.
 func (e *Engine) stored(handle string) bool {
 	_, _, err := e.cfg.Credentials.Get(handle)
-	return err == nil
+	return cell.KindOf(err) != cell.NotFound
 }
 
 // headerOf is the name of the header that a credential goes into; "" if it is not stored.

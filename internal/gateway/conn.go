@@ -203,8 +203,8 @@ func (c *conn) rejudge(l *compiledPolicy) {
 		}
 		ok = d.Effect == cell.Allow && !asks || d.Effect != cell.Deny && x.asked && x.l.policy == l.policy
 		if x.secret != nil {
-			if s, _ := l.lentAs(x.secret.Handle, a, x.c.host()); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret {
-				ok = false
+			if s, _ := l.lentAs(x.secret.Handle, a, x.c.host()); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret && s.Renew == "" {
+				ok = false // a login that was renewed ends nothing, see cell.Lent
 			}
 		}
 	}

@@ -352,6 +352,9 @@ func (x *exchange) credential(r *http.Request, d cell.Decision) cell.Decision {
 		case s == nil:
 			return no("the credential " + d.Credential + " must not go to " + x.access.Method + " " + x.access.Scheme + "://" + host + x.access.Path)
 		}
+		if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {
+			return no("the login that the credential " + d.Credential + " is read from expired at " + s.Expires.Format(time.RFC3339) + ": " + s.Renew)
+		}
 		if name := s.astray(r.Header); name != "" {
 			return no("the placeholder of the credential " + d.Credential + " was sent in the header " + name + ", where it is not put in")
 		}

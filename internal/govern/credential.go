@@ -36,6 +36,9 @@ func (m *Manager) Lend(c *state.Cell, handles []string) ([]cell.Lent, []string, 
 		if err == nil && known.Kind == credential.SSH {
 			_, err = m.knownHosts(known)
 		}
+		if err == nil && known.Expired(time.Now()) {
+			err = cell.Errorf(cell.Unavailable, opName, credential.Renew(known.Login.Program), "the login in %s expired at %s", known.Login.Path, known.Expires.Format(time.RFC3339))
+		}
 		if err != nil {
 			return nil, nil, cannotLend(h, err)
 		}
@@ -128,7 +131,18 @@ func (m *Manager) envOf(lendings []state.Lending) (env []string) {
 func (m *Manager) Credentials() []api.Credential {
 	out := []api.Credential{}
 	for _, c := range m.cfg.Credentials.List() {
-		out = append(out, m.credentialView(c))
+		var err error
+		if c.Login != nil {
+			c, _, err = m.cfg.Credentials.Get(c.Name)
+		}
+		v := m.credentialView(c)
+		switch {
+		case err != nil:
+			v.Problem = err.Error()
+		case c.Expired(time.Now()):
+			v.Problem = c.Login.Expired()
+		}
+		out = append(out, v)
 	}
 	for name, err := range m.cfg.Credentials.Broken() {
 		v := m.credentialView(credential.Credential{Name: name})
@@ -141,6 +155,9 @@ func (m *Manager) Credentials() []api.Credential {
 
 func (m *Manager) credentialView(c credential.Credential) api.Credential {
 	v := api.Credential{Name: c.Name, Kind: c.Kind, For: append([]string{}, c.For...), As: c.As, Env: c.Env, Key: c.Key, Comment: c.Comment, Created: c.Created, Lent: []api.CredentialLent{}}
+	if c.Login != nil {
+		v.Login, v.Path, v.Expires = c.Login.Program, c.Login.Path, c.Expires
+	}
 	for _, u := range c.Also {
 		v.Also = append(v.Also, api.CredentialPut{For: u.For, As: u.As})
 	}
@@ -163,10 +180,17 @@ func (m *Manager) AddCredential(ctx context.Context, req api.CredentialRequest) 
 			return api.Credential{}, err
 		}
 	}
-	c, err := m.cfg.Credentials.Add(credential.Credential{
-		Name: req.Name, Kind: req.Kind, For: req.For, As: req.As, Env: req.Env, Key: req.Key, Comment: m.cfg.Redactor.String(req.Comment),
-	}, secret, req.Replace)
+	of := credential.Credential{Name: req.Name, Kind: req.Kind, For: req.For, As: req.As, Env: req.Env, Key: req.Key, Comment: m.cfg.Redactor.String(req.Comment)}
+	if req.Login != "" || req.Path != "" {
+		if of.Login = (&credential.Login{Program: req.Login, Path: req.Path}); req.Secret != "" || req.Kind == credential.SSH {
+			return api.Credential{}, cell.Errorf(cell.Invalid, "govern.AddCredential", "leave one out", "cannot store %s: a login file has its own value", clip(req.Name))
+		}
+	}
+	c, err := m.cfg.Credentials.Add(of, secret, req.Replace)
 	if err != nil {
+		return api.Credential{}, err
+	}
+	if _, secret, err = m.cfg.Credentials.Get(c.Name); err != nil && c.Login != nil {
 		return api.Credential{}, err
 	}
 	if err := m.know(secret); err != nil {
@@ -194,6 +218,21 @@ func (m *Manager) KnowStored() error {
 		}
 	}
 	return nil
+}
+
+// RenewLogins tells the cells of each login file that says something new. It is called now and then.
+func (m *Manager) RenewLogins(ctx context.Context) error {
+	var errs []error
+	for _, name := range m.cfg.Credentials.Renewed() {
+		if _, secret, err := m.cfg.Credentials.Get(name); err == nil {
+			errs = append(errs, m.know(secret))
+		}
+		if err := m.regovernAll(ctx, name); err != nil {
+			m.cfg.Credentials.Retell(name)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RemoveCredential forgets a credential. Cells that have it lose it at once.

@@ -1,0 +1,236 @@
+package credential
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pando-dev/pando/internal/bound"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A login file is that of a program of this host, which alone refreshes its login: a refresh token
+// is used once. The credential's value is the access token in the file, read again when the file
+// changes. It is kept in memory, and nothing else of the file is.
+
+// Login names a login file.
+type Login struct {
+	Program string `json:"program"` // as an agent is named: "claude", "codex"
+	Path    string `json:"path"`    // absolute
+}
+
+// MaxLogin bounds a login file, in bytes.
+const MaxLogin = 1 << 20
+
+// LoginFile returns the path of the file in which a program keeps its login, and an error where it has none
+// that can be lent. getenv reads the user's environment.
+func LoginFile(program string, getenv func(string) string) (string, error) {
+	below := func(variable, dir string, names ...string) (string, error) {
+		if v := getenv(variable); v != "" {
+			dir = v
+		} else {
+			dir = filepath.Join(getenv("HOME"), dir)
+		}
+		return filepath.Abs(filepath.Join(append([]string{dir}, names...)...))
+	}
+	why := "no file is known in which it keeps one"
+	switch program {
+	case "claude":
+		return below("CLAUDE_CONFIG_DIR", ".claude", ".credentials.json")
+	case "codex":
+		return below("CODEX_HOME", ".codex", "auth.json")
+	case "opencode":
+		return below("XDG_DATA_HOME", ".local/share", "opencode", "auth.json")
+	case "gemini":
+		why = "a Google account's login is for other hosts than those of an API key, and in a cell Gemini CLI would refresh it"
+	case "copilot":
+		why = "in a cell Copilot CLI uses a key of a model service, and no login of GitHub's"
+	}
+	return "", cell.Errorf(cell.Unsupported, "credential.LoginFile", "pando login "+program+", with an API key", "cannot lend the login of %s: %s", cell.Clip(program), why)
+}
+
+// check accepts what can be read.
+func (l *Login) check() error {
+	if _, err := LoginFile(l.Program, func(string) string { return "/" }); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(l.Path) {
+		return invalid("give an absolute path", "cannot read the login file %q", l.Path)
+	}
+	return nil
+}
+
+// Expired is the problem of a login with an expired token.
+func (l *Login) Expired() string {
+	return "the login in " + l.Path + " has expired: " + Renew(l.Program)
+}
+
+// loginState is what a login file said when it was read.
+type loginState struct {
+	info    fs.FileInfo
+	value   string
+	expires time.Time // zero: not known
+}
+
+// login returns what a login file says now. A file that is being written is read again later; until
+// then what it said before counts.
+func (s *Store) login(name string, l *Login) (loginState, error) {
+	if s.cfg.Open == nil {
+		return loginState{}, cell.Errorf(cell.Unsupported, "credential.Login", "", "cannot read login files here")
+	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	f, err := l.open(s.cfg.Open)
+	if err != nil {
+		delete(s.files, name)
+		return loginState{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return loginState{}, l.unusable(err)
+	}
+	old, was := s.files[name]
+	if was && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
+		return old, nil
+	}
+	b, err := bound.ReadAll(f, l.Path, MaxLogin)
+	if err == nil && was && !json.Valid(b) {
+		return old, nil
+	}
+	now := loginState{info: info}
+	if err == nil {
+		now.value, now.expires, err = ParseLogin(l.Program, name, b)
+	}
+	if err == nil {
+		err = checkValue(now.value)
+	}
+	if err != nil {
+		delete(s.files, name)
+		return loginState{}, l.unusable(err)
+	}
+	s.files[name] = now
+	return now, nil
+}
+
+// open opens the file. A link in its path could lead to where a cell's work goes.
+func (l *Login) open(open func(string) (*os.File, error)) (*os.File, error) {
+	dir := filepath.Dir(l.Path)
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil && real != filepath.Clean(dir) {
+		err = errors.New(dir + " leads through a symbolic link to " + real)
+	}
+	if err != nil {
+		return nil, l.unusable(err)
+	}
+	f, err := open(l.Path)
+	switch _, told := errors.AsType[*cell.Error](err); {
+	case err == nil:
+		return f, nil
+	case !told:
+		return nil, l.unusable(err)
+	case cell.HintOf(err) == "":
+		return nil, cell.Errorf(cell.Unavailable, "credential.Login", l.again(), "%w", err)
+	}
+	return nil, err
+}
+
+// unusable is the error of a login file that can't be read.
+func (l *Login) unusable(err error) error {
+	return cell.Errorf(cell.Unavailable, "credential.Login", l.again(), "cannot read the login in %s: %w", l.Path, err)
+}
+
+// again says what the user does when there is no login in the file.
+func (l *Login) again() string {
+	return "log in with `" + l.Program + "` on this host, or use an API key: pando login " + l.Program
+}
+
+// Renew says how the user renews the login of a program.
+func Renew(program string) string { return "run `" + program + "` once on this host, then go on" }
+
+// ParseLogin reads the token of a service in a login file, and when it expires. The forms are those that
+// Claude Code 2.1.328, Codex 0.171.0 and opencode 1.18.33 write. No error quotes the file.
+func ParseLogin(program, service string, b []byte) (token string, expires time.Time, err error) {
+	if !json.Valid(b) {
+		return "", expires, errors.New("it is no JSON")
+	}
+	switch program {
+	case "codex":
+		token, err = codexLogin(b)
+	case "opencode":
+		token, err = opencodeLogin(service, b)
+	default:
+		return claudeLogin(b)
+	}
+	return token, expires, err
+}
+
+func claudeLogin(b []byte) (token string, expires time.Time, err error) {
+	var f struct {
+		OAuth struct {
+			Access  string `json:"accessToken"`
+			Expires int64  `json:"expiresAt"` // milliseconds
+		} `json:"claudeAiOauth"`
+	}
+	if json.Unmarshal(b, &f) != nil || f.OAuth.Access == "" {
+		return "", expires, errors.New("it has no access token")
+	}
+	if f.OAuth.Expires != 0 {
+		expires = time.UnixMilli(f.OAuth.Expires).UTC()
+	}
+	return f.OAuth.Access, expires, nil
+}
+
+func codexLogin(b []byte) (string, error) {
+	var f struct {
+		Key    string         `json:"OPENAI_API_KEY"`
+		Tokens map[string]any `json:"tokens"`
+	}
+	switch err := json.Unmarshal(b, &f); {
+	case err == nil && f.Key != "":
+		return f.Key, nil
+	case err == nil && len(f.Tokens) > 0:
+		return "", errors.New("it is a login with ChatGPT, and Codex asks ChatGPT's service with it before it works in a cell")
+	}
+	return "", errors.New("it has no API key")
+}
+
+func opencodeLogin(service string, b []byte) (string, error) {
+	var f map[string]struct{ Type, Key string }
+	switch err := json.Unmarshal(b, &f); {
+	case err == nil && f[service].Type == "api" && f[service].Key != "":
+		return f[service].Key, nil
+	case err == nil && f[service].Type == "oauth":
+		return "", errors.New("its login of " + service + " is that of a subscription, and opencode reads an API key alone in a cell")
+	}
+	return "", errors.New("it has no API key of " + service)
+}
+
+// Renewed returns the credentials with login files that say something else than at the last call, or
+// can't be read any more; at the first call all that are read from one: a cell may have been told
+// before this process began.
+func (s *Store) Renewed() (names []string) {
+	for _, c := range s.List() {
+		if c.Login == nil {
+			continue
+		}
+		now, _ := s.login(c.Name, c.Login) // the error comes again where it is put to use
+		s.reading.Lock()
+		if told, ok := s.told[c.Name]; !ok || told.value != now.value || !told.expires.Equal(now.expires) {
+			s.told[c.Name] = now
+			names = append(names, c.Name)
+		}
+		s.reading.Unlock()
+	}
+	return names
+}
+
+// Retell makes Renewed return a credential once more: not all cells were told.
+func (s *Store) Retell(name string) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	delete(s.told, name)
+}

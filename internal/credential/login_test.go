@@ -1,0 +1,135 @@
+package credential
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+)
+
+// withLogins opens a store that reads login files.
+func (d dirs) withLogins(t testing.TB) *Store {
+	t.Helper()
+	s, err := Open(Config{Dir: durable.Disk(d.dir), Keys: durable.Disk(d.keys), Open: os.Open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// claudeFile is a login file of Claude Code's, with expiry in seconds since 1970.
+func claudeFile(access string, expires int64) string {
+	return fmt.Sprintf(`{"claudeAiOauth":{"accessToken":%q,"refreshToken":"sk-ant-ort01-never-read","expiresAt":%d}}`, access, expires*1000)
+}
+
+// A login's value is what its file says now, and is stored nowhere.
+func TestLoginFile(t *testing.T) {
+	const one, two = "sk-ant-oat01-1111111111111111", "sk-ant-oat01-2222222222222222"
+	d, dir := newDirs(t), t.TempDir()
+	at := filepath.Join(dir, "file")
+	write := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(at+".new", []byte(text), 0o600), os.Rename(at+".new", at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := d.withLogins(t)
+	login := &Login{Program: "claude", Path: at}
+	if _, err := s.Add(Credential{Name: "anthropic", Login: login}, Secret{}, false); cell.KindOf(err) != cell.Unavailable || !strings.Contains(fmt.Sprint(err), "cannot read the login in "+at+": ") || !strings.Contains(cell.HintOf(err), "log in with `claude`") {
+		t.Errorf("without a file: %v", err)
+	}
+	write(claudeFile(one, 32503680000))
+	c, err := s.Add(Credential{Name: "anthropic", Login: login}, Secret{}, false)
+	if err != nil || c.Env[0] != "CLAUDE_CODE_OAUTH_TOKEN" || c.Expires.Year() != 3000 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	value := func(s *Store, want string) {
+		t.Helper()
+		if _, v, err := s.Get("anthropic"); v.Reveal() != want || (err == nil) != (want != "") {
+			t.Errorf("the value is %q, %v; want %q", v.Reveal(), err, want)
+		}
+	}
+	renewed := func(want bool) {
+		t.Helper()
+		if got := len(s.Renewed()) == 1; got != want {
+			t.Errorf("renewed: %v", got)
+		}
+	}
+	value(s, one)
+	value(d.withLogins(t), one) // after a restart
+	if rec, err := s.read("anthropic"); err != nil || rec.Value != "" || *rec.Login != *login {
+		t.Errorf("what is stored: %+v, %v", rec, err)
+	}
+	renewed(true) // cells may have been told by a daemon before this one
+	renewed(false)
+	s.Retell("anthropic")
+	renewed(true)
+
+	write(claudeFile(two, 32503680000))
+	renewed(true)
+	value(s, two)
+	write(claudeFile(two, 32503680000)) // as it was
+	renewed(false)
+	write(claudeFile(two, 1))
+	renewed(true)
+	if c, _, _ := s.Get("anthropic"); !c.Expired(time.Now()) || c.Expired(time.Unix(0, 0)) {
+		t.Errorf("it expires at %s", c.Expires)
+	}
+	if _, problems, _ := s.Check("anthropic"); len(problems) != 1 || !strings.Contains(problems[0], "has expired: run `claude` once on this host") {
+		t.Errorf("%q", problems)
+	}
+
+	write(`{"claudeAiOauth":{"accessTok`) // half of it
+	value(s, two)
+	value(d.withLogins(t), "") // it was never whole
+	write(`{}`)                // logged out
+	value(s, "")
+	renewed(true)
+	write(claudeFile(one, 32503680000))
+	value(s, one)
+
+	other := filepath.Join(t.TempDir(), "away")
+	if err := errors.Join(os.Rename(dir, other), os.Symlink(other, dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Get("anthropic"); !strings.Contains(fmt.Sprint(err), "leads through a symbolic link") {
+		t.Errorf("through a link: %v", err)
+	}
+	if err := s.Remove("anthropic"); err != nil || len(s.Renewed()) != 0 {
+		t.Errorf("removed: %v", err)
+	}
+}
+
+// What is no token that can be lent is refused, and no error quotes the file.
+func TestLoginForms(t *testing.T) {
+	const key = "sk-proj-0123456789"
+	for _, x := range []struct{ program, service, file, want, err string }{
+		{"claude", "anthropic", claudeFile("sk-ant-oat01-1", 0), "sk-ant-oat01-1", ""},
+		{"claude", "anthropic", `{"claudeAiOauth":{"refreshToken":"sk-secret"}}`, "", "no access token"},
+		{"claude", "anthropic", `{"claudeAiOauth":"sk-secret"}`, "", "no access token"},
+		{"claude", "anthropic", `sk-secret`, "", "no JSON"},
+		{"codex", "openai", `{"OPENAI_API_KEY":"` + key + `"}`, key, ""},
+		{"codex", "openai", `{"OPENAI_API_KEY":null,"tokens":{"access_token":"sk-secret","refresh_token":"sk-secret"}}`, "", "login with ChatGPT"},
+		{"codex", "openai", `{"OPENAI_API_KEY":["sk-secret"]}`, "", "no API key"},
+		{"opencode", "openai", `{"anthropic":{"type":"api","key":"sk-secret"},"openai":{"type":"api","key":"` + key + `"}}`, key, ""},
+		{"opencode", "anthropic", `{"anthropic":{"type":"oauth","access":"sk-secret","refresh":"sk-secret"}}`, "", "of a subscription"},
+		{"opencode", "anthropic", `{"openai":{"type":"api","key":"sk-secret"}}`, "", "no API key of anthropic"},
+	} {
+		got, _, err := ParseLogin(x.program, x.service, []byte(x.file))
+		if got != x.want || (err == nil) != (x.err == "") || !strings.Contains(fmt.Sprint(err), x.err) && err != nil || strings.Contains(fmt.Sprint(err), "sk-secret") {
+			t.Errorf("%s of %s: %q, %v", x.program, x.file, got, err)
+		}
+	}
+	env := func(v string) string { return map[string]string{"HOME": "/home/me", "CODEX_HOME": "/elsewhere"}[v] }
+	for program, want := range map[string]string{"claude": "/home/me/.claude/.credentials.json", "codex": "/elsewhere/auth.json", "opencode": "/home/me/.local/share/opencode/auth.json", "gemini": "", "copilot": "", "other": ""} {
+		if got, err := LoginFile(program, env); got != want || (cell.KindOf(err) == cell.Unsupported) != (want == "") {
+			t.Errorf("%s: %q, %v", program, got, err)
+		}
+	}
+}
