@@ -172,6 +172,15 @@ func TestHomeOfACellAtRest(t *testing.T) {
 	// The change of files is what is undone, not the checkpoints of the home.
 	b.must(second(b.All().Undo(b.ctx, id, api.UndoRequest{})))
 	b.has("w", "f: 0")
+
+	// A decision makes none, and there is nothing to decide about.
+	before, err := b.reg.Cell(id)
+	b.must(err)
+	_, err = b.All().Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})
+	b.wantKind("a discard of nothing", err, cell.Conflict, "nothing waits")
+	if after, err := b.reg.Cell(id); err != nil || after.Head != before.Head {
+		t.Errorf("the head was %s and is %s, %v", before.Head, after.Head, err)
+	}
 }
 
 // headTurn is the turn that begins where a cell is.

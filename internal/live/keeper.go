@@ -62,7 +62,10 @@ func (m *Manager) WaitFor(ctx context.Context, inst backend.Instance, proc backe
 	if cell.KindOf(cause) == cell.Timeout {
 		word = "timeout"
 	}
-	grace, paused, err := m.goesOn(life, inst)
+	grace, standStill, err := m.goOn(life, inst)
+	if standStill != nil {
+		defer standStill()
+	}
 	if err != nil {
 		return st, err
 	}
@@ -70,31 +73,41 @@ func (m *Manager) WaitFor(ctx context.Context, inst backend.Instance, proc backe
 		return st, err
 	}
 	st, err = Ask(life, inst, proc.Wait)
-	if paused {
-		err = errors.Join(err, m.standsStill(life, inst))
-	}
 	if err != nil && life.Err() != nil {
 		return st, ErrClosing
 	}
 	return st, err
 }
 
-// goesOn lets a paused cell go on for the end of one of its processes: in a kernel of its own, and on
-// cgroups v1, nothing ends while it stands still. grace is for backend.Process.End: what was paused
-// was not to do anything more.
-func (m *Manager) goesOn(ctx context.Context, inst backend.Instance) (grace time.Duration, paused bool, err error) {
-	c, err := m.cfg.Registry.Cell(inst.ID())
-	if err != nil || c.State != cell.Paused {
-		return 0, false, err
-	}
-	return time.Millisecond, true, inst.Thaw(ctx)
-}
+// pausesFor is how long the end of a process waits for the lock of its cell's pauses. The end of a lease holds
+// that lock while it waits for the run, so the process ends without it.
+const pausesFor = 2 * time.Second
 
-// standsStill freezes what is left in a cell that goesOn let go on, and that was not resumed meanwhile.
-func (m *Manager) standsStill(ctx context.Context, inst backend.Instance) error {
-	c, err := m.cfg.Registry.Cell(inst.ID())
-	if err != nil || c.State != cell.Paused || m.Instance(inst.ID()) != inst {
-		return err
+// goOn lets a paused cell go on for the end of one of its processes: in a kernel of its own, and on
+// cgroups v1, nothing ends while it stands still. grace is for backend.Process.End: what was paused
+// was not to do anything more. standStill, unless it is nil, freezes what is left.
+func (m *Manager) goOn(life context.Context, inst backend.Instance) (grace time.Duration, standStill func(), err error) {
+	id := inst.ID()
+	paused := func() bool {
+		c, err := m.cfg.Registry.Cell(id)
+		return err == nil && c.State == cell.Paused && m.Instance(id) == inst
 	}
-	return inst.Freeze(ctx)
+	if !paused() {
+		return 0, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(life, pausesFor)
+	defer cancel()
+	release, err := m.pauses.Acquire(ctx, id, "end", nil)
+	if err != nil {
+		release = func() {}
+	}
+	return time.Millisecond, func() {
+		defer release()
+		if !paused() {
+			return
+		}
+		if err := inst.Freeze(life); err != nil {
+			m.cfg.Log.Warn("a paused cell goes on after the end of a process", "cell", id, "error", err)
+		}
+	}, inst.Thaw(life)
 }

@@ -183,8 +183,12 @@ func (m *Manager) Present(ctx context.Context, c *state.Cell) (state.Checkpoint,
 	return m.presentHeld(ctx, c)
 }
 
-// presentHeld is Present for a caller with the cell's lock.
+// presentHeld is Present for a caller with the cell's lock. Of a cell at its head it makes no checkpoint: what a
+// decision is about has no home.
 func (m *Manager) presentHeld(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
+	if c.Gen == nil {
+		return m.cfg.Records.Checkpoint(c.Head)
+	}
 	k, err := m.cfg.Checkpoint(ctx, c, "as it was looked at")
 	if err != nil {
 		return k, fmt.Errorf("cannot look at the workspace now: %w", err)
