@@ -86,23 +86,21 @@ func TestF28PausedCellsAreRemoved(t *testing.T) {
 	})
 }
 
-// What is left in a paused cell after the end of a run stands still again.
+// What is left in a paused cell after the end of a command stands still again.
 func TestPausedCellsStayPaused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
-		r, err := b.StartRun(b.ctx, b.request("w", "sleep 300"))
-		b.must(err)
-		b.starts(r)
+		b.run("w", "true")
 		id := b.id("w")
-		_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "1000"}})
+		_, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "100000"}})
+		b.must(err)
+		x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "100000"}, Attach: true}) // no client comes
 		b.must(err)
 		_, err = b.Pause(b.ctx, id)
 		b.must(err)
-		b.runs.UnderWay(id).Interrupt(cell.Errorf(cell.Interrupted, "test", "", "a test"))
-		if over, err := b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || over.Phase != string(cell.Ended) {
-			t.Errorf("%+v, %v", over, err)
-		}
+		b.until("it ended", func() bool { return b.ended(x.ID) })
+		synctest.Wait()
 		list, err := b.alive.Processes(b.ctx, id)
 		c, cerr := b.Cell(id)
 		if err != nil || cerr != nil || len(list) != 1 || list[0].State != "T" || c.State != string(cell.Paused) {
