@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/gofrs/flock"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/durable"
 )
@@ -122,19 +124,11 @@ func (a *app) lockConfig() (unlock func() error, err error) {
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(at+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
+	l := flock.New(at+".lock", flock.SetPermissions(0o600))
+	if err := l.Lock(); err != nil {
+		return nil, &fs.PathError{Op: "lock", Path: l.Path(), Err: err}
 	}
-	for {
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
-	}
-	return f.Close, nil
+	return l.Close, nil
 }
 
 // writeConfig writes the file, without origins that have nothing. The caller has its lock.
