@@ -221,7 +221,10 @@ func (a *app) credentialCheckCmd() *cobra.Command {
 				for _, p := range r.Problems {
 					fmt.Fprintf(w, "%s: %s\n", args[0], printable(p))
 				}
-				if r.OK {
+				switch {
+				case r.OK && r.Credential.Path != "":
+					fmt.Fprintf(w, "%s is lent from %s, which has a token; only its service can tell whether it is still valid\n", args[0], printable(r.Credential.Path))
+				case r.OK:
 					fmt.Fprintf(w, "%s is stored, can be decrypted, and has the right shape; only its service can tell whether it is still valid\n", args[0])
 				}
 			}); err != nil {

@@ -228,6 +228,9 @@ func until(t time.Time) string {
 // service that it has a token of.
 func (a *app) loginFromHost(ctx context.Context, about agent.About, logins []agent.Login) error {
 	what := "use " + about.Title + "'s login"
+	if a.remote {
+		return &api.Error{Kind: "unsupported", Message: "cannot " + what + ": the daemon is on another host, and reads the file there", Hint: "run pando login " + about.Name + " --from-host on that host, or give a key here: pando login " + about.Name}
+	}
 	at, err := loginFile(about)
 	if err != nil {
 		return apiError(err)
@@ -281,11 +284,7 @@ func (a *app) chooseWay(about agent.About, logins []agent.Login, from *loginFlag
 	for _, v := range set {
 		ways = append(ways, "the variable "+v+" of this shell")
 	}
-	at, err := loginFile(about)
-	if err == nil {
-		_, err = os.Lstat(at)
-	}
-	host := err == nil
+	at, host := a.hostLogin(about, logins)
 	if host {
 		ways = append(ways, "the login of "+about.Program+" on this host, "+printable(at))
 	}
@@ -315,6 +314,24 @@ func (a *app) chooseWay(about agent.About, logins []agent.Login, from *loginFlag
 		from.host = true
 	}
 	return nil
+}
+
+// hostLogin returns the login file of an agent's program, and whether it can be lent.
+func (a *app) hostLogin(about agent.About, logins []agent.Login) (at string, usable bool) {
+	at, err := loginFile(about)
+	if err != nil || a.remote {
+		return "", false
+	}
+	f, err := OpenSecretFile("look at the login", at)
+	if err != nil {
+		return at, false
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, credential.MaxLogin))
+	return at, err == nil && slices.ContainsFunc(logins, func(l agent.Login) bool {
+		_, _, err := credential.ParseLogin(about.Name, l.Credential, b)
+		return err == nil
+	})
 }
 
 // ofVariable puts the login that reads a variable first.
@@ -371,7 +388,7 @@ func (a *app) listLogins(ctx context.Context) error {
 		l := api.AgentLogin{Agent: about.Name, Title: about.Title}
 		for _, of := range about.Logins {
 			c := credentialIn(stored, of.Credential)
-			if c != nil && (c.Problem != "" || slices.ContainsFunc(c.Env, func(v string) bool { return slices.Contains(of.Variables, v) })) {
+			if c != nil && (len(c.Env) == 0 && c.Problem != "" || slices.ContainsFunc(c.Env, func(v string) bool { return slices.Contains(of.Variables, v) })) {
 				l.Credential, l.Env, l.For, l.Since, l.Problem = c.Name, c.Env, goesTo(*c), c.Created, c.Problem
 				l.Path, l.Expires = c.Path, c.Expires
 				break

@@ -184,7 +184,7 @@ func (b *bed) open() {
 	if b.wrap != nil {
 		objects = b.wrap(objects)
 	}
-	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys())})
+	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys()), Open: os.Open})
 	b.must(err)
 	b.Engine, err = Open(b.ctx, Config{
 		Home: b.home, MaxState: b.maxState, MinFree: b.minFree, ReachGrace: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{&toyBackend{b.host.Open(), b.toys}},

@@ -2,12 +2,14 @@ package engine
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -143,5 +145,27 @@ func TestF8SearchCountsTheRest(t *testing.T) {
 	// One that is taken away is still in the patch, which says what was there.
 	if r = b.run("a", "rm n*; head -c 100000 /dev/urandom > bin"); len(r.Secrets.Found) != 1 || r.Secrets.Found[0].In != "patch" {
 		t.Errorf("%+v", r.Secrets.Found)
+	}
+}
+
+// X1: where a login file lies on the host is said to callers that may name the host's files.
+func TestX01LoginFilesAreNotNamed(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	at := filepath.Join(t.TempDir(), ".credentials.json")
+	b.must(os.WriteFile(at, []byte(`{"claudeAiOauth":{"accessToken":"sk-ant-oat01-1111111111111111","expiresAt":32503680000000}}`), 0o600))
+	_, err := b.All().AddCredential(b.ctx, api.CredentialRequest{Name: "anthropic", Login: "claude", Path: at})
+	b.must(err)
+	for range 2 { // with the file, and without it
+		for name, v := range map[string]*View{"admin": b.All(), "run": b.caller("t-run", access.Bounds{}), "team": b.caller("t-a", team("a"))} {
+			check, err := v.CheckCredential("anthropic")
+			b.must(err)
+			said, err := json.Marshal([]any{v.Credentials(), check})
+			b.must(err)
+			if named := strings.Contains(string(said), filepath.Dir(at)); named != (name == "admin") || !strings.Contains(string(said), "anthropic") {
+				t.Errorf("%s: named %v: %s", name, named, said)
+			}
+		}
+		b.must(os.RemoveAll(at))
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -163,11 +164,24 @@ func (v *View) Credentials() []api.Credential {
 	return all
 }
 
-// shownCredential is a credential without the cells that the caller does not see.
+// withoutPath is a text without the path of a login file, for a caller that may not name the host's files.
+func (v *View) withoutPath(text, path string) string {
+	switch {
+	case path == "" || !v.restricted() && !v.isConfined():
+		return text
+	case text == path:
+		return ""
+	}
+	return strings.ReplaceAll(text, path, "its file")
+}
+
+// shownCredential is a credential without the cells that the caller does not see, and without the path of a
+// login file for a caller that may not name the host's files.
 func (v *View) shownCredential(c api.Credential) api.Credential {
 	if v.restricted() {
 		c.Lent = slices.DeleteFunc(c.Lent, func(l api.CredentialLent) bool { return !v.sees(cell.ID(l.Cell)) })
 	}
+	c.Problem, c.Path = v.withoutPath(c.Problem, c.Path), v.withoutPath(c.Path, c.Path)
 	return c
 }
 
@@ -190,6 +204,9 @@ func (v *View) RemoveCredential(ctx context.Context, name string) (api.RevokeRes
 // CheckCredential: see govern.Manager.
 func (v *View) CheckCredential(name string) (api.CredentialCheck, error) {
 	c, err := v.e.govern.CheckCredential(name)
+	for i := range c.Problems {
+		c.Problems[i] = v.withoutPath(c.Problems[i], c.Credential.Path)
+	}
 	c.Credential = v.shownCredential(c.Credential)
 	return c, err
 }

@@ -116,7 +116,7 @@ func (m *Manager) Env(c *state.Cell) []string {
 func (m *Manager) envOf(lendings []state.Lending) (env []string) {
 	ssh := false
 	for _, l := range lendings {
-		if known, _, err := m.cfg.Credentials.Get(l.Handle); err == nil {
+		if known, _, _ := m.cfg.Credentials.Get(l.Handle); known.Name != "" { // also when its login file cannot be read now
 			env = append(env, variables(known, l)...)
 			ssh = ssh || known.Kind == credential.SSH
 		}
