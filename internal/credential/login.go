@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -75,44 +76,113 @@ type loginState struct {
 	expires time.Time // zero: not known
 }
 
-// login returns what a login file says now. A file that is being written is read again later; until
-// then what it said before counts.
-func (s *Store) login(name string, l *Login) (loginState, error) {
+// loginWait is how long a login file may take to answer.
+const loginWait = 3 * time.Second
+
+// loginKey is what is read: the name of the credential says which service's key of a file is meant.
+type loginKey struct {
+	name string
+	Login
+}
+
+// loginRead is one reading of a login file.
+type loginRead struct {
+	began time.Time
+	done  chan struct{} // closed when what follows is set
+	state loginState
+	err   error
+}
+
+// login returns what a login file says now, read after the call began. The caller holds no lock: the file
+// may be on a file system that does not answer.
+func (s *Store) login(ctx context.Context, name string, l *Login) (loginState, error) {
 	if s.cfg.Open == nil {
 		return loginState{}, cell.Errorf(cell.Unsupported, "credential.Login", "", "cannot read login files here")
 	}
+	for next := false; ; next = true {
+		r, mine := s.reader(name, l)
+		limit := time.NewTimer(time.Until(r.began.Add(loginWait)))
+		select {
+		case <-r.done:
+			limit.Stop()
+		case <-limit.C:
+			return loginState{}, l.silent()
+		case <-ctx.Done():
+			limit.Stop()
+			return loginState{}, context.Cause(ctx)
+		}
+		if mine || next { // else it may have begun before the file was what it is now
+			return r.state, r.err
+		}
+	}
+}
+
+// reader returns the reading of a login file that is under way, or begins one. There is one at a time,
+// and nothing waits for its end: no call of the system's takes back a read that hangs.
+func (s *Store) reader(name string, l *Login) (r *loginRead, mine bool) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	f, err := l.open(s.cfg.Open)
+	key := loginKey{name, *l}
+	if r := s.reads[key]; r != nil {
+		return r, false
+	}
+	r = &loginRead{began: time.Now(), done: make(chan struct{})}
+	s.reads[key] = r
+	old := s.files[name]
+	go func() {
+		r.state, r.err = key.read(s.cfg.Open, old)
+		s.note(key, r)
+		close(r.done)
+	}()
+	return r, true
+}
+
+// note ends a reading, and keeps its result where the credential is still that of this file.
+func (s *Store) note(key loginKey, r *loginRead) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	delete(s.reads, key)
+	switch c := s.all[key.name]; {
+	case c == nil || c.Login == nil || *c.Login != key.Login:
+	case r.err != nil:
+		delete(s.files, key.name)
+	default:
+		s.files[key.name] = r.state
+	}
+}
+
+// read reads the file unless it is as it was. A file that is being written is read again later; until
+// then what it said before counts.
+func (k loginKey) read(open func(string) (*os.File, error), old loginState) (now loginState, err error) {
+	f, err := k.open(open)
 	if err != nil {
-		delete(s.files, name)
-		return loginState{}, err
+		return now, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return loginState{}, l.unusable(err)
+		return now, k.unusable(err)
 	}
-	old, was := s.files[name]
+	was := old.info != nil
 	if was && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
 		return old, nil
 	}
-	b, err := bound.ReadAll(f, l.Path, MaxLogin)
+	b, err := bound.ReadAll(f, k.Path, MaxLogin)
 	if err == nil && was && !json.Valid(b) {
 		return old, nil
 	}
-	now := loginState{info: info}
+	now.info = info
 	if err == nil {
-		now.value, now.expires, err = ParseLogin(l.Program, name, b)
+		now.value, now.expires, err = ParseLogin(k.Program, k.name, b)
 	}
 	if err == nil {
 		err = checkValue(now.value)
 	}
 	if err != nil {
-		delete(s.files, name)
-		return loginState{}, l.unusable(err)
+		return loginState{}, k.unusable(err)
 	}
-	s.files[name] = now
 	return now, nil
 }
 
@@ -141,6 +211,12 @@ func (l *Login) open(open func(string) (*os.File, error)) (*os.File, error) {
 // unusable is the error of a login file that can't be read.
 func (l *Login) unusable(err error) error {
 	return cell.Errorf(cell.Unavailable, "credential.Login", l.again(), "cannot read the login in %s: %w", l.Path, err)
+}
+
+// silent is the error of a login file that does not answer.
+func (l *Login) silent() error {
+	return cell.Errorf(cell.Unavailable, "credential.Login", "see to the file system that it is on, or use an API key: pando login "+l.Program,
+		"cannot read the login in %s: the login file does not answer: its file system takes longer than %s", l.Path, loginWait)
 }
 
 // again says what the user does when there is no login in the file.
@@ -211,13 +287,16 @@ func opencodeLogin(service string, b []byte) (string, error) {
 
 // Renewed returns the credentials with login files that say something else than at the last call, or
 // can't be read any more; at the first call all that are read from one: a cell may have been told
-// before this process began.
-func (s *Store) Renewed() (names []string) {
+// before this process began. It returns none when ctx has ended.
+func (s *Store) Renewed(ctx context.Context) (names []string) {
 	for _, c := range s.List() {
 		if c.Login == nil {
 			continue
 		}
-		now, _ := s.login(c.Name, c.Login) // the error comes again where it is put to use
+		now, _ := s.login(ctx, c.Name, c.Login) // the error comes again where it is put to use
+		if ctx.Err() != nil {
+			return nil
+		}
 		s.reading.Lock()
 		if told, ok := s.told[c.Name]; !ok || told.value != now.value || !told.expires.Equal(now.expires) {
 			s.told[c.Name] = now

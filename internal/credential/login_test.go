@@ -1,12 +1,15 @@
 package credential
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -16,7 +19,12 @@ import (
 // withLogins opens a store that reads login files.
 func (d dirs) withLogins(t testing.TB) *Store {
 	t.Helper()
-	s, err := Open(Config{Dir: durable.Disk(d.dir), Keys: durable.Disk(d.keys), Open: os.Open})
+	return d.withOpen(t, os.Open)
+}
+
+func (d dirs) withOpen(t testing.TB, open func(string) (*os.File, error)) *Store {
+	t.Helper()
+	s, err := Open(Config{Dir: durable.Disk(d.dir), Keys: durable.Disk(d.keys), Open: open})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +65,7 @@ func TestLoginFile(t *testing.T) {
 	}
 	renewed := func(want bool) {
 		t.Helper()
-		if got := len(s.Renewed()) == 1; got != want {
+		if got := len(s.Renewed(t.Context())) == 1; got != want {
 			t.Errorf("renewed: %v", got)
 		}
 	}
@@ -101,9 +109,139 @@ func TestLoginFile(t *testing.T) {
 	if _, _, err := s.Get("anthropic"); !strings.Contains(fmt.Sprint(err), "leads through a symbolic link") {
 		t.Errorf("through a link: %v", err)
 	}
-	if err := s.Remove("anthropic"); err != nil || len(s.Renewed()) != 0 {
+	if err := s.Remove("anthropic"); err != nil || len(s.Renewed(t.Context())) != 0 {
 		t.Errorf("removed: %v", err)
 	}
+}
+
+// hung is a file system that answers or does not.
+type hung struct {
+	opened atomic.Int32
+	gate   atomic.Pointer[chan struct{}]
+}
+
+// open opens the file that is there now, and answers when the gate is open.
+func (h *hung) open(path string) (*os.File, error) {
+	h.opened.Add(1)
+	f, err := os.Open(path)
+	if gate := h.gate.Load(); gate != nil {
+		<-*gate
+	}
+	return f, err
+}
+
+// hang closes the gate until the returned function is called.
+func (h *hung) hang() (answer func()) {
+	gate := make(chan struct{})
+	h.gate.Store(&gate)
+	return func() {
+		h.gate.Store(nil)
+		close(gate)
+	}
+}
+
+// A login file that does not answer is an error after three seconds, one read waits for it, and nothing
+// else does.
+func TestLoginFileHangs(t *testing.T) {
+	const one, two = "sk-ant-oat01-1111111111111111", "sk-ant-oat01-2222222222222222"
+	synctest.Test(t, func(t *testing.T) {
+		at := filepath.Join(t.TempDir(), "file")
+		write := func(access string) {
+			t.Helper()
+			if err := errors.Join(os.WriteFile(at+".new", []byte(claudeFile(access, 32503680000)), 0o600), os.Rename(at+".new", at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var h hung
+		s := newDirs(t).withOpen(t, h.open)
+		takes := func(want time.Duration, what string, f func()) {
+			t.Helper()
+			began := time.Now()
+			if f(); time.Since(began) != want {
+				t.Errorf("%s takes %s, want %s", what, time.Since(began), want)
+			}
+		}
+		login := Credential{Name: "anthropic", Login: &Login{Program: "claude", Path: at}}
+		silent := func(err error) {
+			t.Helper()
+			if cell.KindOf(err) != cell.Unavailable || !strings.Contains(fmt.Sprint(err), "cannot read the login in "+at+": the login file does not answer: its file system takes longer than 3s") || !strings.Contains(cell.HintOf(err), "pando login claude") {
+				t.Errorf("the error is %v (%s)", err, cell.HintOf(err))
+			}
+		}
+		get := func() {
+			t.Helper()
+			_, _, err := s.Get("anthropic")
+			silent(err)
+		}
+		write(one)
+		if _, err := s.Add(login, Secret{}, false); err != nil {
+			t.Fatal(err)
+		}
+
+		// A reading that began before the file was replaced does not count for a call after that.
+		answer := h.hang()
+		go s.Renewed(t.Context())
+		synctest.Wait()
+		write(two)
+		time.AfterFunc(time.Second, answer)
+		takes(time.Second, "a slow file", func() {
+			if _, v, err := s.Get("anthropic"); v.Reveal() != two || err != nil {
+				t.Errorf("the value is %q, %v", v.Reveal(), err)
+			}
+		})
+
+		before := h.opened.Load()
+		answer = h.hang()
+		go s.Get("anthropic")
+		synctest.Wait()
+		takes(0, "all else", func() {
+			_, err := s.Add(Credential{Name: "openai"}, NewSecret(sample), false)
+			_, _, gerr := s.Get("openai")
+			_, _, cerr := s.Check("openai")
+			if err := errors.Join(err, gerr, cerr, s.Remove("openai")); err != nil || len(s.List()) != 1 {
+				t.Error(err)
+			}
+		})
+		takes(3*time.Second, "get", get)
+		takes(0, "a later get", get)
+		takes(0, "check", func() {
+			if _, problems, err := s.Check("anthropic"); len(problems) != 1 || !strings.Contains(problems[0], "does not answer") {
+				t.Errorf("%q, %v", problems, err)
+			}
+		})
+		takes(0, "add", func() {
+			_, err := s.Add(login, Secret{}, true)
+			silent(err)
+		})
+		if got := h.opened.Load() - before; got != 1 {
+			t.Errorf("%d reads wait", got)
+		}
+		answer()
+		synctest.Wait()
+		if _, v, err := s.Get("anthropic"); v.Reveal() != two || err != nil {
+			t.Errorf("once it answers: %q, %v", v.Reveal(), err)
+		}
+
+		// The end of the daemon waits for none, and a credential that is removed leaves nothing behind.
+		answer = h.hang()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		takes(time.Second, "an end", func() {
+			if names := s.Renewed(ctx); len(names) != 0 {
+				t.Errorf("renewed: %q", names)
+			}
+		})
+		takes(0, "remove", func() {
+			if err := s.Remove("anthropic"); err != nil {
+				t.Error(err)
+			}
+		})
+		answer()
+		synctest.Wait()
+		if len(s.files)+len(s.reads) != 0 {
+			t.Errorf("left: %d states, %d reads", len(s.files), len(s.reads))
+		}
+	})
 }
 
 // What is no token that can be lent is refused, and no error quotes the file.
