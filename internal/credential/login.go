@@ -2,6 +2,8 @@ package credential
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -62,6 +64,12 @@ func (l *Login) check() error {
 		return invalid("give an absolute path", "cannot read the login file %q", l.Path)
 	}
 	return nil
+}
+
+// id tells login files apart for a gateway, which needs no path.
+func (l *Login) id() string {
+	sum := sha256.Sum256([]byte(filepath.Clean(l.Path)))
+	return l.Program + "-" + hex.EncodeToString(sum[:])
 }
 
 // Expired is the problem of a login with an expired token.

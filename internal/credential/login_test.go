@@ -57,6 +57,11 @@ func TestLoginFile(t *testing.T) {
 	if err != nil || c.Env[0] != "CLAUDE_CODE_OAUTH_TOKEN" || c.Expires.Year() != 3000 {
 		t.Fatalf("%+v, %v", c, err)
 	}
+	of := func(c Credential) string { return c.Lend("a-placeholder", NewSecret(one))[0].Login }
+	elsewhere := c
+	if elsewhere.Login = (&Login{Program: "claude", Path: at + "2"}); of(c) == "" || of(c) == of(elsewhere) || strings.Contains(of(c), "/") {
+		t.Errorf("the gateway is told %q, of another file %q", of(c), of(elsewhere))
+	}
 	value := func(s *Store, want string) {
 		t.Helper()
 		if _, v, err := s.Get("anthropic"); v.Reveal() != want || (err == nil) != (want != "") {
