@@ -79,6 +79,7 @@ func (l *Login) Expired() string {
 
 // loginState is what a login file said when it was read.
 type loginState struct {
+	of      Login
 	info    fs.FileInfo
 	value   string
 	expires time.Time // zero: not known
@@ -137,6 +138,9 @@ func (s *Store) reader(name string, l *Login) (r *loginRead, mine bool) {
 	r = &loginRead{began: time.Now(), done: make(chan struct{})}
 	s.reads[key] = r
 	old := s.files[name]
+	if old.of != *l { // the name was another file's
+		old = loginState{}
+	}
 	go func() {
 		r.state, r.err = key.read(s.cfg.Open, old)
 		s.note(key, r)
@@ -181,7 +185,7 @@ func (k loginKey) read(open func(string) (*os.File, error), old loginState) (now
 	if err == nil && was && !json.Valid(b) {
 		return old, nil
 	}
-	now.info = info
+	now.of, now.info = k.Login, info
 	if err == nil {
 		now.value, now.expires, err = ParseLogin(k.Program, k.name, b)
 	}

@@ -119,6 +119,50 @@ func TestLoginFile(t *testing.T) {
 	}
 }
 
+// A login that is not stored, or was, leaves nothing behind that counts for another under its name.
+func TestLoginFileOfAnother(t *testing.T) {
+	const one, two = "sk-ant-oat01-1111111111111111", "sk-ant-oat01-2222222222222222"
+	s, dir := newDirs(t).withLogins(t), t.TempDir()
+	write := func(name, text string) *Login {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return &Login{Program: "claude", Path: filepath.Join(dir, name)}
+	}
+	add := func(l *Login, replace bool, want cell.Kind) {
+		t.Helper()
+		if _, err := s.Add(Credential{Name: "anthropic", Login: l}, Secret{}, replace); cell.KindOf(err) != want {
+			t.Fatal(err)
+		}
+	}
+	value := func(want string) {
+		t.Helper()
+		if _, v, _ := s.Get("anthropic"); v.Reveal() != want {
+			t.Errorf("the value is %q, want %q", v.Reveal(), want)
+		}
+	}
+	a, b := write("a", claudeFile(one, 0)), write("b", claudeFile(two, 0))
+	add(a, false, "")
+	add(b, false, cell.Exists)
+	write("a", "{") // half of it
+	value(one)
+
+	add(b, true, "")
+	write("b", "{")
+	value(two)
+	write("a", claudeFile(one, 0))
+	add(a, true, "")
+	if _, err := s.login(t.Context(), "anthropic", b); err == nil { // by a call from before
+		t.Error("a file that was never whole since says something")
+	}
+	value(one)
+
+	if _, err := s.Add(Credential{Name: "anthropic"}, NewSecret(sample), true); err != nil || len(s.files) != 0 {
+		t.Errorf("%v; a login is left", err)
+	}
+}
+
 // hung is a file system that answers or does not.
 type hung struct {
 	opened atomic.Int32

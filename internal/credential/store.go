@@ -160,14 +160,12 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 	if c.Kind == "" {
 		c.Kind = Token
 	}
+	var now loginState
 	if c.Login != nil {
-		if err := c.Login.check(); err != nil {
-			return c, err
+		err := c.Login.check()
+		if err == nil {
+			now, err = s.login(context.Background(), c.Name, c.Login)
 		}
-		s.reading.Lock()
-		delete(s.files, c.Name)
-		s.reading.Unlock()
-		now, err := s.login(context.Background(), c.Name, c.Login)
 		if err != nil {
 			return c, err
 		}
@@ -222,6 +220,11 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 	}
 	s.all[c.Name] = rec
 	delete(s.broken, c.Name)
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if delete(s.files, c.Name); c.Login != nil {
+		s.files[c.Name] = now
+	}
 	return c, nil
 }
 
