@@ -83,10 +83,15 @@ type loginState struct {
 	info    fs.FileInfo
 	value   string
 	expires time.Time // zero: not known
+	failed  time.Time // since then it can't be read; zero: it can
 }
 
-// loginWait is how long a login file may take to answer.
-const loginWait = 3 * time.Second
+// loginWait is how long a login file may take to answer, loginGrace how long what it said counts while it
+// can't be read: its program replaces it.
+const (
+	loginWait  = 3 * time.Second
+	loginGrace = 10 * time.Second
+)
 
 // loginKey is what is read: the name of the credential says which service's key of a file is meant.
 type loginKey struct {
@@ -100,13 +105,36 @@ type loginRead struct {
 	done  chan struct{} // closed when what follows is set
 	state loginState
 	err   error
+	now   error // of the file at this moment: err without grace
 }
 
-// login returns what a login file says now, read after the call began. The caller holds no lock: the file
-// may be on a file system that does not answer.
+// login returns what a login file says. What it said before counts for a while when it is missing, half
+// written or can't be read.
 func (s *Store) login(ctx context.Context, name string, l *Login) (loginState, error) {
+	r, err := s.look(ctx, name, l)
+	if err != nil {
+		return loginState{}, err
+	}
+	return r.state, r.err
+}
+
+// loginNow is login of what the file says at this moment.
+func (s *Store) loginNow(ctx context.Context, name string, l *Login) (loginState, error) {
+	r, err := s.look(ctx, name, l)
+	if err == nil {
+		err = r.now
+	}
+	if err != nil {
+		return loginState{}, err
+	}
+	return r.state, nil
+}
+
+// look returns a reading that began after the call did. The caller holds no lock: the file may be on a file
+// system that does not answer.
+func (s *Store) look(ctx context.Context, name string, l *Login) (*loginRead, error) {
 	if s.cfg.Open == nil {
-		return loginState{}, cell.Errorf(cell.Unsupported, "credential.Login", "", "cannot read login files here")
+		return nil, cell.Errorf(cell.Unsupported, "credential.Login", "", "cannot read login files here")
 	}
 	for next := false; ; next = true {
 		r, mine := s.reader(name, l)
@@ -115,13 +143,13 @@ func (s *Store) login(ctx context.Context, name string, l *Login) (loginState, e
 		case <-r.done:
 			limit.Stop()
 		case <-limit.C:
-			return loginState{}, l.silent()
+			return nil, l.silent()
 		case <-ctx.Done():
 			limit.Stop()
-			return loginState{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		if mine || next { // else it may have begun before the file was what it is now
-			return r.state, r.err
+			return r, nil
 		}
 	}
 }
@@ -142,60 +170,67 @@ func (s *Store) reader(name string, l *Login) (r *loginRead, mine bool) {
 		old = loginState{}
 	}
 	go func() {
-		r.state, r.err = key.read(s.cfg.Open, old)
-		s.note(key, r)
+		var whole bool
+		r.state, whole, r.now = key.read(s.cfg.Open, old)
+		s.note(key, r, whole)
 		close(r.done)
 	}()
 	return r, true
 }
 
-// note ends a reading, and keeps its result where the credential is still that of this file.
-func (s *Store) note(key loginKey, r *loginRead) {
+// note ends a reading, and keeps its result where the credential is still that of this file. whole says that
+// the file could be read.
+func (s *Store) note(key loginKey, r *loginRead, whole bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	delete(s.reads, key)
+	r.err = r.now
+	old := s.files[key.name]
 	switch c := s.all[key.name]; {
 	case c == nil || c.Login == nil || *c.Login != key.Login:
-	case r.err != nil:
-		delete(s.files, key.name)
-	default:
+	case r.err == nil:
+		r.state.failed = time.Time{}
 		s.files[key.name] = r.state
+	case !whole && old.of == key.Login && (old.failed.IsZero() || time.Since(old.failed) < loginGrace):
+		if old.failed.IsZero() {
+			old.failed = time.Now()
+		}
+		s.files[key.name] = old
+		r.state, r.err = old, nil
+	default:
+		delete(s.files, key.name)
 	}
 }
 
-// read reads the file unless it is as it was. A file that is being written is read again later; until
-// then what it said before counts.
-func (k loginKey) read(open func(string) (*os.File, error), old loginState) (now loginState, err error) {
+// read reads the file unless it is as it was. whole reports that it is there and JSON: what is wrong then is
+// what it says.
+func (k loginKey) read(open func(string) (*os.File, error), old loginState) (now loginState, whole bool, err error) {
 	f, err := k.open(open)
 	if err != nil {
-		return now, err
+		return now, false, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return now, k.unusable(err)
+		return now, false, k.unusable(err)
 	}
-	was := old.info != nil
-	if was && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
-		return old, nil
+	if old.info != nil && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
+		return old, true, nil
 	}
 	b, err := bound.ReadAll(f, k.Path, MaxLogin)
-	if err == nil && was && !json.Valid(b) {
-		return old, nil
+	if err != nil {
+		return now, false, k.unusable(err)
 	}
 	now.of, now.info = k.Login, info
-	if err == nil {
-		now.value, now.expires, err = ParseLogin(k.Program, k.name, b)
-	}
-	if err == nil {
+	if now.value, now.expires, err = ParseLogin(k.Program, k.name, b); err == nil {
 		err = checkValue(now.value)
 	}
 	if err != nil {
-		return loginState{}, k.unusable(err)
+		return loginState{}, json.Valid(b), k.unusable(err)
 	}
-	return now, nil
+	return now, true, nil
 }
 
 // open opens the file. A link in its path could lead to where a cell's work goes.

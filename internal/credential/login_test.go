@@ -111,12 +111,86 @@ func TestLoginFile(t *testing.T) {
 	if err := errors.Join(os.Rename(dir, other), os.Symlink(other, dir)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Get("anthropic"); !strings.Contains(fmt.Sprint(err), "leads through a symbolic link") {
-		t.Errorf("through a link: %v", err)
+	if _, problems, err := s.Check("anthropic"); len(problems) != 1 || !strings.Contains(problems[0], "leads through a symbolic link") {
+		t.Errorf("through a link: %q, %v", problems, err)
 	}
 	if err := s.Remove("anthropic"); err != nil || len(s.Renewed(t.Context())) != 0 {
 		t.Errorf("removed: %v", err)
 	}
+}
+
+// What a login file said counts for ten seconds while it can't be read, so that no moment of its replacement ends
+// requests, and no key that was taken away is lent on. A check tells at once.
+func TestLoginFileForAMoment(t *testing.T) {
+	const one = "sk-ant-oat01-1111111111111111"
+	synctest.Test(t, func(t *testing.T) {
+		at := filepath.Join(t.TempDir(), "file")
+		denied := false
+		s := newDirs(t).withOpen(t, func(path string) (*os.File, error) {
+			if denied {
+				return nil, cell.Errorf(cell.Unavailable, "test", "", "others may read it")
+			}
+			return os.Open(path)
+		})
+		write := func(text string) func() error {
+			return func() error { return os.WriteFile(at, []byte(text), 0o600) }
+		}
+		set := func(f func() error) {
+			t.Helper()
+			if err := f(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		whole := write(claudeFile(one, 32503680000))
+		set(whole)
+		if _, err := s.Add(Credential{Name: "anthropic", Login: &Login{Program: "claude", Path: at}}, Secret{}, false); err != nil {
+			t.Fatal(err)
+		}
+		s.Renewed(t.Context())
+		for _, x := range []struct {
+			what, says  string
+			spoil, mend func() error
+		}{
+			{"empty", "it is no JSON", write(""), whole},
+			{"missing", "no such file", func() error { return os.Remove(at) }, whole},
+			{"for others", "others may read it", func() error { denied = true; return nil }, func() error { denied = false; return nil }},
+		} {
+			// looks is what is seen at one tick.
+			looks := func(what string, there, good, renewed bool) {
+				t.Helper()
+				_, v, err := s.Get("anthropic")
+				if there != (v.Reveal() == one && err == nil) || !there && !strings.Contains(fmt.Sprint(err), x.says) {
+					t.Errorf("%s, %s: the value is %q, %v", x.what, what, v.Reveal(), err)
+				}
+				if _, problems, err := s.Check("anthropic"); good != (len(problems) == 0) || !good && !strings.Contains(problems[0], x.says) {
+					t.Errorf("%s, %s: %q, %v", x.what, what, problems, err)
+				}
+				if names := s.Renewed(t.Context()); renewed != (len(names) == 1) {
+					t.Errorf("%s, %s: renewed %q", x.what, what, names)
+				}
+			}
+			for range 3 { // each moment counts for itself
+				set(x.spoil)
+				looks("for a moment", true, false, false)
+				time.Sleep(9 * time.Second)
+				looks("for 9 s", true, false, false)
+				set(x.mend)
+				looks("again", true, true, false)
+			}
+			set(x.spoil)
+			looks("for a moment", true, false, false)
+			time.Sleep(10 * time.Second)
+			looks("for 10 s", false, false, true)
+			time.Sleep(time.Hour)
+			looks("for good", false, false, false)
+			set(x.mend)
+			looks("in the end", true, true, true)
+		}
+		set(write("{}"))
+		if _, v, err := s.Get("anthropic"); v.Reveal() != "" || !strings.Contains(fmt.Sprint(err), "no access token") {
+			t.Errorf("logged out: %q, %v", v.Reveal(), err)
+		}
+	})
 }
 
 // A login that is not stored, or was, leaves nothing behind that counts for another under its name.
@@ -147,6 +221,7 @@ func TestLoginFileOfAnother(t *testing.T) {
 	add(b, false, cell.Exists)
 	write("a", "{") // half of it
 	value(one)
+	add(a, true, cell.Unavailable)
 
 	add(b, true, "")
 	write("b", "{")

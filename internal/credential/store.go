@@ -164,7 +164,7 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 	if c.Login != nil {
 		err := c.Login.check()
 		if err == nil {
-			now, err = s.login(context.Background(), c.Name, c.Login)
+			now, err = s.loginNow(context.Background(), c.Name, c.Login)
 		}
 		if err != nil {
 			return c, err
@@ -321,7 +321,7 @@ func (s *Store) Check(name string) (c Credential, problems []string, err error) 
 		return c, []string{err.Error()}, nil
 	}
 	if rec.Login != nil {
-		now, err := s.login(context.Background(), name, rec.Login)
+		now, err := s.loginNow(context.Background(), name, rec.Login)
 		if rec.Expires = now.expires; err != nil {
 			return rec.Credential, []string{err.Error() + ": " + cell.HintOf(err)}, nil
 		}
