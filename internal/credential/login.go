@@ -301,8 +301,8 @@ func claudeLogin(b []byte) (token string, expires time.Time, err error) {
 	if json.Unmarshal(b, &f) != nil || f.OAuth.Access == "" {
 		return "", expires, errors.New("it has no access token")
 	}
-	if f.OAuth.Expires != 0 {
-		expires = time.UnixMilli(f.OAuth.Expires).UTC()
+	if at := time.UnixMilli(f.OAuth.Expires).UTC(); f.OAuth.Expires > 0 && at.Year() < 10_000 { // else JSON could not say it
+		expires = at
 	}
 	return f.OAuth.Access, expires, nil
 }

@@ -2,8 +2,10 @@ package credential
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -386,6 +388,13 @@ func TestLoginForms(t *testing.T) {
 		got, _, err := ParseLogin(x.program, x.service, []byte(x.file))
 		if got != x.want || (err == nil) != (x.err == "") || !strings.Contains(fmt.Sprint(err), x.err) && err != nil || strings.Contains(fmt.Sprint(err), "sk-secret") {
 			t.Errorf("%s of %s: %q, %v", x.program, x.file, got, err)
+		}
+	}
+	for ms, year := range map[int64]int{math.MinInt64: 1, -1: 1, 0: 1, 1: 1970, 253402300799999: 9999, 253402300800000: 1, math.MaxInt64: 1} {
+		file := fmt.Sprintf(`{"claudeAiOauth":{"accessToken":"sk-ant-oat01-1","expiresAt":%d}}`, ms)
+		_, expires, err := ParseLogin("claude", "anthropic", []byte(file))
+		if _, jerr := json.Marshal(expires); errors.Join(err, jerr) != nil || expires.Year() != year || expires.IsZero() != (year == 1) {
+			t.Errorf("expiresAt %d: %s, %v", ms, expires, errors.Join(err, jerr))
 		}
 	}
 	env := func(v string) string { return map[string]string{"HOME": "/home/me", "CODEX_HOME": "/elsewhere"}[v] }
