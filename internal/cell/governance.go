@@ -58,9 +58,12 @@ type Lent struct {
 	// As is the header that carries it: "Authorization: Bearer {secret}".
 	As string `json:"as"`
 	// Of a login file: when the secret expires, zero if that is not known, and what the user does
-	// then. Another secret from such a file is of the same login, so requests with the one before go on.
+	// then.
 	Expires time.Time `json:"expires,omitzero"`
 	Renew   string    `json:"renew,omitempty"`
+	// Login identifies the login file. Another secret from the same file is of the same login, so
+	// requests with the one before go on. Empty: there is no file.
+	Login string `json:"login,omitempty"`
 }
 
 // LentKey is a key of the caller's SSH agent, lent to one cell. The key stays in the agent;

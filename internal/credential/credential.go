@@ -55,7 +55,7 @@ func (c Credential) Lend(placeholder string, secret Secret) (list []cell.Lent) {
 	for _, u := range c.Uses() {
 		l := cell.Lent{Handle: c.Name, Placeholder: placeholder, Secret: secret.Reveal(), For: u.For, As: u.As, Expires: c.Expires}
 		if c.Login != nil {
-			l.Renew = Renew(c.Login.Program)
+			l.Renew, l.Login = Renew(c.Login.Program), c.Login.id()
 		}
 		list = append(list, l)
 	}

@@ -1,6 +1,9 @@
 package credential
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -63,6 +66,12 @@ func (l *Login) check() error {
 	return nil
 }
 
+// id tells login files apart for a gateway, which needs no path.
+func (l *Login) id() string {
+	sum := sha256.Sum256([]byte(filepath.Clean(l.Path)))
+	return l.Program + "-" + hex.EncodeToString(sum[:])
+}
+
 // Expired is the problem of a login with an expired token.
 func (l *Login) Expired() string {
 	return "the login in " + l.Path + " has expired: " + Renew(l.Program)
@@ -70,50 +79,158 @@ func (l *Login) Expired() string {
 
 // loginState is what a login file said when it was read.
 type loginState struct {
+	of      Login
 	info    fs.FileInfo
 	value   string
 	expires time.Time // zero: not known
+	failed  time.Time // since then it can't be read; zero: it can
 }
 
-// login returns what a login file says now. A file that is being written is read again later; until
-// then what it said before counts.
-func (s *Store) login(name string, l *Login) (loginState, error) {
-	if s.cfg.Open == nil {
-		return loginState{}, cell.Errorf(cell.Unsupported, "credential.Login", "", "cannot read login files here")
+// loginWait is how long a login file may take to answer, loginGrace how long what it said counts while it
+// can't be read: its program replaces it.
+const (
+	loginWait  = 3 * time.Second
+	loginGrace = 10 * time.Second
+)
+
+// loginKey is what is read: the name of the credential says which service's key of a file is meant.
+type loginKey struct {
+	name string
+	Login
+}
+
+// loginRead is one reading of a login file.
+type loginRead struct {
+	began time.Time
+	done  chan struct{} // closed when what follows is set
+	state loginState
+	err   error
+	now   error // of the file at this moment: err without grace
+}
+
+// login returns what a login file says. What it said before counts for a while when it is missing, half
+// written or can't be read.
+func (s *Store) login(ctx context.Context, name string, l *Login) (loginState, error) {
+	r, err := s.look(ctx, name, l)
+	if err != nil {
+		return loginState{}, err
 	}
+	return r.state, r.err
+}
+
+// loginNow is login of what the file says at this moment.
+func (s *Store) loginNow(ctx context.Context, name string, l *Login) (loginState, error) {
+	r, err := s.look(ctx, name, l)
+	if err == nil {
+		err = r.now
+	}
+	if err != nil {
+		return loginState{}, err
+	}
+	return r.state, nil
+}
+
+// look returns a reading that began after the call did. The caller holds no lock: the file may be on a file
+// system that does not answer.
+func (s *Store) look(ctx context.Context, name string, l *Login) (*loginRead, error) {
+	if s.cfg.Open == nil {
+		return nil, cell.Errorf(cell.Unsupported, "credential.Login", "", "cannot read login files here")
+	}
+	for next := false; ; next = true {
+		r, mine := s.reader(name, l)
+		limit := time.NewTimer(time.Until(r.began.Add(loginWait)))
+		select {
+		case <-r.done:
+			limit.Stop()
+		case <-limit.C:
+			return nil, l.silent()
+		case <-ctx.Done():
+			limit.Stop()
+			return nil, context.Cause(ctx)
+		}
+		if mine || next { // else it may have begun before the file was what it is now
+			return r, nil
+		}
+	}
+}
+
+// reader returns the reading of a login file that is under way, or begins one. There is one at a time,
+// and nothing waits for its end: no call of the system's takes back a read that hangs.
+func (s *Store) reader(name string, l *Login) (r *loginRead, mine bool) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	f, err := l.open(s.cfg.Open)
+	key := loginKey{name, *l}
+	if r := s.reads[key]; r != nil {
+		return r, false
+	}
+	r = &loginRead{began: time.Now(), done: make(chan struct{})}
+	s.reads[key] = r
+	old := s.files[name]
+	if old.of != *l { // the name was another file's
+		old = loginState{}
+	}
+	go func() {
+		var whole bool
+		r.state, whole, r.now = key.read(s.cfg.Open, old)
+		s.note(key, r, whole)
+		close(r.done)
+	}()
+	return r, true
+}
+
+// note ends a reading, and keeps its result where the credential is still that of this file. whole says that
+// the file could be read.
+func (s *Store) note(key loginKey, r *loginRead, whole bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	delete(s.reads, key)
+	r.err = r.now
+	old := s.files[key.name]
+	switch c := s.all[key.name]; {
+	case c == nil || c.Login == nil || *c.Login != key.Login:
+	case r.err == nil:
+		r.state.failed = time.Time{}
+		s.files[key.name] = r.state
+	case !whole && old.of == key.Login && (old.failed.IsZero() || time.Since(old.failed) < loginGrace):
+		if old.failed.IsZero() {
+			old.failed = time.Now()
+		}
+		s.files[key.name] = old
+		r.state, r.err = old, nil
+	default:
+		delete(s.files, key.name)
+	}
+}
+
+// read reads the file unless it is as it was. whole reports that it is there and JSON: what is wrong then is
+// what it says.
+func (k loginKey) read(open func(string) (*os.File, error), old loginState) (now loginState, whole bool, err error) {
+	f, err := k.open(open)
 	if err != nil {
-		delete(s.files, name)
-		return loginState{}, err
+		return now, false, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return loginState{}, l.unusable(err)
+		return now, false, k.unusable(err)
 	}
-	old, was := s.files[name]
-	if was && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
-		return old, nil
+	if old.info != nil && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size() {
+		return old, true, nil
 	}
-	b, err := bound.ReadAll(f, l.Path, MaxLogin)
-	if err == nil && was && !json.Valid(b) {
-		return old, nil
+	b, err := bound.ReadAll(f, k.Path, MaxLogin)
+	if err != nil {
+		return now, false, k.unusable(err)
 	}
-	now := loginState{info: info}
-	if err == nil {
-		now.value, now.expires, err = ParseLogin(l.Program, name, b)
-	}
-	if err == nil {
+	now.of, now.info = k.Login, info
+	if now.value, now.expires, err = ParseLogin(k.Program, k.name, b); err == nil {
 		err = checkValue(now.value)
 	}
 	if err != nil {
-		delete(s.files, name)
-		return loginState{}, l.unusable(err)
+		return loginState{}, json.Valid(b), k.unusable(err)
 	}
-	s.files[name] = now
-	return now, nil
+	return now, true, nil
 }
 
 // open opens the file. A link in its path could lead to where a cell's work goes.
@@ -141,6 +258,12 @@ func (l *Login) open(open func(string) (*os.File, error)) (*os.File, error) {
 // unusable is the error of a login file that can't be read.
 func (l *Login) unusable(err error) error {
 	return cell.Errorf(cell.Unavailable, "credential.Login", l.again(), "cannot read the login in %s: %w", l.Path, err)
+}
+
+// silent is the error of a login file that does not answer.
+func (l *Login) silent() error {
+	return cell.Errorf(cell.Unavailable, "credential.Login", "see to the file system that it is on, or use an API key: pando login "+l.Program,
+		"cannot read the login in %s: the login file does not answer: its file system takes longer than %s", l.Path, loginWait)
 }
 
 // again says what the user does when there is no login in the file.
@@ -178,8 +301,8 @@ func claudeLogin(b []byte) (token string, expires time.Time, err error) {
 	if json.Unmarshal(b, &f) != nil || f.OAuth.Access == "" {
 		return "", expires, errors.New("it has no access token")
 	}
-	if f.OAuth.Expires != 0 {
-		expires = time.UnixMilli(f.OAuth.Expires).UTC()
+	if at := time.UnixMilli(f.OAuth.Expires).UTC(); f.OAuth.Expires > 0 && at.Year() < 10_000 { // else JSON could not say it
+		expires = at
 	}
 	return f.OAuth.Access, expires, nil
 }
@@ -211,13 +334,16 @@ func opencodeLogin(service string, b []byte) (string, error) {
 
 // Renewed returns the credentials with login files that say something else than at the last call, or
 // can't be read any more; at the first call all that are read from one: a cell may have been told
-// before this process began.
-func (s *Store) Renewed() (names []string) {
+// before this process began. It returns none when ctx has ended.
+func (s *Store) Renewed(ctx context.Context) (names []string) {
 	for _, c := range s.List() {
 		if c.Login == nil {
 			continue
 		}
-		now, _ := s.login(c.Name, c.Login) // the error comes again where it is put to use
+		now, _ := s.login(ctx, c.Name, c.Login) // the error comes again where it is put to use
+		if ctx.Err() != nil {
+			return nil
+		}
 		s.reading.Lock()
 		if told, ok := s.told[c.Name]; !ok || told.value != now.value || !told.expires.Equal(now.expires) {
 			s.told[c.Name] = now

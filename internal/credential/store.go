@@ -2,6 +2,7 @@ package credential
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,9 +39,11 @@ type Store struct {
 	all    map[string]*stored
 	broken map[string]error // files that can't be read, by name
 
-	reading sync.Mutex            // after mu; guards what follows, by name
-	files   map[string]loginState // of login files
-	told    map[string]loginState // at the last call of Renewed
+	// No lock is held while a login file is looked at.
+	reading sync.Mutex // after mu; guards what follows
+	reads   map[loginKey]*loginRead
+	files   map[string]loginState // of login files, by name
+	told    map[string]loginState // at the last call of Renewed, by name
 }
 
 // stored is what a file holds once it is decrypted.
@@ -57,7 +60,7 @@ const (
 // Open reads what is stored. A file that can't be read is no error here: see
 // Check, and the rest can be used.
 func Open(cfg Config) (*Store, error) {
-	s := &Store{cfg: cfg, all: map[string]*stored{}, broken: map[string]error{}, files: map[string]loginState{}, told: map[string]loginState{}}
+	s := &Store{cfg: cfg, all: map[string]*stored{}, broken: map[string]error{}, reads: map[loginKey]*loginRead{}, files: map[string]loginState{}, told: map[string]loginState{}}
 	if err := durable.RemovePartial(cfg.Dir, "."); err != nil {
 		return nil, err
 	}
@@ -157,14 +160,12 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 	if c.Kind == "" {
 		c.Kind = Token
 	}
+	var now loginState
 	if c.Login != nil {
-		if err := c.Login.check(); err != nil {
-			return c, err
+		err := c.Login.check()
+		if err == nil {
+			now, err = s.loginNow(context.Background(), c.Name, c.Login)
 		}
-		s.reading.Lock()
-		delete(s.files, c.Name)
-		s.reading.Unlock()
-		now, err := s.login(c.Name, c.Login)
 		if err != nil {
 			return c, err
 		}
@@ -219,6 +220,11 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 	}
 	s.all[c.Name] = rec
 	delete(s.broken, c.Name)
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if delete(s.files, c.Name); c.Login != nil {
+		s.files[c.Name] = now
+	}
 	return c, nil
 }
 
@@ -266,22 +272,26 @@ func (s *Store) Broken() map[string]error {
 	return out
 }
 
-// Get returns a credential and its value.
+// Get returns a credential and its value. A login file that does not answer is an error, after some seconds.
 func (s *Store) Get(name string) (Credential, Secret, error) {
+	return s.GetContext(context.Background(), name)
+}
+
+// GetContext is Get, and waits for a login file no longer than until ctx ends.
+func (s *Store) GetContext(ctx context.Context, name string) (Credential, Secret, error) {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if err := s.broken[name]; err != nil {
+	c, err := s.all[name], s.broken[name]
+	s.mu.RUnlock()
+	switch {
+	case err != nil:
 		return Credential{}, Secret{}, err
-	}
-	c := s.all[name]
-	if c == nil {
+	case c == nil:
 		return Credential{}, Secret{}, s.missing(name)
-	}
-	if c.Login == nil {
+	case c.Login == nil:
 		return c.Credential, Secret{c.Value}, nil
 	}
 	of := c.Credential
-	now, err := s.login(name, of.Login)
+	now, err := s.login(ctx, name, of.Login)
 	of.Expires = now.expires
 	return of, Secret{now.value}, err
 }
@@ -300,16 +310,18 @@ func (s *Store) missing(name string) error {
 // it: nothing, when there is nothing to say.
 func (s *Store) Check(name string) (c Credential, problems []string, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all[name] == nil && s.broken[name] == nil {
+	old := s.all[name]
+	if old == nil && s.broken[name] == nil {
+		s.mu.Unlock()
 		return c, nil, s.missing(name)
 	}
 	rec, err := s.read(name)
+	s.mu.Unlock()
 	if err != nil {
 		return c, []string{err.Error()}, nil
 	}
 	if rec.Login != nil {
-		now, err := s.login(name, rec.Login)
+		now, err := s.loginNow(context.Background(), name, rec.Login)
 		if rec.Expires = now.expires; err != nil {
 			return rec.Credential, []string{err.Error() + ": " + cell.HintOf(err)}, nil
 		}
@@ -318,7 +330,7 @@ func (s *Store) Check(name string) (c Credential, problems []string, err error) 
 		}
 		return rec.Credential, problems, nil
 	}
-	if old := s.all[name]; old == nil || old.Value != rec.Value {
+	if old == nil || old.Value != rec.Value {
 		problems = append(problems, "the file is not what the daemon has in memory: stop the daemon to read it anew")
 	}
 	if fit := Complete(Credential{Name: name, Kind: rec.Kind}, Secret{rec.Value}); len(fit.Env) > 0 && rec.Kind == Token {

@@ -203,7 +203,7 @@ func (c *conn) rejudge(l *compiledPolicy) {
 		}
 		ok = d.Effect == cell.Allow && !asks || d.Effect != cell.Deny && x.asked && x.l.policy == l.policy
 		if x.secret != nil {
-			if s, _ := l.lentAs(x.secret.Handle, a, x.c.host()); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret && s.Renew == "" {
+			if s, _ := l.lentAs(x.secret.Handle, a, x.c.host()); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret && (s.Login == "" || s.Login != x.secret.Login) {
 				ok = false // a login that was renewed ends nothing, see cell.Lent
 			}
 		}

@@ -13,11 +13,12 @@ import (
 )
 
 // A login that was renewed ends no request; the next has the new token. An expired one goes nowhere, and the
-// cell is told what renews it. A credential that was replaced ends requests with the value before.
+// cell is told what renews it. A credential that was replaced, also by a login or by one from another file, ends
+// requests with the value before.
 func TestLoginRenewed(t *testing.T) {
 	p := gatewaytest.Policy{Rules: []gatewaytest.Rule{{Effect: cell.Allow, Host: "slow.test", Credential: "trk"}}}
 	login := trk("x-api-key: {secret}")
-	login.For, login.Renew, login.Expires = []string{"https://slow.test/**"}, "run `claude` once", time.Now().Add(time.Hour)
+	login.For, login.Renew, login.Login, login.Expires = []string{"https://slow.test/**"}, "run `claude` once", "claude-1", time.Now().Add(time.Hour)
 	b := newPinned(t, p, login)
 	b.Record("slow.test. 60 IN A 203.0.113.7")
 	arrived, answer := make(chan string, 1), make(chan bool)
@@ -80,13 +81,34 @@ func TestLoginRenewed(t *testing.T) {
 		t.Errorf("expired: %d %+v", status, denial)
 	}
 
+	login.Expires = time.Now().Add(time.Hour)
+	other := login
+	other.Secret, other.Login = "trk_other_mK2xQ9vLw8Zt3Rb6Yc1", "claude-2"
 	stored := trk("x-api-key: {secret}")
 	stored.For = login.For
-	govern(stored)
-	third := send()
-	arrives(trkValue)
-	stored.Secret = login.Secret
-	govern(stored)
-	close(answer)
-	says(third, "ended")
+	another := stored
+	another.Secret = login.Secret
+	for _, x := range []struct {
+		what     string
+		old, now cell.Lent
+	}{
+		{"a key by another", stored, another},
+		{"a key by a login", stored, login},
+		{"a login by a key", login, stored},
+		{"a login by one from another file", login, other},
+	} {
+		govern(x.old)
+		said := send()
+		arrives(x.old.Secret)
+		govern(x.now)
+		var got string
+		select {
+		case answer <- true: // it goes on, or has not seen the end
+			got, _ = testenv.Receive(t, said, "the answer")
+		case got = <-said:
+		}
+		if got != "ended" {
+			t.Errorf("%s: the answer is %q", x.what, got)
+		}
+	}
 }

@@ -208,10 +208,16 @@ func (m *Manager) know(secret credential.Secret) error {
 	return m.cfg.Redactor.Add(secret.Reveal())
 }
 
-// KnowStored makes the redactor know all that is stored.
+// startWait is how long the start of the daemon waits for all login files.
+const startWait = 100 * time.Millisecond
+
+// KnowStored makes the redactor know all that is stored. What a login file says that does not answer
+// becomes known by RenewLogins.
 func (m *Manager) KnowStored() error {
+	ctx, cancel := context.WithTimeout(m.cfg.Life, startWait)
+	defer cancel()
 	for _, c := range m.cfg.Credentials.List() {
-		if _, secret, err := m.cfg.Credentials.Get(c.Name); err == nil {
+		if _, secret, err := m.cfg.Credentials.GetContext(ctx, c.Name); err == nil {
 			if err := m.know(secret); err != nil {
 				return err
 			}
@@ -223,7 +229,7 @@ func (m *Manager) KnowStored() error {
 // RenewLogins tells the cells of each login file that says something new. It is called now and then.
 func (m *Manager) RenewLogins(ctx context.Context) error {
 	var errs []error
-	for _, name := range m.cfg.Credentials.Renewed() {
+	for _, name := range m.cfg.Credentials.Renewed(ctx) {
 		if _, secret, err := m.cfg.Credentials.Get(name); err == nil {
 			errs = append(errs, m.know(secret))
 		}

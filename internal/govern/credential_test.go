@@ -1,12 +1,19 @@
 package govern
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -146,3 +153,41 @@ func TestRevokeCredential(t *testing.T) {
 }
 
 func seesAll(cell.ID) bool { return true }
+
+// The start of the daemon waits a moment only for a login file that does not answer, and its end not at all.
+func TestLoginFileHangsAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		ctx, end := context.WithCancel(t.Context())
+		b.cfg.Life = ctx
+		var gate chan struct{}
+		open := func(path string) (*os.File, error) {
+			if gate != nil {
+				<-gate
+			}
+			return os.Open(path)
+		}
+		config := credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys()), Open: open}
+		at := filepath.Join(t.TempDir(), "auth.json")
+		b.must(os.WriteFile(at, []byte(`{"OPENAI_API_KEY":"sk-proj-0123456789"}`), 0o600))
+		var err error
+		b.cfg.Credentials, err = credential.Open(config)
+		b.must(err)
+		_, err = b.AddCredential(ctx, api.CredentialRequest{Name: "openai", Login: "codex", Path: at})
+		b.must(err)
+
+		gate = make(chan struct{})
+		b.cfg.Credentials, err = credential.Open(config)
+		b.must(err)
+		began := time.Now()
+		if err := b.KnowStored(); err != nil || time.Since(began) != startWait {
+			t.Errorf("the start takes %s, %v", time.Since(began), err)
+		}
+		began = time.Now()
+		time.AfterFunc(time.Second, end)
+		if err := b.RenewLogins(ctx); err != nil || time.Since(began) != time.Second {
+			t.Errorf("the end takes %s, %v", time.Since(began)-time.Second, err)
+		}
+		close(gate)
+	})
+}
