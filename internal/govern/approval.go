@@ -223,11 +223,12 @@ func (m *Manager) DropAnswers(ctx context.Context, c *state.Cell, run cell.RunID
 	}) {
 		return nil
 	}
-	g, err := m.Governance(c, run)
-	if err != nil || g == nil {
+	unlock, err := m.lockRules(ctx, c.ID)
+	if err != nil {
 		return err
 	}
-	return inst.Govern(ctx, *g)
+	defer unlock()
+	return m.putInForce(ctx, c, inst, run)
 }
 
 // ExpireAsks ends approvals of an earlier daemon, of cells that are gone.
