@@ -220,21 +220,6 @@ func (m *Manager) KnowStored() error {
 	return nil
 }
 
-// RenewLogins tells the cells of each login file that says something new. It is called now and then.
-func (m *Manager) RenewLogins(ctx context.Context) error {
-	var errs []error
-	for _, name := range m.cfg.Credentials.Renewed() {
-		if _, secret, err := m.cfg.Credentials.Get(name); err == nil {
-			errs = append(errs, m.know(secret))
-		}
-		if err := m.regovernAll(ctx, name); err != nil {
-			m.cfg.Credentials.Retell(name)
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // RemoveCredential forgets a credential. Cells that have it lose it at once.
 func (m *Manager) RemoveCredential(ctx context.Context, name string) (api.RevokeResult, error) {
 	res := api.RevokeResult{Credential: name, Cells: []string{}}
