@@ -202,6 +202,9 @@ func (m *Manager) Answer(ctx context.Context, id string, allow bool, scope strin
 // opened anew knows them again.
 func (m *Manager) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 	now := time.Now()
+	if r, err := m.cfg.Records.Run(run); err == nil && r.Phase == cell.Finishing {
+		run = "" // its command has ended: see DropAnswers
+	}
 	for _, a := range m.cfg.Records.Approvals() {
 		if a.Ask.Cell != id || a.State != state.Approved || a.Answer == nil {
 			continue
