@@ -353,10 +353,3 @@ func (s *Store) Renewed(ctx context.Context) (names []string) {
 	}
 	return names
 }
-
-// Retell makes Renewed return a credential once more: not all cells were told.
-func (s *Store) Retell(name string) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	delete(s.told, name)
-}

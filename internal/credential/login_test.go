@@ -83,8 +83,6 @@ func TestLoginFile(t *testing.T) {
 	}
 	renewed(true) // cells may have been told by a daemon before this one
 	renewed(false)
-	s.Retell("anthropic")
-	renewed(true)
 
 	write(claudeFile(two, 32503680000))
 	renewed(true)

@@ -166,6 +166,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.watching.Go(e.keepHouse)
 	e.watching.Go(e.alive.KeepLeases)
 	e.watching.Go(func() { e.govern.KeepBudgets(e.life) })
+	e.watching.Go(func() { e.govern.KeepLogins(e.life) })
 	return e, nil
 }
 
@@ -284,25 +285,17 @@ func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// houseEvery is the interval of what is looked at now and then, loginsEvery that of login files.
-const (
-	houseEvery  = 10 * time.Second
-	loginsEvery = time.Second
-)
+// houseEvery is the interval of what is looked at now and then.
+const houseEvery = 10 * time.Second
 
 // keepHouse looks, now and then, which forks made ahead, templates and uploads are not needed.
 func (e *Engine) keepHouse() {
-	tick, logins := time.NewTicker(houseEvery), time.NewTicker(loginsEvery)
+	tick := time.NewTicker(houseEvery)
 	defer tick.Stop()
-	defer logins.Stop()
 	for {
 		select {
 		case <-e.life.Done():
 			return
-		case <-logins.C:
-			if err := e.govern.RenewLogins(e.life); err != nil && e.life.Err() == nil {
-				e.cfg.Log.Warn("cannot tell all cells of a renewed login", "error", err)
-			}
 		case now := <-tick.C:
 			e.spawn.Tend(e.life, now)
 			e.expireUploads(now)

@@ -26,15 +26,18 @@ func (x *execution) start(ctx context.Context) error {
 	began := time.Now()
 	defer func() { x.run.Timings.Start = ms(time.Since(began)) }()
 	x.inst = e.alive.Instance(x.c.ID)
+	recorded := func() {}
+	var err error
 	if x.inst != nil {
-		if err := x.regovern(ctx); err != nil {
-			return err
-		}
-	} else if err := x.setUp(); err != nil {
+		recorded, err = x.regovern(ctx)
+	} else {
+		err = x.setUp()
+	}
+	if err != nil {
 		return err
 	}
+	defer recorded()
 	// From here on a crash finds the run executing, and looks for the command.
-	var err error
 	if err := x.run.To(cell.Executing); err != nil {
 		return err
 	}
@@ -61,6 +64,7 @@ func (x *execution) start(ctx context.Context) error {
 	if err := e.reg.Commit(&x.c, &x.before, x.run); err != nil {
 		return err
 	}
+	recorded()
 	if x.inst == nil {
 		x.e.alive.RecordEnd(x.c.ID, state.PutToRest)
 		if x.inst, err = e.alive.Activate(ctx, &x.c); err != nil {
@@ -91,11 +95,12 @@ func mountsIn(canonical []byte) []policy.Mount {
 }
 
 // regovern puts the run's policy into force in a cell that lives: what is
-// decided at the gateway changes at once, what was made with the cell can't.
-func (x *execution) regovern(ctx context.Context) error {
+// decided at the gateway changes at once, what was made with the cell can't. recorded is called
+// after the commit, also when that failed.
+func (x *execution) regovern(ctx context.Context) (recorded func(), err error) {
 	pol, s := x.p.policy, &x.c.Setup
 	if pol.Digest() == s.Policy {
-		return x.e.govern.DropAnswers(ctx, &x.c, x.run.RunID()) // a daemon before this one may not have come to it
+		return func() {}, x.e.govern.DropAnswers(ctx, &x.c, x.run.RunID()) // a daemon before this one may not have come to it
 	}
 	what := ""
 	switch {
@@ -105,12 +110,12 @@ func (x *execution) regovern(ctx context.Context) error {
 		what = "network interface"
 	}
 	if what != "" {
-		return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
+		return nil, cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
 			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 	}
 	keeps, err := x.p.keeps()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return x.e.govern.Change(ctx, &x.c, x.inst, &pol, keeps, x.run.RunID())
 }

@@ -202,6 +202,9 @@ func (m *Manager) Answer(ctx context.Context, id string, allow bool, scope strin
 // opened anew knows them again.
 func (m *Manager) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 	now := time.Now()
+	if r, err := m.cfg.Records.Run(run); err == nil && r.Phase == cell.Finishing {
+		run = "" // its command has ended: see DropAnswers
+	}
 	for _, a := range m.cfg.Records.Approvals() {
 		if a.Ask.Cell != id || a.State != state.Approved || a.Answer == nil {
 			continue
@@ -223,11 +226,12 @@ func (m *Manager) DropAnswers(ctx context.Context, c *state.Cell, run cell.RunID
 	}) {
 		return nil
 	}
-	g, err := m.Governance(c, run)
-	if err != nil || g == nil {
+	unlock, err := m.lockRules(ctx, c.ID)
+	if err != nil {
 		return err
 	}
-	return inst.Govern(ctx, *g)
+	defer unlock()
+	return m.putInForce(ctx, c, inst, run)
 }
 
 // ExpireAsks ends approvals of an earlier daemon, of cells that are gone.

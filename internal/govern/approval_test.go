@@ -92,6 +92,10 @@ func TestAnswer(t *testing.T) {
 		if now := standing("r-1"); now != " q-run" {
 			t.Errorf("after the time%s are good", now)
 		}
+		b.must(b.reg.Commit(&state.Run{ID: "r-1", Cell: string(c.ID), Phase: cell.Finishing}))
+		if now := standing("r-1"); now != "" {
+			t.Errorf("after the run's command%s are good", now)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,13 +32,14 @@ type bed struct {
 
 	redactor receipt.Redactor
 	alive    map[cell.ID]backend.Instance
-	reported []string // to clients of runs
+	silent   map[cell.ID]int // how often unreached cells were asked for
+	reported []string        // to clients of runs
 }
 
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	dir := t.TempDir()
-	b := &bed{TB: t, ctx: t.Context(), alive: map[cell.ID]backend.Instance{}, home: paths.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
+	b := &bed{TB: t, ctx: t.Context(), alive: map[cell.ID]backend.Instance{}, silent: map[cell.ID]int{}, home: paths.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
 	b.must(b.home.Make())
 	b.open()
 	t.Cleanup(b.close)
@@ -49,12 +51,12 @@ func (b *bed) open() {
 	var err error
 	b.reg, err = state.Open(durable.Disk(b.home.State), "registry.log", b.home)
 	b.must(err)
-	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys())})
+	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys()), Open: os.Open})
 	b.must(err)
 	b.Manager = New(Config{
 		Records: b.reg, Log: slog.New(slog.NewTextHandler(b.Output(), nil)), Home: b.home, Credentials: credentials,
 		Host: policy.Host{CPUs: 2, Memory: 4 << 30}, Life: b.ctx, Redactor: &b.redactor, Locks: new(state.CellLocks),
-		Instances: func() Instances { return instances(b.alive) }, Usable: b.reg.Cell, RunIn: func(cell.ID) cell.RunID { return "" },
+		Instances: func() Instances { return instances{b} }, Usable: b.reg.Cell, RunIn: func(cell.ID) cell.RunID { return "" },
 		Background: func(f func(context.Context)) { go f(b.ctx) },
 		Alive:      func() []cell.ID { return slices.Sorted(maps.Keys(b.alive)) },
 		Pause: func(_ context.Context, id cell.ID) error {
@@ -129,12 +131,16 @@ func (b *bed) SelectCell(sel, _ string) (cell.ID, error) {
 }
 
 // instances are those of cells that are alive on the bed.
-type instances map[cell.ID]backend.Instance
+type instances struct{ b *bed }
 
-func (m instances) Instance(id cell.ID) backend.Instance { return m[id] }
+func (m instances) Instance(id cell.ID) backend.Instance { return m.b.alive[id] }
 
-func (m instances) AtRest(id cell.ID) bool { return m[id] == nil }
+func (m instances) AtRest(id cell.ID) bool { return m.b.alive[id] == nil }
 
 func (m instances) RefOf(c *state.Cell) (backend.Instance, func(), error) {
-	return m[c.ID], func() {}, nil
+	if n, ok := m.b.silent[c.ID]; ok {
+		m.b.silent[c.ID] = n + 1
+		return nil, func() {}, cell.Errorf(cell.Unsupported, "bed.RefOf", "", "its keeper speaks another protocol")
+	}
+	return m.b.alive[c.ID], func() {}, nil
 }

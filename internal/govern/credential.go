@@ -212,7 +212,7 @@ func (m *Manager) know(secret credential.Secret) error {
 const startWait = 100 * time.Millisecond
 
 // KnowStored makes the redactor know all that is stored. What a login file says that does not answer
-// becomes known by RenewLogins.
+// becomes known by KeepLogins.
 func (m *Manager) KnowStored() error {
 	ctx, cancel := context.WithTimeout(m.cfg.Life, startWait)
 	defer cancel()
@@ -224,21 +224,6 @@ func (m *Manager) KnowStored() error {
 		}
 	}
 	return nil
-}
-
-// RenewLogins tells the cells of each login file that says something new. It is called now and then.
-func (m *Manager) RenewLogins(ctx context.Context) error {
-	var errs []error
-	for _, name := range m.cfg.Credentials.Renewed(ctx) {
-		if _, secret, err := m.cfg.Credentials.Get(name); err == nil {
-			errs = append(errs, m.know(secret))
-		}
-		if err := m.regovernAll(ctx, name); err != nil {
-			m.cfg.Credentials.Retell(name)
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // RemoveCredential forgets a credential. Cells that have it lose it at once.

@@ -10,8 +10,9 @@
 // the order in which they came. It leaves to its caller to ask before something begins, and what
 // a caller from outside sees.
 //
-// Lock order: 1. the lock of a cell, 2. pausing, 3. queue.mu, allowing, spending, lending and
-// budgeting, 4. the registry's. Functions of Config are called without the locks of the third row.
+// Lock order: 1. the lock of a cell, 2. pausing and the lock of a cell's rules, 3. queue.mu, allowing,
+// spending, lending and budgeting, 4. the registry's. Functions of Config are called without the
+// locks of the third row.
 package govern
 
 import (
@@ -114,8 +115,9 @@ type Manager struct {
 	spending sync.Mutex // held while commands are counted
 	// lending is held while it is decided what a cell is lent, so that it gets one placeholder
 	// and what is taken back stays so.
-	lending sync.Mutex
-	budgets budgets
+	lending    sync.Mutex
+	rulesLocks state.CellLocks // see lockRules
+	budgets    budgets
 }
 
 // New returns a Manager, which calls nothing of c yet.

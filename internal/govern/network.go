@@ -162,10 +162,32 @@ func (m *Manager) lendAnew(c *state.Cell) error {
 	return err
 }
 
+// lockRules waits for the lock of what a cell's gateway goes by. It is held from when that is
+// looked up until the gateway has it and it is recorded: a gateway never goes back to what was in
+// force before.
+func (m *Manager) lockRules(ctx context.Context, id cell.ID) (release func(), err error) {
+	return m.rulesLocks.Acquire(ctx, id, "govern", nil)
+}
+
+// putInForce makes the gateway of an instance go by what is in force now. The caller holds the
+// lock of lockRules.
+func (m *Manager) putInForce(ctx context.Context, c *state.Cell, inst backend.Instance, run cell.RunID) error {
+	g, err := m.Governance(c, run)
+	if err != nil || g == nil {
+		return err
+	}
+	return inst.Govern(ctx, *g)
+}
+
 // Refresh puts what a living cell is governed by into force as it is now
 // recorded: at once, also for its open connections. A cell at rest gets it when
 // it comes to life.
 func (m *Manager) Refresh(ctx context.Context, id cell.ID) error {
+	unlock, err := m.lockRules(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	c, err := m.cfg.Records.Cell(id)
 	if err != nil {
 		return err
@@ -175,9 +197,5 @@ func (m *Manager) Refresh(ctx context.Context, id cell.ID) error {
 		return err
 	}
 	defer release()
-	g, err := m.Governance(&c, m.cfg.RunIn(id))
-	if err != nil || g == nil {
-		return err
-	}
-	return inst.Govern(ctx, *g)
+	return m.putInForce(ctx, &c, inst, m.cfg.RunIn(id))
 }

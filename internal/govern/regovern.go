@@ -69,31 +69,39 @@ func (m *Manager) SetPolicy(ctx context.Context, id cell.ID, text string, guest 
 	if keeps.Policy, keeps.NoVariables, err = Keepable(m.cfg.Redactor, text); err != nil {
 		return err
 	}
-	if err := m.Change(ctx, &c, m.cfg.Instances().Instance(id), &pol, keeps, ""); err != nil {
+	recorded, err := m.Change(ctx, &c, m.cfg.Instances().Instance(id), &pol, keeps, "")
+	if err != nil {
 		return err
 	}
+	defer recorded()
 	return m.cfg.Records.Commit(&c)
 }
 
 // Change gives a cell another policy, without a commit: c has it, and the gateway of its
-// instance, if that is not nil, goes by it. run is the run that goes on in it, "" for none.
-func (m *Manager) Change(ctx context.Context, c *state.Cell, inst backend.Instance, pol *policy.Result, keeps state.Kept, run cell.RunID) error {
+// instance, if that is not nil, goes by it. run is the run that goes on in it, "" for none. The
+// caller calls recorded after the commit, also when that failed: until then Refresh waits.
+func (m *Manager) Change(ctx context.Context, c *state.Cell, inst backend.Instance, pol *policy.Result, keeps state.Kept, run cell.RunID) (recorded func(), err error) {
+	unlock, err := m.lockRules(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			unlock()
+		}
+	}()
 	c.Shared = cell.Digest{}
 	s := &c.Setup
 	b, err := m.Budgets(c, pol)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.Budgets, s.Kept = b, keeps
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
-	if _, _, err := m.Lend(c, s.Handles); err != nil || inst == nil {
-		return err
+	if _, _, err = m.Lend(c, s.Handles); err == nil && inst != nil {
+		err = m.putInForce(ctx, c, inst, run)
 	}
-	g, err := m.Governance(c, run)
-	if err != nil || g == nil {
-		return err
-	}
-	return inst.Govern(ctx, *g)
+	return unlock, err
 }
 
 // PolicyOfCell begins the name of a policy that was given with a cell, and not as a file.
