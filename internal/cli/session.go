@@ -59,7 +59,8 @@ func (a *app) continueCmd() *cobra.Command {
 start there, or of a fork before its first one that in its source, unless flags give
 others: not mode breakglass, which is acknowledged at each start, and not
 --trust-repository. Defaults of pando config do not change these. With --prompt it
-works without a terminal, and ends. ARGS go to the program as they are.`,
+works without a terminal, and ends; autonomy prompting is not taken over then. ARGS go
+to the program as they are.`,
 		Example: `  pando session continue app
   pando session continue app --prompt 'now write the tests'`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -155,6 +156,10 @@ func (a *app) startedAs(flags *pflag.FlagSet, latest api.Run) error {
 	if mode == policy.AgentBreakglass && !flags.Changed("mode") {
 		a.say("pando: mode breakglass is not taken over: it is acknowledged at each start")
 		mode = policy.AgentStrict
+	}
+	if task, _ := flags.GetString("prompt"); task != "" && autonomy == api.AutonomyPrompting && !flags.Changed("autonomy") {
+		a.say("pando: autonomy prompting is not taken over: with --prompt there is no terminal at which it could ask")
+		autonomy = api.AutonomyFull
 	}
 	for _, f := range []struct{ name, value string }{{"mode", mode}, {"autonomy", autonomy}, {"model-url", latest.ModelURL}, {"trust-repository", "false"}} {
 		if flags.Changed(f.name) {

@@ -63,6 +63,8 @@ func TestStartAgainIsNotWidened(t *testing.T) {
 		"the built-in defaults": {want: api.AgentRequest{Mode: "strict", Autonomy: "full"}},
 		"others":                {latest: api.Run{Mode: "development", Autonomy: "prompting", ModelURL: "http://a"}, want: api.AgentRequest{Mode: "development", Autonomy: "prompting", ModelURL: "http://a"}},
 		"of flags":              {args: []string{"--mode", "build", "--model-url", "http://b", "--trust-repository"}, want: api.AgentRequest{Mode: "build", Autonomy: "full", ModelURL: "http://b", TrustRepository: true}},
+		"prompting, and a task": {latest: api.Run{Autonomy: "prompting"}, args: []string{"--prompt", "x"}, want: api.AgentRequest{Mode: "strict", Autonomy: "full", Prompt: "x"}, said: "prompting is not taken over"},
+		"prompting of a flag":   {args: []string{"--prompt", "x", "--autonomy", "prompting"}, want: api.AgentRequest{Mode: "strict", Autonomy: "prompting", Prompt: "x"}},
 		"breakglass":            {latest: api.Run{Mode: "breakglass"}, want: api.AgentRequest{Mode: "strict", Autonomy: "full"}, said: "breakglass is not taken over"},
 		"breakglass again":      {latest: api.Run{Mode: "breakglass"}, args: []string{"--mode", "breakglass"}, want: api.AgentRequest{Mode: "breakglass", Autonomy: "full"}},
 	} {
