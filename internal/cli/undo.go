@@ -20,8 +20,8 @@ applied to the source are undone, too; when a file there has changed since, noth
 changed, and the file is named. The cell's processes end, as with pando restore.
 With --turn the cell's agent is ended, and workspace and home are what they were before
 that turn of its conversation. At a terminal the agent is then started again there, as
-pando session continue does, unless --no-start is given; without one, and with --json,
-the line that starts it is printed.
+pando session continue does; without one, and with --no-start, the line that starts it
+is printed, and with --json the result alone.
 Without a name it is the cell that pando diff shows.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,26 +38,21 @@ Without a name it is the cell that pando diff shows.`,
 			if err != nil {
 				return err
 			}
-			if req.Turn == 0 || req.DryRun || res.Cell.Agent == "" {
-				return a.print(res, func(io.Writer) { a.restored(res, req.DryRun) })
+			err = a.print(res, func(io.Writer) { a.restored(res, req.DryRun) })
+			if err != nil || req.Turn == 0 || req.DryRun || res.Cell.Agent == "" || a.json {
+				return err
 			}
 			conversation, err := a.hasConversation(cmd.Context(), res)
 			if err != nil {
 				return err
 			}
-			tty, _, _ := a.terminal()
-			starts := tty && !noStart && !a.json
-			if err := a.print(res, func(io.Writer) {
-				a.restored(res, false)
-				switch {
-				case starts:
-				case conversation:
+			if tty, _, _ := a.terminal(); !tty || noStart {
+				if conversation {
 					a.say("its home is, too; take the conversation up there: pando %s --cell %s --continue", res.Cell.Agent, res.Cell.Name)
-				default:
+				} else {
 					a.say("its home is, too; the conversation begins there: pando %s --cell %s", res.Cell.Agent, res.Cell.Name)
 				}
-			}); err != nil || !starts {
-				return err
+				return nil
 			}
 			return a.startAgain(cmd.Context(), res.Cell.Name, conversation)
 		},

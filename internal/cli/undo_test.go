@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/api"
@@ -29,5 +31,35 @@ func TestConversationAtATurn(t *testing.T) {
 		if got := conversed(c.list, c.runs, c.at); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// The result of an undone turn is said before it is asked for the conversation, and with --json that is all.
+func TestUndoneTurnIsSaid(t *testing.T) {
+	answers := map[string]any{
+		"GET /v1/daemon":            api.Daemon{},
+		"POST /v1/cells/app/undo":   api.RestoreResult{Number: 2, Cell: api.Cell{ID: "c-1", Name: "app", Agent: "claude"}},
+		"GET /v1/cells/c-1/history": []api.Checkpoint{{Number: 1}, {Number: 2, Parent: 1, Kind: "turn", Turn: 1}}, "GET /v1/runsc-1": []api.Run{},
+	}
+	undo := func(asJSON bool) (said, out string, err error) {
+		a, to := answered(t, answers)
+		var result strings.Builder
+		a.stdout, a.json = &result, asJSON
+		c := a.undoCmd()
+		c.SetArgs([]string{"app", "--turn", "1"})
+		c.SetErr(io.Discard)
+		c.SilenceUsage = true
+		err = c.ExecuteContext(t.Context())
+		return to.String(), result.String(), err
+	}
+	if said, _, err := undo(false); err != nil || !strings.Contains(said, "is at @2 again") || !strings.HasSuffix(said, "the conversation begins there: pando claude --cell app\n") {
+		t.Errorf("%v, and it says %q", err, said)
+	}
+	delete(answers, "GET /v1/runsc-1")
+	if said, _, err := undo(false); err == nil || !strings.Contains(said, "is at @2 again") {
+		t.Errorf("without its runs: %v, and it says %q", err, said)
+	}
+	if said, out, err := undo(true); err != nil || said != "" || !strings.Contains(out, `"number":2`) {
+		t.Errorf("with --json: %v, it says %q and prints %q", err, said, out)
 	}
 }
