@@ -98,20 +98,25 @@ func (a *app) hasConversation(ctx context.Context, at api.RestoreResult) (bool, 
 	return conversed(list, runs, at.Number), nil
 }
 
-// conversed reports whether a turn above a checkpoint was not undone: its run went on, or ended by itself
-// and its result was not taken back.
+// conversed reports whether a turn above a checkpoint was not undone: its run went on, or ended by itself and its
+// result was not taken back, or was ended and nothing went back to where the turn began. What goes back keeps the
+// state before, which is a child of that checkpoint, too, and the first.
 func conversed(list []api.Checkpoint, runs []api.Run, number int) bool {
-	by, stays, later := map[int]api.Checkpoint{}, map[string]bool{}, map[string]bool{}
+	by, first, verdict, stays, later := map[int]api.Checkpoint{}, map[int]int{}, map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, k := range list {
 		by[k.Number] = k
+		if child := first[k.Parent]; child == 0 || k.Number < child {
+			first[k.Parent] = k.Number
+		}
 	}
 	for _, r := range runs {
-		stays[r.ID] = r.Cause == "" && r.Verdict != string(cell.Restored)
+		verdict[r.ID], stays[r.ID] = r.Verdict, r.Cause == "" && r.Verdict != string(cell.Restored)
 	}
 	later[by[number].Run] = true
-	for n := by[number].Parent; n > 0; n = by[n].Parent {
+	for child, n := number, by[number].Parent; n > 0; child, n = n, by[n].Parent {
 		k := by[n]
-		if k.Turn > 0 && (later[k.Run] || stays[k.Run]) || k.Kind == "fork" && k.Home {
+		went := later[k.Run] || stays[k.Run] || verdict[k.Run] != "" && verdict[k.Run] != string(cell.Restored) && first[n] == child
+		if k.Turn > 0 && went || k.Kind == "fork" && k.Home && k.Parent == 0 { // a fork has a checkpoint of its kind in its source, too
 			return true
 		}
 		later[k.Run] = true

@@ -24,9 +24,12 @@ func TestConversationAtATurn(t *testing.T) {
 		"the second of a run":      {[]api.Checkpoint{base, turn(2, 1, 1, "a"), turn(3, 2, 2, "a")}, []api.Run{{ID: "a", Cause: "interrupted"}}, 3, true},
 		"of another run":           {[]api.Checkpoint{base, turn(2, 1, 1, "a"), turn(3, 2, 2, "b")}, []api.Run{{ID: "a", Verdict: "pending"}}, 3, true},
 		"after an undone one":      {[]api.Checkpoint{base, turn(2, 1, 1, "a"), turn(3, 2, 2, "b")}, []api.Run{{ID: "a", Verdict: "restored"}}, 3, false},
-		"after one that was ended": {[]api.Checkpoint{base, turn(2, 1, 1, "a"), turn(3, 2, 2, "b")}, []api.Run{{ID: "a", Verdict: "pending", Cause: "interrupted"}}, 3, false},
-		"of a fork with its home":  {[]api.Checkpoint{{Number: 1, Kind: "fork", Home: true}, turn(2, 1, 1, "a")}, nil, 2, true},
-		"of a fork without":        {[]api.Checkpoint{{Number: 1, Kind: "fork"}, turn(2, 1, 1, "a")}, nil, 2, false},
+		"after one that was ended": {[]api.Checkpoint{base, turn(2, 1, 1, "a"), turn(3, 2, 2, "b")}, []api.Run{{ID: "a", Verdict: "pending", Cause: "interrupted"}}, 3, true},
+		"after one that was ended and undone": {[]api.Checkpoint{base, turn(2, 1, 1, "a"), {Number: 3, Parent: 2, Kind: "manual", Home: true}, turn(4, 2, 2, "b")},
+			[]api.Run{{ID: "a", Verdict: "pending", Cause: "interrupted"}}, 4, false},
+		"of a fork without":         {[]api.Checkpoint{{Number: 1, Kind: "fork"}, turn(2, 1, 1, "a")}, nil, 2, false},
+		"of a cell that was forked": {[]api.Checkpoint{base, {Number: 2, Parent: 1, Kind: "fork", Home: true}, turn(3, 2, 1, "a")}, nil, 3, false},
+		"of a fork with its home":   {[]api.Checkpoint{{Number: 1, Kind: "fork", Home: true}, turn(2, 1, 1, "a")}, nil, 2, true},
 	} {
 		if got := conversed(c.list, c.runs, c.at); got != c.want {
 			t.Errorf("%s: %v", name, got)
