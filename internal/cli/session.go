@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/agent"
@@ -53,9 +56,11 @@ func (a *app) continueCmd() *cobra.Command {
 		Short: "Start the agent of a cell again, with its newest conversation",
 		Long: `Start the agent of a cell again, with its newest conversation, as pando AGENT
 --cell CELL --continue does. It has the mode, autonomy and model server of its latest
-start there unless flags give others: not mode breakglass, which is acknowledged at each
-start, and not --trust-repository. With --prompt it works without a terminal, and ends.
-ARGS go to the program as they are.`,
+start there, or of a fork before its first one that in its source, unless flags give
+others: not mode breakglass, which is acknowledged at each start, and not
+--trust-repository. Defaults of pando config do not change these. With --prompt it
+works without a terminal, and ends; autonomy prompting is not taken over then. ARGS go
+to the program as they are.`,
 		Example: `  pando session continue app
   pando session continue app --prompt 'now write the tests'`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -100,30 +105,69 @@ func (a *app) agentAgain(cmd *cobra.Command, cell string, conversation bool) (ag
 	if err != nil {
 		return nil, err
 	}
-	runs, err := a.client.Runs(cmd.Context(), &c.ID)
+	latest, err := a.latestStart(cmd.Context(), c)
 	if err != nil {
 		return nil, err
 	}
 	flags := cmd.Flags()
-	again := func(name, value string) error {
-		if value == "" || flags.Changed(name) {
-			return nil
-		}
-		return flags.Set(name, value)
-	}
-	at := slices.IndexFunc(runs, func(r api.Run) bool { return r.Agent == c.Agent })
-	var latest api.Run
-	if at >= 0 {
-		latest = runs[at]
-	}
-	if latest.Phase == phaseExecuting && !flags.Changed("dry-run") {
+	if latest.Cell == c.ID && latest.Phase == phaseExecuting && !flags.Changed("dry-run") {
 		return nil, &api.Error{Kind: "conflict", Message: known.About().Title + " is at work in cell " + c.Name, Hint: "pando attach " + c.Name}
 	}
-	if latest.Mode == policy.AgentBreakglass {
-		a.say("pando: mode breakglass is not taken over: it is acknowledged at each start")
-		latest.Mode = ""
+	if latest.ID == "" {
+		a.say("pando: of %s no start in cell %s is known: its mode, autonomy and model server are the defaults", known.About().Title, c.Name)
+	} else if err := a.startedAs(flags, latest); err != nil {
+		return nil, err
 	}
-	err = errors.Join(flags.Set("cell", c.Name), flags.Set("continue", strconv.FormatBool(conversation)),
-		again("mode", latest.Mode), again("autonomy", latest.Autonomy), again("model-url", latest.ModelURL))
-	return known, err
+	return known, errors.Join(flags.Set("cell", c.Name), flags.Set("continue", strconv.FormatBool(conversation)))
+}
+
+// latestStart is the latest run of the agent of a cell. In a fork without one it is that of the cell that it was
+// forked from, of before then. Its id is empty if none is known.
+func (a *app) latestStart(ctx context.Context, c api.Cell) (api.Run, error) {
+	known := c.Agent
+	var until time.Time // it was forked
+	for {
+		runs, err := a.client.Runs(ctx, &c.ID)
+		if err != nil {
+			return api.Run{}, err
+		}
+		for _, r := range runs { // newest first
+			if r.Agent == known && (until.IsZero() || r.Created.Before(until)) {
+				return r, nil
+			}
+		}
+		if c.Parent == nil {
+			return api.Run{}, nil
+		}
+		until = c.Created
+		c, err = a.client.Cell(ctx, c.Parent.Cell)
+		if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == "not-found" { // it was removed
+			return api.Run{}, nil
+		} else if err != nil {
+			return api.Run{}, err
+		}
+	}
+}
+
+// startedAs gives the flags of an agent that the command line leaves out what a start of it had. What was the
+// built-in default then is set, too: a default of the configuration is not to widen it.
+func (a *app) startedAs(flags *pflag.FlagSet, latest api.Run) error {
+	mode, autonomy := cmp.Or(latest.Mode, policy.AgentStrict), cmp.Or(latest.Autonomy, api.AutonomyFull)
+	if mode == policy.AgentBreakglass && !flags.Changed("mode") {
+		a.say("pando: mode breakglass is not taken over: it is acknowledged at each start")
+		mode = policy.AgentStrict
+	}
+	if task, _ := flags.GetString("prompt"); task != "" && autonomy == api.AutonomyPrompting && !flags.Changed("autonomy") {
+		a.say("pando: autonomy prompting is not taken over: with --prompt there is no terminal at which it could ask")
+		autonomy = api.AutonomyFull
+	}
+	for _, f := range []struct{ name, value string }{{"mode", mode}, {"autonomy", autonomy}, {"model-url", latest.ModelURL}, {"trust-repository", "false"}} {
+		if flags.Changed(f.name) {
+			continue
+		}
+		if err := flags.Set(f.name, f.value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

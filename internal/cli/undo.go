@@ -20,8 +20,8 @@ applied to the source are undone, too; when a file there has changed since, noth
 changed, and the file is named. The cell's processes end, as with pando restore.
 With --turn the cell's agent is ended, and workspace and home are what they were before
 that turn of its conversation. At a terminal the agent is then started again there, as
-pando session continue does, unless --no-start is given; without one, and with --json,
-the line that starts it is printed.
+pando session continue does; without one, and with --no-start, the line that starts it
+is printed, and with --json the result alone.
 Without a name it is the cell that pando diff shows.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,26 +38,21 @@ Without a name it is the cell that pando diff shows.`,
 			if err != nil {
 				return err
 			}
-			if req.Turn == 0 || req.DryRun || res.Cell.Agent == "" {
-				return a.print(res, func(io.Writer) { a.restored(res, req.DryRun) })
+			err = a.print(res, func(io.Writer) { a.restored(res, req.DryRun) })
+			if err != nil || req.Turn == 0 || req.DryRun || res.Cell.Agent == "" || a.json {
+				return err
 			}
 			conversation, err := a.hasConversation(cmd.Context(), res)
 			if err != nil {
 				return err
 			}
-			tty, _, _ := a.terminal()
-			starts := tty && !noStart && !a.json
-			if err := a.print(res, func(io.Writer) {
-				a.restored(res, false)
-				switch {
-				case starts:
-				case conversation:
+			if tty, _, _ := a.terminal(); !tty || noStart {
+				if conversation {
 					a.say("its home is, too; take the conversation up there: pando %s --cell %s --continue", res.Cell.Agent, res.Cell.Name)
-				default:
+				} else {
 					a.say("its home is, too; the conversation begins there: pando %s --cell %s", res.Cell.Agent, res.Cell.Name)
 				}
-			}); err != nil || !starts {
-				return err
+				return nil
 			}
 			return a.startAgain(cmd.Context(), res.Cell.Name, conversation)
 		},
@@ -103,20 +98,25 @@ func (a *app) hasConversation(ctx context.Context, at api.RestoreResult) (bool, 
 	return conversed(list, runs, at.Number), nil
 }
 
-// conversed reports whether a turn above a checkpoint was not undone: its run went on, or ended by itself
-// and its result was not taken back.
+// conversed reports whether a turn above a checkpoint was not undone: its run went on, or ended by itself and its
+// result was not taken back, or was ended and nothing went back to where the turn began. What goes back keeps the
+// state before, which is a child of that checkpoint, too, and the first.
 func conversed(list []api.Checkpoint, runs []api.Run, number int) bool {
-	by, stays, later := map[int]api.Checkpoint{}, map[string]bool{}, map[string]bool{}
+	by, first, verdict, stays, later := map[int]api.Checkpoint{}, map[int]int{}, map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, k := range list {
 		by[k.Number] = k
+		if child := first[k.Parent]; child == 0 || k.Number < child {
+			first[k.Parent] = k.Number
+		}
 	}
 	for _, r := range runs {
-		stays[r.ID] = r.Cause == "" && r.Verdict != string(cell.Restored)
+		verdict[r.ID], stays[r.ID] = r.Verdict, r.Cause == "" && r.Verdict != string(cell.Restored)
 	}
 	later[by[number].Run] = true
-	for n := by[number].Parent; n > 0; n = by[n].Parent {
+	for child, n := number, by[number].Parent; n > 0; child, n = n, by[n].Parent {
 		k := by[n]
-		if k.Turn > 0 && (later[k.Run] || stays[k.Run]) || k.Kind == "fork" && k.Home {
+		went := later[k.Run] || stays[k.Run] || verdict[k.Run] != "" && verdict[k.Run] != string(cell.Restored) && first[n] == child
+		if k.Turn > 0 && went || k.Kind == "fork" && k.Home && k.Parent == 0 { // a fork has a checkpoint of its kind in its source, too
 			return true
 		}
 		later[k.Run] = true

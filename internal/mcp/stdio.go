@@ -47,7 +47,7 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 // Close does nothing: the output is not the server's own.
 func (l *lineWriter) Close() error { return nil }
 
-// textLines are the lines of an input that are UTF-8 and messages of JSON-RPC. The others are answered with
+// textLines are the lines of an input that are UTF-8 and single messages of JSON-RPC. The others are answered with
 // an error: the decoder of JSON would change names in them, or end the session.
 type textLines struct {
 	io.Closer
@@ -65,6 +65,11 @@ func (t *textLines) Read(p []byte) (int, error) {
 		t.rest, t.err = t.line()
 		bad := wrongLine(t.rest)
 		if bad == nil {
+			if text := bytes.TrimSpace(t.rest); len(t.rest) <= sdk.DefaultMaxLineLength { // the decoder takes no space after a message
+				if t.rest = nil; len(text) > 0 {
+					t.rest = append(text, '\n')
+				}
+			}
 			continue
 		}
 		answer := refusal(t.rest, *bad)
@@ -109,17 +114,11 @@ func wrongLine(line []byte) *failure {
 	case !json.Valid(text):
 		return &failure{noJSON, "cannot read the request: it is no JSON"}
 	}
-	messages := []json.RawMessage{text}
-	if text[0] == '[' {
-		json.Unmarshal(text, &messages) // it is valid
+	if text[0] == '[' { // the decoder ends the session at one of protocol 2025-06-18 or later, and at one with an id twice
+		return &failure{noRequest, "cannot read the request: it is a batch (send one message in a line)"}
 	}
-	if len(messages) == 0 {
-		return &failure{noRequest, "cannot read the request: it is empty"}
-	}
-	for _, m := range messages {
-		if _, err := jsonrpc.DecodeMessage(m); err != nil {
-			return &failure{noRequest, "cannot read the request: it is no message of JSON-RPC 2.0"}
-		}
+	if _, err := jsonrpc.DecodeMessage(text); err != nil {
+		return &failure{noRequest, "cannot read the request: it is no message of JSON-RPC 2.0"}
 	}
 	return nil
 }

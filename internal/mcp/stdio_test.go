@@ -68,6 +68,17 @@ func TestInputThatIsNoText(t *testing.T) {
 			t.Errorf("%q: %+v", line, got.Error)
 		}
 	}
+	for _, batch := range []string{`[{"jsonrpc":"2.0","id":5,"method":"ping"}]`, `[{"jsonrpc":"2.0","id":5,"method":"ping"},{"jsonrpc":"2.0","id":5,"method":"ping"}]`} {
+		if got := ask(batch); got.Error == nil || got.Error.Code != -32600 || !strings.Contains(got.Error.Message, "it is a batch") {
+			t.Errorf("%s: %+v", batch, got.Error)
+		}
+	}
+	// Space around a message is no part of it.
+	for _, space := range []string{" ", "\t", " \r"} {
+		if got := ask(space + `{"jsonrpc":"2.0","id":6,"method":"ping"}` + space); string(got.ID) != "6" || got.Result == nil {
+			t.Errorf("with %q around it: id %s, %+v", space, got.ID, got.Error)
+		}
+	}
 	if got := ask(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`); string(got.ID) != "3" || !bytes.Contains(got.Result, []byte(`"exec"`)) {
 		t.Errorf("after them: id %s, %.100s", got.ID, got.Result)
 	}
