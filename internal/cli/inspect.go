@@ -210,10 +210,14 @@ func (a *app) inspectPage(w io.Writer, p api.Plan, known agent.Adapter, withHome
 	switch {
 	case ag.TrustRepository:
 		s.line("repository", "what it configures for the agent runs (--trust-repository)")
-	case len(ag.Off) > 0:
+	case len(ag.Off)+len(ag.Runs) == 0:
+		s.line("repository", "it has nothing that would run by itself in the agent: nothing is switched off")
+	}
+	if len(ag.Off) > 0 {
 		s.line("repository", "off: "+strings.Join(ag.Off, ", ")+" (--trust-repository switches it on)")
-	default:
-		s.line("repository", "it has nothing that would run by itself in the agent; such is off")
+	}
+	if len(ag.Runs) > 0 {
+		s.line("repository", "runs: "+strings.Join(ag.Runs, ", ")+"; this program has no switch for it at a terminal")
 	}
 	a.homeLines(s, p, known, withHome, left, few, more)
 	s.line("backend", p.Backend+", "+p.Isolation+"; "+imageWords(p.Image, ""))
