@@ -341,6 +341,9 @@ type PlannedAgent struct {
 	TrustRepository bool   `json:"trust_repository,omitempty"` // it runs what the repository configures for it
 	// Off are the files and folders of the repository that it leaves alone, of those that are there.
 	Off []string `json:"off"`
+	// Runs are those that it runs things from, or takes settings of, although the repository is not
+	// trusted: its program has no switch for them at a terminal.
+	Runs []string `json:"runs,omitempty"`
 }
 
 // Mount is one mount of a cell.

@@ -94,7 +94,7 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 						a.say("cell %s is paused, since nothing happened in it: pando attach %s continues it", printable(c.Name), printable(c.Name))
 					}
 					if agents && c.Budget != nil && c.Budget.Reached != "" {
-						a.say("cell %s is paused, its budget is used up: pando approvals approve %s", printable(c.Name), c.Budget.Approval)
+						a.say("cell %s is paused, %s: pando approvals approve %s", printable(c.Name), reachedWords(c.Budget.Reached), c.Budget.Approval)
 					}
 					if agents {
 						a.sayListening(cmd.Context(), c)
@@ -107,6 +107,17 @@ func (a *app) listCmd(sessions bool) *cobra.Command {
 	c.Flags().BoolVar(&agents, "agents", sessions, "only cells with a coding agent, which, and what is used of its budget")
 	c.Flags().StringArrayVar(&labels, "label", nil, "only cells with label NAME=VALUE; repeatable: cells with all of them")
 	return c
+}
+
+// reachedWords says why cells of a budget are paused.
+func reachedWords(reached string) string {
+	switch reached {
+	case "price":
+		return "the price of a model that it asked is not known"
+	case "usage":
+		return "an answer of a model did not say its use"
+	}
+	return "its budget of " + reached + " is used up"
 }
 
 func (a *app) showCmd() *cobra.Command {

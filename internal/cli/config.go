@@ -153,7 +153,7 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 	if err != nil {
 		return err
 	}
-	flags, lists := cmd.Flags(), map[string][]string{}
+	flags, lists, inUse := cmd.Flags(), map[string][]string{}, []api.Default{}
 	for _, d := range all {
 		if err := a.checkDefault(d.Key, d.Values); err != nil {
 			return fmt.Errorf("%w (%s)", err, a.home.Config())
@@ -182,22 +182,30 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 			}
 		}
 		if lists[d.Key] == nil { // the source's is nearer than the user's
-			r.defaults = slices.DeleteFunc(r.defaults, func(o used) bool { return o.Key == d.Key })
+			inUse = slices.DeleteFunc(inUse, func(o api.Default) bool { return o.Key == d.Key })
 		}
-		r.defaults = append(r.defaults, used{d, defaultWords(f, d.Values)})
+		inUse = append(inUse, d)
 	}
-	for _, d := range r.defaults {
+	var words []string
+	for _, d := range inUse {
 		if list, is := flags.Lookup(d.Key).Value.(pflag.SliceValue); is { // a flag with the same value is the flag's
-			d.Values = slices.DeleteFunc(slices.Clone(d.Values), func(v string) bool { return slices.Contains(list.GetSlice(), v) })
+			same := func(a, b string) bool { return a == b }
+			if d.Key == "env" { // the flag's value of a variable counts
+				same = func(a, b string) bool { return variableName(a) == variableName(b) }
+			}
+			d.Values = slices.DeleteFunc(slices.Clone(d.Values), func(v string) bool {
+				return slices.ContainsFunc(list.GetSlice(), func(given string) bool { return same(given, v) })
+			})
 		}
 		if d.Key == "env" { // the names alone: values may be secrets, and are in the request already
 			d.Values = slices.Clone(d.Values)
 			for i, kv := range d.Values {
-				d.Values[i], _, _ = strings.Cut(kv, "=")
+				d.Values[i] = variableName(kv)
 			}
 		}
 		if len(d.Values) > 0 {
-			r.req.Defaults = append(r.req.Defaults, d.Default)
+			r.req.Defaults = append(r.req.Defaults, d)
+			words = append(words, defaultWords(flags.Lookup(d.Key), d.Values))
 		}
 	}
 	for key, values := range lists {
@@ -206,11 +214,7 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 			return err
 		}
 	}
-	if len(r.defaults) > 0 && r.page == nil {
-		var words []string
-		for _, d := range r.defaults {
-			words = append(words, d.words)
-		}
+	if len(words) > 0 && r.page == nil {
 		a.say("pando: defaults: %s (pando config ls; --no-config goes without)", printable(strings.Join(words, " ")))
 	}
 	return nil
@@ -232,19 +236,10 @@ func (a *app) startsIn(ctx context.Context, all []api.Default, r *runFlags) (boo
 	return slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Name == r.req.Cell || c.ID == r.req.Cell }), err
 }
 
-// used is a default that a start uses, and as flags.
-type used struct {
-	api.Default
-	words string
-}
-
-// defaultWords are values of a flag as flags, without values of variables.
+// defaultWords are values of a flag as flags.
 func defaultWords(f *pflag.Flag, values []string) string {
 	var words []string
 	for _, v := range values {
-		if f.Name == "env" {
-			v, _, _ = strings.Cut(v, "=")
-		}
 		if f.Value.Type() == "bool" {
 			words = append(words, "--"+f.Name+"="+v)
 			continue
@@ -252,6 +247,12 @@ func defaultWords(f *pflag.Flag, values []string) string {
 		words = append(words, "--"+f.Name+" "+v)
 	}
 	return strings.Join(words, " ")
+}
+
+// variableName is the name of a variable, NAME or NAME=value.
+func variableName(kv string) string {
+	name, _, _ := strings.Cut(kv, "=")
+	return name
 }
 
 func (a *app) configCmd() *cobra.Command {

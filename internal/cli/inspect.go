@@ -134,10 +134,10 @@ func wrap(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// modeWords says what a mode of an agent lets it reach.
+// modeWords says what a mode of an agent adds to what it reaches.
 func modeWords(mode string) string {
-	return map[string]string{policy.AgentStrict: "its model and no other host", policy.AgentDevelopment: "its model and package registries",
-		policy.AgentBuild: "its model, package registries, mirrors and GitHub", policy.AgentBreakglass: "any public host"}[mode]
+	return map[string]string{policy.AgentStrict: "no host", policy.AgentDevelopment: "package registries",
+		policy.AgentBuild: "package registries, mirrors and GitHub", policy.AgentBreakglass: "any public host"}[mode]
 }
 
 // maxPage bounds how many files and notes the page names of a kind.
@@ -182,7 +182,7 @@ func (a *app) inspectPage(w io.Writer, p api.Plan, known agent.Adapter, withHome
 	default:
 		s.line("login", ag.Login+origin(ag.LoginOrigin))
 	}
-	s.line("mode", ag.Mode+": it reaches "+modeWords(ag.Mode))
+	s.line("mode", ag.Mode+": it adds "+modeWords(ag.Mode)+" to that of its model")
 	s.line("autonomy", ag.Autonomy+map[string]string{api.AutonomyFull: ": it asks nothing", api.AutonomyPrompting: ": it asks before it uses a tool"}[ag.Autonomy])
 	if len(p.DowngradeWords) > 0 {
 		s.line("weaker", strings.Join(p.DowngradeWords, ", ")+" (than by default)")
@@ -210,10 +210,14 @@ func (a *app) inspectPage(w io.Writer, p api.Plan, known agent.Adapter, withHome
 	switch {
 	case ag.TrustRepository:
 		s.line("repository", "what it configures for the agent runs (--trust-repository)")
-	case len(ag.Off) > 0:
+	case len(ag.Off)+len(ag.Runs) == 0:
+		s.line("repository", "it has nothing that would run by itself in the agent: nothing is switched off")
+	}
+	if len(ag.Off) > 0 {
 		s.line("repository", "off: "+strings.Join(ag.Off, ", ")+" (--trust-repository switches it on)")
-	default:
-		s.line("repository", "it has nothing that would run by itself in the agent; such is off")
+	}
+	if len(ag.Runs) > 0 {
+		s.line("repository", "runs: "+strings.Join(ag.Runs, ", ")+"; this program has no switch for it at a terminal")
 	}
 	a.homeLines(s, p, known, withHome, left, few, more)
 	s.line("backend", p.Backend+", "+p.Isolation+"; "+imageWords(p.Image, ""))

@@ -59,8 +59,7 @@ type runFlags struct {
 	env          []string
 	detach       bool
 	noConfig     bool
-	prefer       string // backend of a new cell by default
-	defaults     []used
+	prefer       string                    // backend of a new cell by default
 	page         func(io.Writer, api.Plan) // prints a plan; nil: as --dry-run does
 	ready        func() error              // completes the request when the defaults are there; nil: nothing to complete
 }

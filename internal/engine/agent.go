@@ -120,7 +120,11 @@ func (p *runPlan) governed(stored func(handle string) bool) (api.RunRequest, map
 	if p.agent.served != "" { // most servers speak as OpenAI's
 		p.agent.start.Login = about.Choose(asked, func(l agent.Login) bool { return l.Credential == "openai" })
 		req.Allow = slices.Concat([]string{p.agent.served}, req.Allow)
-		say("allow", "--model-url", []string{p.agent.served}, p.req.Allow)
+		origin := "--model-url"
+		if slices.ContainsFunc(req.Defaults, func(d api.Default) bool { return d.Key == "model-url" }) {
+			origin = policy.OriginConfig + "model-url"
+		}
+		say("allow", origin, []string{p.agent.served}, p.req.Allow)
 	} else {
 		login := about.Choose(asked, func(l agent.Login) bool { return stored(l.Credential) })
 		if !asked(login) && stored(login.Credential) {

@@ -4,16 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // lacks notes what an agent that is inspected lacks, and reports whether it did: other errors, and
@@ -60,7 +65,7 @@ func (x *execution) plannedAgent(ctx context.Context, files []string, lookErr er
 	}
 	out.Login, out.LoginOrigin = a.login(&p.policy)
 	var err error
-	out.Off, err = x.off(ctx)
+	out.Off, out.Runs, err = x.repository(ctx)
 	return out, err
 }
 
@@ -88,34 +93,77 @@ func (a *agentPlan) login(pol *policy.Result) (name, origin string) {
 	return "", ""
 }
 
-// off are the files of the source, or of the newest checkpoint of the cell, that the agent leaves alone.
-func (x *execution) off(ctx context.Context) ([]string, error) {
-	list := []string{}
-	var is func(at string) bool
+// repository says of the source, or of the newest checkpoint of the cell, what the agent leaves alone, and
+// what it runs although it leaves that alone with a task.
+func (x *execution) repository(ctx context.Context) (off, runs []string, err error) {
+	var list func(dir string) []string
 	if c := x.p.cell; c != nil && c.Head != "" {
 		k, err := x.e.reg.Checkpoint(c.Head)
 		if err != nil {
-			return list, err
+			return nil, nil, err
 		}
 		tree, err := x.e.tree(ctx, &k)
 		if err != nil {
-			return list, err
+			return nil, nil, err
 		}
-		is = func(at string) bool { _, err := tree.Lookup(at); return err == nil }
+		list = func(dir string) (names []string) {
+			if dir == "." {
+				dir = ""
+			}
+			if e, err := tree.Lookup(dir); err == nil && e.Type == workspace.Folder {
+				d, _ := tree.ReadDir(e.Digest) // what can't be read configures nothing
+				for _, e := range d {
+					names = append(names, e.Name)
+				}
+			}
+			return names
+		}
 	} else {
 		root, err := os.OpenRoot(orElse(x.p.from, x.p.source))
 		if err != nil {
-			return list, err
+			return nil, nil, err
 		}
 		defer root.Close()
-		is = func(at string) bool { _, err := root.Lstat(at); return err == nil }
-	}
-	for _, at := range x.p.agent.adapter.Off(x.p.agent.start) {
-		if is(at) {
-			list = append(list, at)
+		list = func(dir string) (names []string) {
+			entries, _ := fs.ReadDir(root.FS(), dir)
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			return names
 		}
 	}
-	return list, nil
+	off, runs = configures(x.p.agent.adapter, x.p.agent.start, list)
+	return off, runs, nil
+}
+
+// configures are the files of a repository that an agent leaves alone, of those that are there, and those
+// that it leaves alone with a task only. list has the names in a folder of the repository.
+func configures(a agent.Adapter, start agent.Start, list func(dir string) []string) (off, runs []string) {
+	is := func(at string) bool { return slices.Contains(list(path.Dir(at)), path.Base(at)) }
+	task := start
+	task.Prompt = "a task"
+	never := a.Off(start)
+	off = []string{}
+	for _, at := range never {
+		if is(at) {
+			off = append(off, at)
+		}
+	}
+	for _, at := range a.Off(task) {
+		parts := []string{at}
+		if names := list(at); len(names) > 0 && slices.ContainsFunc(never, func(n string) bool { return strings.HasPrefix(n, at+"/") }) {
+			parts = nil
+			for _, name := range names {
+				parts = append(parts, path.Join(at, name))
+			}
+		}
+		for _, part := range parts {
+			if is(part) && !slices.Contains(never, part) {
+				runs = append(runs, part)
+			}
+		}
+	}
+	return off, runs
 }
 
 // Bounds of what is read of a package of npm.

@@ -184,12 +184,25 @@ func (m *merger) mountBound(mt Mount, at string) error {
 }
 
 func tooWide(what, at, bound string) error {
-	out := "take it out at " + at
-	if OfRequest(at) {
-		out = "leave out " + at
-	}
-	return cell.Errorf(cell.Denied, "policy.Merge", "a lower layer can only narrow: "+out+", or add it at "+bound,
+	return cell.Errorf(cell.Denied, "policy.Merge", "a lower layer can only narrow: "+without(at)+"add it at "+bound,
 		"cannot allow %s (%s): %s allows less", what, at, bound)
+}
+
+// without is how a request goes without what has an origin, with "or" for what can be done in its place.
+// It is empty for what an agent needs.
+func without(at string) string {
+	switch {
+	case strings.HasPrefix(at, OriginAgent):
+		return ""
+	case strings.HasPrefix(at, OriginMode):
+		return "choose another --mode, or "
+	case strings.HasPrefix(at, OriginConfig):
+		key, _, _ := strings.Cut(strings.TrimPrefix(at, OriginConfig), " ")
+		return "take the default back with pando config unset " + key + ", go without with --no-config, or "
+	case OfRequest(at):
+		return "leave out " + at + ", or "
+	}
+	return "take it out at " + at + ", or "
 }
 
 func (m *merger) environment(l Layer) error {
@@ -524,7 +537,7 @@ func (m *merger) flags(flags Flags) error {
 		flag, part, _ := strings.Cut(g, ".")
 		at := flags.origin(flag, "")
 		if m.asked[g] != "" && wider(g, next, m.r.Limits) {
-			return cell.Errorf(cell.Denied, "policy.Merge", "leave out "+at+", or change it at "+m.asked[g],
+			return cell.Errorf(cell.Denied, "policy.Merge", without(at)+"change it at "+m.asked[g],
 				"the policy file limits %s more than %s asks for (%s)", cmp.Or(part, g), at, m.asked[g])
 		}
 		m.r.Limits.take(g, next)

@@ -97,21 +97,33 @@ func TestOriginsOfTheRequest(t *testing.T) {
 			t.Errorf("%s is of the request: %t", at, !is)
 		}
 	}
-	for text, hint := range map[string]string{
-		"version: 1\nnetwork: {allow: [b.test]}\n": "leave out mode development @npm",
-		"version: 1\nlimits: {memory: 1G}\n":       "leave out config memory",
+	bounded, err := ParseFile("p", []byte("version: 1\nnetwork: {allow: [b.test]}\nlimits: {memory: 1G}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags Flags
+		hint  string
+	}{
+		{Flags{Allow: []string{"a.test"}}, "a lower layer can only narrow: leave out --allow a.test, or add it at p:2"},
+		{Flags{Allow: []string{"@npm"}, Said: said}, "a lower layer can only narrow: choose another --mode, or add it at p:2"},
+		{Flags{Allow: []string{"a.test"}, Said: map[string]string{"allow a.test": "agent claude a.test"}}, "a lower layer can only narrow: add it at p:2"},
+		{Flags{Allow: []string{"a.test"}, Said: map[string]string{"allow a.test": "config allow a.test"}},
+			"a lower layer can only narrow: take the default back with pando config unset allow, go without with --no-config, or add it at p:2"},
+		{Flags{Limits: FileLimits{Memory: "2G"}}, "leave out --memory, or change it at p:3"},
+		{Flags{Limits: FileLimits{Memory: "2G"}, Said: said}, "take the default back with pando config unset memory, go without with --no-config, or change it at p:3"},
 	} {
-		f, err := ParseFile("p", []byte(text))
-		if err != nil {
-			t.Fatal(err)
+		if _, err := MergeLayers(Defaults(host), []Layer{{LayerUser, bounded}}, c.flags); cell.HintOf(err) != c.hint {
+			t.Errorf("%v, hint %q, not %q", err, cell.HintOf(err), c.hint)
 		}
-		_, err = MergeLayers(Defaults(host), []Layer{{LayerUser, f}}, Flags{Allow: []string{"@npm"}, Limits: flags.Limits, Said: said})
-		if strings.Contains(text, "memory") {
-			_, err = MergeLayers(Defaults(host), []Layer{{LayerUser, f}}, Flags{Limits: flags.Limits, Said: said})
-		}
-		if !strings.Contains(cell.HintOf(err), hint) {
-			t.Errorf("%v, hint %q", err, cell.HintOf(err))
-		}
+	}
+	lower, err := ParseFile("q", []byte("version: 1\nnetwork: {allow: [a.test]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = MergeLayers(Defaults(host), []Layer{{LayerUser, bounded}, {LayerProject, lower}}, Flags{})
+	if hint := "a lower layer can only narrow: take it out at q:2, or add it at p:2"; cell.HintOf(err) != hint {
+		t.Errorf("%v, hint %q, not %q", err, cell.HintOf(err), hint)
 	}
 }
 
