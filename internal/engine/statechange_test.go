@@ -108,3 +108,50 @@ func TestPausedCellsStayPaused(t *testing.T) {
 		}
 	})
 }
+
+// A paused cell that is resumed while a checkpoint is made of it is copied at one moment, and goes on.
+func TestCheckpointOfACellThatIsResumed(t *testing.T) {
+	t.Parallel()
+	for _, resumed := range []string{"before it is frozen", "while it is copied"} {
+		t.Run(resumed, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				b.run("w", "true")
+				id := b.id("w")
+				_, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "100000"}})
+				b.must(err)
+				_, err = b.Pause(b.ctx, id)
+				b.must(err)
+				resume := func() {
+					_, err := b.Engine.Resume(b.ctx, id)
+					b.must(err)
+				}
+				check := func() {
+					_, err := b.Checkpoint(b.ctx, id, api.CheckpointRequest{})
+					b.must(err)
+				}
+				times := 0
+				if resumed == "while it is copied" { // its processes go on, and the record does not say it yet
+					b.toys.goes = func() {
+						if times++; times == 1 {
+							check()
+						}
+					}
+					resume()
+				} else {
+					b.toys.stops = func() {
+						if times++; times == 1 {
+							resume()
+						}
+					}
+					check()
+				}
+				list, err := b.alive.Processes(b.ctx, id)
+				if times != 2 || err != nil || len(list) != 1 || list[0].State != "S" {
+					t.Errorf("%d times, %v %v", times, list, err)
+				}
+			})
+		})
+	}
+}

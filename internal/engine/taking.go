@@ -19,6 +19,9 @@ const (
 	aheadMost = 3
 )
 
+// takeMost bounds how often a copy is begun again because its cell was resumed meanwhile.
+const takeMost = 5
+
 // taking is a checkpoint in the making, of a cell in which something runs. A nil one does nothing.
 type taking struct {
 	e     *Engine
@@ -54,26 +57,43 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 // take fills a checkpoint with a copy of a cell's files, and of its home with withHome, with the processes
 // frozen for what was written while it was made.
 func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (t *taking, err error) {
+	for range takeMost {
+		resumed := false
+		if t, resumed, err = e.takeNow(ctx, p, inst, c, k, withHome); !resumed {
+			return t, err
+		}
+		t.close()
+	}
+	return nil, cell.Errorf(cell.Conflict, "engine.checkpoint", "try again", "cannot copy the files of cell %s: it is paused and resumed meanwhile", c.Title())
+}
+
+// takeNow is take, unless the cell was paused and is resumed meanwhile. c may be older than the pause.
+func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (t *taking, resumed bool, err error) {
+	paused := func() bool {
+		now, err := e.reg.Cell(c.ID)
+		return err == nil && now.State == cell.Paused
+	}
+	stands := paused()
 	t = &taking{e: e, p: p}
 	opt := workspace.SnapshotOptions{Mapped: inst.Mapped}
 	if k.Kind == state.KindTurn {
 		opt.Most = maxTurn
 	}
 	_, err = inst.Mapped(ctx)
-	ahead := err == nil && c.State != cell.Paused // what is paused needs no time of its own
-	if err != nil {                               // what is written through memory is not known: all is copied while nothing is written
+	ahead := err == nil && !stands // what is paused needs no time of its own
+	if err != nil {                // what is written through memory is not known: all is copied while nothing is written
 		e.log.Info("a checkpoint copies all of a cell while it stands still", "cell", c.ID, "error", err)
 		opt.Mapped = nil
 	} else {
 		opt.Stands = func(s workspace.State) bool { return e.reg.HasState(c.ID, s) }
 	}
 	if t.files, err = p.Snapshot(ctx, *c.Gen, opt); err != nil {
-		return t, err
+		return t, false, err
 	}
 	all := []workspace.Snapshot{t.files}
 	if withHome {
 		if t.home, err = p.Snapshot(ctx, *c.Home, opt); err != nil {
-			return t, err
+			return t, false, err
 		}
 		all = append(all, t.home)
 	}
@@ -81,7 +101,7 @@ func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.In
 		began := time.Now()
 		for _, s := range all {
 			if err := s.Ahead(ctx); err != nil {
-				return t, err
+				return t, false, err
 			}
 		}
 		ahead = time.Since(began) > aheadLong
@@ -94,33 +114,30 @@ func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.In
 		}
 		return nil
 	}
-	if c.State == cell.Paused {
-		if err = still(); err == nil {
-			if now, rerr := e.reg.Cell(c.ID); rerr != nil || now.State != cell.Paused {
-				err = errors.Join(cell.Errorf(cell.Conflict, "engine.checkpoint", "try again", "cannot copy the files of cell %s: it was resumed meanwhile", c.Title()), rerr)
-			}
-		}
-	} else {
-		if err := inst.Freeze(ctx); err != nil {
-			return t, err
-		}
-		began := time.Now() // that it stands still is the last that Freeze does
-		err = still()
-		err = errors.Join(err, e.alive.Unfreeze(ctx, inst))
+	// What is paused is frozen already, unless it is being resumed.
+	if err := inst.Freeze(ctx); err != nil {
+		return t, false, err
+	}
+	began := time.Now() // that it stands still is the last that Freeze does
+	err = errors.Join(still(), e.alive.Unfreeze(ctx, inst))
+	switch {
+	case !stands:
 		k.PauseMS = ms(time.Since(began))
+	case err == nil && !paused():
+		return t, true, nil
 	}
 	if err == nil {
 		err = claimed(c, t.files.Claims())
 	}
 	if err != nil {
-		return t, err
+		return t, false, err
 	}
 	if k.State, err = t.files.Done(ctx); err != nil || t.home == nil {
-		return t, err
+		return t, false, err
 	}
 	home, err := t.home.Done(ctx)
 	k.Home = &home
-	return t, err
+	return t, false, err
 }
 
 // keep records, after the checkpoint was, what the next one can be made upon.

@@ -38,6 +38,8 @@ type toyHost struct {
 	slow    chan struct{}    // forks wait for it, if it is there
 	held    map[string]*hold // acts that wait until the daemon that asks is dead
 	ending  func()           // called when all in a cell is about to be ended, if it is there
+	stops   func()           // called when a cell is about to be frozen, if it is there
+	goes    func()           // called when a cell was thawed, if it is there
 }
 
 func newToyHost(h *mem.Host) *toyHost {
@@ -267,11 +269,28 @@ func (i *toyInstance) Names(ctx context.Context) ([]string, error) {
 	return i.Instance.Names(ctx)
 }
 
+func (i *toyInstance) Freeze(ctx context.Context) error {
+	i.h.mu.Lock()
+	stops := i.h.stops
+	i.h.mu.Unlock()
+	if stops != nil {
+		stops()
+	}
+	return i.Instance.Freeze(ctx)
+}
+
 func (i *toyInstance) Thaw(ctx context.Context) error {
 	if err := i.h.fails("thaw"); err != nil {
 		return err
 	}
-	return i.Instance.Thaw(ctx)
+	i.h.mu.Lock()
+	goes := i.h.goes
+	i.h.mu.Unlock()
+	err := i.Instance.Thaw(ctx)
+	if goes != nil {
+		goes()
+	}
+	return err
 }
 
 func (i *toyInstance) Process(ctx context.Context, name string) (backend.Process, error) {

@@ -144,6 +144,11 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 	if err := m.cfg.Registry.Commit(state.StateChange{Cell: c.ID, From: c.State, To: next}); err != nil {
 		return err
 	}
+	if to == cell.Running { // a checkpoint may have frozen it, and left it so, since the record said that it is paused
+		if err := do(inst, ctx); err != nil && m.Instance(id) == inst {
+			return err
+		}
+	}
 	over := func() bool { return to == cell.Running && c.State == cell.Idle } // it went on, and what ran in it has ended
 	if c, err = m.Usable(id); err == nil && c.State != next && !over() {
 		err = cell.Errorf(cell.Conflict, "live.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)
