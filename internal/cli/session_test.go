@@ -17,7 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// answered is a command line whose daemon gives these answers, by method and path, and what it says.
+// answered is a command line with a daemon that gives these answers, by method and path; the buffer has what it says.
 func answered(t *testing.T, answers map[string]any) (*app, *bytes.Buffer) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
