@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -16,22 +17,49 @@ import (
 // governed is a living cell with a gateway.
 type governed struct {
 	backend.Instance
+	mu            sync.Mutex                  // guards what follows
 	before, after func(context.Context) error // around its taking what it was told; nil: at once
 	told          int
 	last          cell.Governance
 }
 
 func (g *governed) Govern(ctx context.Context, told cell.Governance) error {
-	if g.told++; g.before != nil {
-		if err := g.before(ctx); err != nil {
+	g.mu.Lock()
+	g.told++
+	before, after := g.before, g.after
+	g.mu.Unlock()
+	if before != nil {
+		if err := before(ctx); err != nil {
 			return err
 		}
 	}
+	g.mu.Lock()
 	g.last = told
-	if g.after != nil {
-		return g.after(ctx)
+	g.mu.Unlock()
+	if after != nil {
+		return after(ctx)
 	}
 	return nil
+}
+
+// does sets what is done around the taking.
+func (g *governed) does(before, after func(context.Context) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before, g.after = before, after
+}
+
+// heard returns how often it was told since the last forget, and what it goes by.
+func (g *governed) heard() (int, cell.Governance) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.told, g.last
+}
+
+func (g *governed) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told = 0
 }
 
 // Policies of cells that talk, one with a credential.
@@ -54,7 +82,7 @@ func (b *bed) governed(name string) (*state.Cell, *governed) {
 	b.alive[c.ID] = g
 	b.must(b.Refresh(b.ctx, c.ID))
 	b.lends(g, 1, true)
-	g.told = 0
+	g.forget()
 	return c, g
 }
 
@@ -70,8 +98,8 @@ func (b *bed) change(c *state.Cell, inst backend.Instance, text string) (recorde
 // lends asserts how often a gateway was told, and whether it goes by a credential now.
 func (b *bed) lends(g *governed, told int, want bool) {
 	b.Helper()
-	if g.told != told || len(g.last.Credentials) > 0 != want {
-		b.Errorf("it was told %d times and has %d credentials, want %d times, a credential: %t", g.told, len(g.last.Credentials), told, want)
+	if n, last := g.heard(); n != told || len(last.Credentials) > 0 != want {
+		b.Errorf("it was told %d times and has %d credentials, want %d times, a credential: %t", n, len(last.Credentials), told, want)
 	}
 }
 
@@ -99,14 +127,14 @@ func TestRefreshUndoesNothing(t *testing.T) {
 					c, g := b.governed("a")
 					release := make(chan struct{})
 					hold := func(context.Context) error {
-						if g.told == 1 {
+						if n, _ := g.heard(); n == 1 {
 							<-release
 						}
 						return nil
 					}
 					first, second := func() error { return b.Refresh(b.ctx, c.ID) }, func() error { return change(b, c) }
-					if g.before = hold; held == "change" {
-						g.before, g.after = nil, hold
+					if g.does(hold, nil); held == "change" {
+						g.does(nil, hold)
 						first, second = second, first
 					}
 					done := make(chan error, 2)
@@ -131,12 +159,12 @@ func TestRefreshAwaitsTheRecord(t *testing.T) {
 		b.storeToken("mine", testToken)
 		c, g := b.governed("a")
 		refused := errors.New("refused")
-		g.before = func(context.Context) error { return refused }
+		g.does(func(context.Context) error { return refused }, nil)
 		changed := *c
 		if _, err := b.change(&changed, g, barePolicy); !errors.Is(err, refused) {
 			t.Fatal(err)
 		}
-		g.before = nil
+		g.does(nil, nil)
 		b.must(b.Refresh(b.ctx, c.ID))
 		b.lends(g, 2, true)
 
