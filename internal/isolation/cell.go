@@ -2,8 +2,10 @@ package isolation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -155,6 +157,46 @@ func (c *Cell) freeze() error {
 		defer cancel()
 		return c.cgroup.Freeze(ctx)
 	}
+	return c.stop()
+}
+
+// stopGrace is how long processes may take to stop, stopWait how long one that waits for the kernel is
+// waited for: what it waits for may be a process that has stopped.
+const (
+	stopGrace = 5 * time.Second
+	stopWait  = 200 * time.Millisecond
+)
+
+// stop stops all processes with SIGSTOP, and returns when they have stopped: each finishes the system
+// call that it is in first.
+func (c *Cell) stop() error {
+	const again = 20 // a process that was started meanwhile has got no signal
+	began := time.Now()
+	for i := 0; ; i++ {
+		if i%again == 0 {
+			if err := c.signalToStop(); err != nil {
+				return err
+			}
+		}
+		runs, waits, err := linux.Unstopped(procPath(c.Init.PID, "root/proc"))
+		if err != nil {
+			return err
+		}
+		if !c.forked { // the first is the keeper's own, and changes nothing
+			runs = slices.DeleteFunc(runs, func(pid int) bool { return pid == 1 })
+		}
+		took := time.Since(began)
+		switch {
+		case len(runs) == 0 && (len(waits) == 0 || took > stopWait):
+			return nil
+		case took > stopGrace:
+			return errors.Join(cell.Errorf(cell.Unavailable, "isolation.Freeze", "try again", "cannot stop process %d of the cell: it still runs after %s", runs[0], stopGrace), c.thaw())
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+}
+
+func (c *Cell) signalToStop() error {
 	if c.forked { // kill(-1) does not reach process 1
 		if err := c.Init.Signal(unix.SIGSTOP); err != nil {
 			return err

@@ -412,6 +412,17 @@ func testFreeze(k *bench) {
 	k.must(i.Thaw(k.ctx))
 	k.must(i.Thaw(k.ctx))
 	k.eventually("it went on", grows(beat))
+	// Freeze returns when nothing is under way any more.
+	k.start(i, sh("while :; do echo x >> beat; done"))
+	for range 15 {
+		k.must(i.Freeze(k.ctx))
+		still := grows(beat)
+		time.Sleep(3 * time.Millisecond)
+		if still() {
+			k.Fatal("it works on after Freeze")
+		}
+		k.must(i.Thaw(k.ctx))
+	}
 	// A frozen cell can be removed (at the end of every test).
 	k.must(i.Freeze(k.ctx))
 }
