@@ -57,25 +57,28 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 // take fills a checkpoint with a copy of a cell's files, and of its home with withHome, with the processes
 // frozen for what was written while it was made.
 func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (t *taking, err error) {
+	all := false
 	for range takeMost {
-		resumed := false
-		if t, resumed, err = e.takeNow(ctx, p, inst, c, k, withHome); !resumed {
+		again := false
+		if t, again, err = e.takeNow(ctx, p, inst, c, k, withHome, all); !again {
 			return t, err
 		}
+		all = all || errors.Is(err, workspace.ErrMoved)
 		t.close()
 	}
 	return nil, cell.Errorf(cell.Conflict, "engine.checkpoint", "try again", "cannot copy the files of cell %s: it is paused and resumed meanwhile", c.Title())
 }
 
-// takeNow is take, unless the cell was paused and is resumed meanwhile. c may be older than the pause.
-func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (t *taking, resumed bool, err error) {
+// takeNow is take, unless it has to be done again: since the cell was paused and is resumed meanwhile, or by
+// looking at all while it stands still (ErrMoved, never with all). c may be older than the pause.
+func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome, all bool) (t *taking, again bool, err error) {
 	paused := func() bool {
 		now, err := e.reg.Cell(c.ID)
 		return err == nil && now.State == cell.Paused
 	}
 	stands := paused()
 	t = &taking{e: e, p: p}
-	opt := workspace.SnapshotOptions{Mapped: inst.Mapped}
+	opt := workspace.SnapshotOptions{Mapped: inst.Mapped, Still: all}
 	if k.Kind == state.KindTurn {
 		opt.Most = maxTurn
 	}
@@ -90,16 +93,16 @@ func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend
 	if t.files, err = p.Snapshot(ctx, *c.Gen, opt); err != nil {
 		return t, false, err
 	}
-	all := []workspace.Snapshot{t.files}
+	parts := []workspace.Snapshot{t.files}
 	if withHome {
 		if t.home, err = p.Snapshot(ctx, *c.Home, opt); err != nil {
 			return t, false, err
 		}
-		all = append(all, t.home)
+		parts = append(parts, t.home)
 	}
 	for n := 0; ahead && n < aheadMost; n++ {
 		began := time.Now()
-		for _, s := range all {
+		for _, s := range parts {
 			if err := s.Ahead(ctx); err != nil {
 				return t, false, err
 			}
@@ -107,7 +110,7 @@ func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend
 		ahead = time.Since(began) > aheadLong
 	}
 	still := func() error {
-		for _, s := range all {
+		for _, s := range parts {
 			if err := s.Take(ctx); err != nil {
 				return err
 			}
@@ -122,9 +125,17 @@ func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend
 	err = errors.Join(still(), e.alive.Unfreeze(ctx, inst))
 	switch {
 	case !stands:
-		k.PauseMS = ms(time.Since(began))
+		k.PauseMS += ms(time.Since(began))
 	case err == nil && !paused():
 		return t, true, nil
+	}
+	for _, s := range parts {
+		if err == nil {
+			err = s.After(ctx)
+		}
+	}
+	if errors.Is(err, workspace.ErrMoved) {
+		return t, true, err
 	}
 	if err == nil {
 		err = claimed(c, t.files.Claims())

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io/fs"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -81,15 +82,18 @@ func DecodeCopied(b []byte) (*Copied, error) {
 }
 
 // CollectUsed is Collect for a tree that is in use: what goes away meanwhile, or may not be read, is
-// left out. It changes no mode.
-func CollectUsed(ctx context.Context, root *linux.Dir) ([]Found, error) {
-	return collect(ctx, root, func(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
+// left out. denied says that something may not be read. It changes no mode.
+func CollectUsed(ctx context.Context, root *linux.Dir) (_ []Found, denied bool, err error) {
+	var refused atomic.Bool
+	all, err := collect(ctx, root, func(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
 		found, err := readDirAt(root, dir, buf)
 		if Fleeting(err) {
+			refused.CompareAndSwap(false, errors.Is(err, fs.ErrPermission))
 			return nil, nil
 		}
 		return found, err
 	})
+	return all, refused.Load(), err
 }
 
 // Fleeting reports whether an error of looking at a file in use can be due to that use: it went away,

@@ -116,18 +116,26 @@ type SnapshotOptions struct {
 	// Most bounds the space on the disk of the files to copy in one pass, in bytes: above it
 	// the pass fails with TooLarge. 0: there is no bound.
 	Most int64
+	// Still makes Take look at all, so that After finds nothing that moved.
+	Still bool
 }
+
+// ErrMoved is the error of Snapshot.After when what was to be copied changed since Take.
+var ErrMoved = errors.New("the files changed while they were copied")
 
 // A Snapshot is a copy of a generation in use. The processes stand still while Take runs, and for that
 // alone.
 type Snapshot interface {
 	// Ahead copies while g is in use: then Take copies what changed since. It may be repeated.
 	Ahead(ctx context.Context) error
-	// Take makes the copy what g is now.
+	// Take makes the copy what g is now. What it does not look at now is left to After.
 	Take(ctx context.Context) error
-	// Claims is, after Take, what Provider.Claims was then.
+	// After completes the copy when the processes go on. It is ErrMoved if it can't be had any more what
+	// g was at Take.
+	After(ctx context.Context) error
+	// Claims is, after After, what Provider.Claims was then.
 	Claims() int64
-	// Done makes the copy a state, with one layer more than the state that Keep was given last for
+	// Done makes the copy, after After, a state, with one layer more than the state that Keep was given last for
 	// g, if that stands, or than g's base. It is one of these itself if nothing changed.
 	Done(ctx context.Context) (State, error)
 	// Made is, after Done, the layer that was made for the state; "" if it has none of its own.
@@ -147,6 +155,9 @@ func SnapshotNow(ctx context.Context, p Provider, g Generation) (_ State, made s
 	}
 	defer func() { err = errors.Join(err, s.Drop()) }()
 	if err := s.Take(ctx); err != nil {
+		return State{}, "", err
+	}
+	if err := s.After(ctx); err != nil {
 		return State{}, "", err
 	}
 	state, err := s.Done(ctx)

@@ -72,8 +72,9 @@ func StatOf(st *unix.Stat_t) Stat {
 		MTime: unix.TimespecToNsec(st.Mtim), CTime: unix.TimespecToNsec(st.Ctim)}
 }
 
-// readOwnDir is readDirAt below a root of ours, whatever the directory's mode.
-func readOwnDir(root *linux.Dir, dir string, buf []byte) (found []Found, err error) {
+// ReadOwnDir lists a directory below a root of ours, whatever its mode, sorted by name. buf is room for what
+// the kernel lists.
+func ReadOwnDir(root *linux.Dir, dir string, buf []byte) (found []Found, err error) {
 	err = WithRights(root, dir, func() (err error) {
 		found, err = readDirAt(root, dir, buf)
 		return err
@@ -296,7 +297,7 @@ func LinkKey(s *Stat) string {
 
 // Collect lists everything below a root of ours, parents before children.
 func Collect(ctx context.Context, root *linux.Dir) ([]Found, error) {
-	return collect(ctx, root, readOwnDir)
+	return collect(ctx, root, ReadOwnDir)
 }
 
 func collect(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, []byte) ([]Found, error)) ([]Found, error) {

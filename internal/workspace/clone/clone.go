@@ -167,6 +167,9 @@ func (s *snapshot) Take(ctx context.Context) (err error) {
 	return err
 }
 
+// After implements workspace.Snapshot.
+func (s *snapshot) After(context.Context) error { return nil }
+
 // Claims implements workspace.Snapshot.
 func (s *snapshot) Claims() int64 { return s.claims }
 

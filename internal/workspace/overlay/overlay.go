@@ -41,12 +41,13 @@ const maxLayers = 100
 type Provider struct {
 	root   string
 	prefix string // of overlay's xattrs
+	glance glanceBounds
 }
 
 // New returns the provider for the directory root. privileged says that root mounts its
 // overlays, with marks in trusted.* attributes.
 func New(root string, privileged bool) *Provider {
-	p := &Provider{root: root, prefix: "user.overlay."}
+	p := &Provider{root: root, prefix: "user.overlay.", glance: usualGlance}
 	if privileged {
 		p.prefix = "trusted.overlay."
 	}

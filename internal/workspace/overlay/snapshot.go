@@ -24,7 +24,8 @@ import (
 // changed shows in the change times of files, as Stat says; what they can't show is copied always.
 //
 // The copy is made in passes. Each looks at all of the generation, and brings the copy to what it
-// saw. The last one runs while the processes stand still, and finds little to do.
+// saw. The last one is Take's, while the processes stand still, and finds little to do; of a large
+// generation it looks at a part, and After at the rest (snapshot_glance.go).
 
 // maxChain bounds the layers of snapshots over a generation's base; above it all is copied again.
 const maxChain = 32
@@ -37,7 +38,9 @@ type snapshot struct {
 	from, to *linux.Dir         // tops of the generation's layer and of the copy
 	layer    string             // the copy
 	last     *workspace.Copied  // nil: all is copied
-	items    []thing            // as the last look found them, parents first; the top is the first
+	items    []thing            // as the last look found them, sorted by path; the top is the first
+	seen     *view              // what the last pass ahead found, if Take can build on it
+	glance   *glance            // what Take looked at; nil: at all
 	placed   []thing            // what the copy has, parents first
 	gone     []string           // of what the last snapshot had
 	folders  map[string]*folder // what was read of folders
@@ -63,10 +66,20 @@ type thing struct {
 
 func (t *thing) wanted() bool { return t.needed || t.above }
 
+// moment is when something is looked at or copied.
+type moment int
+
+const (
+	ahead moment = iota // while the processes run, and again later: what goes away meanwhile does not matter
+	still               // while nothing runs
+	after               // when the processes go on: what is no more as it was then is ErrMoved
+)
+
 // folder is what was read of a folder.
 type folder struct {
 	stat workspace.Stat
 	at   int64 // when it was read
+	sure bool  // nothing ran then
 	marks
 	xattrs []workspace.XAttr
 }
@@ -115,7 +128,17 @@ func (p *Provider) lastCopy(g workspace.Generation, stands func(workspace.State)
 // Ahead implements workspace.Snapshot.
 func (s *snapshot) Ahead(ctx context.Context) error {
 	failpoint.Step("copy a layer in use")
-	return s.pass(ctx, true)
+	s.seen = nil
+	at := time.Now().UnixNano()
+	denied, err := s.look(ctx, ahead)
+	if err == nil {
+		err = s.copy(ctx, ahead)
+	}
+	if err == nil && !denied && !s.opt.Still && len(s.items) > s.p.glance.least {
+		s.seen = viewOf(s.items, at)
+		s.seen.choose(s.p.glance)
+	}
+	return err
 }
 
 // Take implements workspace.Snapshot.
@@ -129,8 +152,30 @@ func (s *snapshot) Take(ctx context.Context) error {
 		return nil
 	}
 	failpoint.Step("copy a layer")
-	if err := s.pass(ctx, false); err != nil {
+	if s.last == nil {
+		if err := s.findJoins(); err != nil {
+			return err
+		}
+	}
+	if s.seen != nil {
+		return s.takeGlance(ctx)
+	}
+	if _, err := s.look(ctx, still); err != nil {
 		return err
+	}
+	return s.end(ctx, still)
+}
+
+// end brings the copy to the last look.
+func (s *snapshot) end(ctx context.Context, m moment) error {
+	stood := s.last != nil
+	if err := s.copy(ctx, m); err != nil {
+		return err
+	}
+	if stood && s.last == nil { // all is in the copy now
+		if err := s.findJoins(); err != nil {
+			return err
+		}
 	}
 	var unread []*thing // they have not changed, but something in them has
 	for i := range s.items {
@@ -138,17 +183,18 @@ func (s *snapshot) Take(ctx context.Context) error {
 			unread = append(unread, t)
 		}
 	}
-	if err := s.read(ctx, unread, time.Now().UnixNano(), false); err != nil {
+	if err := s.read(ctx, unread, time.Now().UnixNano(), m); err != nil {
 		return err
 	}
 	s.claims = claims(s.items)
 	s.taken = true
-	if s.last != nil {
-		if len(s.gone) == 0 && !slices.ContainsFunc(s.items, func(t thing) bool { return t.needed }) {
-			s.same = &s.last.State
-		}
-		return nil
+	if s.last != nil && len(s.gone) == 0 && !slices.ContainsFunc(s.items, func(t thing) bool { return t.needed }) {
+		s.same = &s.last.State
 	}
+	return nil
+}
+
+func (s *snapshot) findJoins() error {
 	rec, err := s.p.readJoined(s.g.Layer)
 	if err == nil && rec != nil {
 		s.joins, err = s.p.untouchedJoins(s.g.Layer, rec)
@@ -177,14 +223,14 @@ func claims(items []thing) (sum int64) {
 // Claims implements workspace.Snapshot.
 func (s *snapshot) Claims() int64 { return s.claims }
 
-// pass looks at the generation and brings the copy to that.
-func (s *snapshot) pass(ctx context.Context, used bool) error {
-	if err := s.look(ctx, used); err != nil {
-		return err
-	}
+// copy brings the copy to the last look.
+func (s *snapshot) copy(ctx context.Context, m moment) error {
 	whole, err := s.decide()
 	if err != nil {
 		return err
+	}
+	if whole && m == after {
+		return workspace.ErrMoved
 	}
 	if whole { // what changed can't be said in a layer over the last snapshot
 		s.last = nil
@@ -192,67 +238,106 @@ func (s *snapshot) pass(ctx context.Context, used bool) error {
 			return err
 		}
 	}
-	return s.place(ctx, used)
+	return s.place(ctx, m)
 }
 
-// look finds what there is.
-func (s *snapshot) look(ctx context.Context, used bool) error {
+// look finds what there is. denied says that some of it can't be looked at while it is in use.
+func (s *snapshot) look(ctx context.Context, m moment) (denied bool, err error) {
 	at := time.Now().UnixNano()
+	items, denied, err := s.collect(ctx, m)
+	if err != nil {
+		return denied, err
+	}
+	mem, err := s.inMemory(ctx)
+	if err != nil {
+		return denied, err
+	}
+	for i := range items {
+		items[i].judge(at, mem)
+	}
+	s.items = items
+	return denied, s.readFolders(ctx, at, m)
+}
+
+// collect lists the generation, the top first.
+func (s *snapshot) collect(ctx context.Context, m moment) (items []thing, denied bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(s.from.Fd()), &st); err != nil {
-		return os.NewSyscallError("fstat", err)
+		return nil, false, os.NewSyscallError("fstat", err)
 	}
-	collect := workspace.Collect
-	if used {
-		collect = workspace.CollectUsed
+	var all []workspace.Found
+	if m == still {
+		all, err = workspace.Collect(ctx, s.from)
+	} else {
+		all, denied, err = workspace.CollectUsed(ctx, s.from)
 	}
-	all, err := collect(ctx, s.from)
 	if err != nil {
-		return err
+		return nil, denied, err
 	}
-	memory, inodes := map[string]bool{}, map[uint64]bool{} // ends of the paths of files that are written through it
-	if s.opt.Mapped != nil {
-		list, err := s.opt.Mapped(ctx)
-		if err != nil {
-			return err
-		}
-		for _, f := range list {
-			inodes[f.Inode] = true
-			for _, path, more := strings.Cut(f.Path, "/"); more; _, path, more = strings.Cut(path, "/") {
-				memory[path] = true
-			}
-		}
-	}
-	items := make([]thing, 1, len(all)+1)
+	items = make([]thing, 1, len(all)+1)
 	items[0].Found = workspace.FoundOf("", &st)
 	for i := range all {
 		if all[i].Type() != 0 {
 			items = append(items, thing{Found: all[i]})
 		}
 	}
-	for i := range items {
-		t := &items[i]
-		t.doubtful = t.Stat.CTime >= at-workspace.RacySlack || len(memory) > 0 && (memory[t.Path] || inodes[t.Stat.Ino])
-		t.whiteout = t.Type() == workspace.CharDev && t.Rdev == 0
+	return items, denied, nil
+}
+
+// memory is what processes can write through it: ends of paths, and inodes.
+type memory struct {
+	paths  map[string]bool
+	inodes map[uint64]bool
+}
+
+func (s *snapshot) inMemory(ctx context.Context) (mem memory, err error) {
+	if s.opt.Mapped == nil {
+		return mem, nil
 	}
-	s.items = items
+	list, err := s.opt.Mapped(ctx)
+	if err != nil || len(list) == 0 {
+		return mem, err
+	}
+	mem = memory{map[string]bool{}, map[uint64]bool{}}
+	for _, f := range list {
+		mem.inodes[f.Inode] = true
+		for _, path, more := strings.Cut(f.Path, "/"); more; _, path, more = strings.Cut(path, "/") {
+			mem.paths[path] = true
+		}
+	}
+	return mem, nil
+}
+
+// judge says what a look of that time is worth.
+func (t *thing) judge(at int64, mem memory) {
+	t.doubtful = t.Stat.CTime >= at-workspace.RacySlack || len(mem.paths) > 0 && (mem.paths[t.Path] || mem.inodes[t.Stat.Ino])
+	t.whiteout = t.Type() == workspace.CharDev && t.Rdev == 0
+}
+
+// known reports whether what was read of a folder holds for a look at it.
+func (f *folder) known(t *thing) bool {
+	return f != nil && f.stat == t.Stat && (f.sure || t.Stat.CTime < f.at-workspace.RacySlack)
+}
+
+// readFolders reads of the folders what is not known.
+func (s *snapshot) readFolders(ctx context.Context, at int64, m moment) error {
 	var todo []*thing
 	j := 0
-	for i := range items {
-		t := &items[i]
+	for i := range s.items {
+		t := &s.items[i]
 		if t.Type() != workspace.Folder {
 			continue
 		}
 		if was := s.was(&j, t.Path); was != nil && !was.Doubtful && was.Stat == t.Stat && s.folders[t.Path] == nil {
 			continue // its marks are known, and its attributes are read if they are needed
 		}
-		if f := s.folders[t.Path]; f != nil && f.stat == t.Stat && t.Stat.CTime < f.at-workspace.RacySlack {
+		if f := s.folders[t.Path]; f.known(t) {
 			t.folder = f
 			continue
 		}
 		todo = append(todo, t)
 	}
-	return s.read(ctx, todo, at, used)
+	return s.read(ctx, todo, at, m)
 }
 
 // was finds the item of a path in the last snapshot. next is where to look; paths are asked for in order.
@@ -272,11 +357,11 @@ func (s *snapshot) was(next *int, path string) *workspace.CopiedItem {
 }
 
 // read reads marks and attributes of folders.
-func (s *snapshot) read(ctx context.Context, todo []*thing, at int64, used bool) error {
+func (s *snapshot) read(ctx context.Context, todo []*thing, at int64, m moment) error {
 	err := workspace.Parallel(ctx, len(todo), func(i int) error {
 		t := todo[i]
-		f := &folder{stat: t.Stat, at: at}
-		err := s.within(t.Path, used, func() error {
+		f := &folder{stat: t.Stat, at: at, sure: m == still}
+		err := s.within(t.Path, m, func() error {
 			fd, err := workspace.OpenBeneath(s.from, t.Path, unix.O_RDONLY|unix.O_DIRECTORY)
 			if err != nil {
 				return err
@@ -290,11 +375,13 @@ func (s *snapshot) read(ctx context.Context, todo []*thing, at int64, used bool)
 			if f.redirect, err = s.p.readMark(fd, "redirect"); err != nil {
 				return err
 			}
-			f.xattrs, err = workspace.ReadXAttrs(fd, s.p.mark)
-			return err
+			if f.xattrs, err = workspace.ReadXAttrs(fd, s.p.mark); err != nil {
+				return err
+			}
+			return m.unmoved(fd, t)
 		})
-		if err != nil && (!used || !workspace.Fleeting(err)) {
-			return err
+		if err != nil && (m != ahead || !workspace.Fleeting(err)) {
+			return m.moved(err)
 		}
 		if err != nil {
 			f.at = 0 // it is read again
@@ -310,11 +397,38 @@ func (s *snapshot) read(ctx context.Context, todo []*thing, at int64, used bool)
 
 // within runs f, which reads path below the generation, with the rights that it takes if the
 // generation is not in use.
-func (s *snapshot) within(path string, used bool, f func() error) error {
-	if used {
+func (s *snapshot) within(path string, m moment, f func() error) error {
+	return m.with(s.from, path, f)
+}
+
+func (m moment) with(root *linux.Dir, path string, f func() error) error {
+	if m != still {
 		return f()
 	}
-	return workspace.WithRights(s.from, path, f)
+	return workspace.WithRights(root, path, f)
+}
+
+// unmoved is an error if what is open is no more as it was when it was looked at.
+func (m moment) unmoved(fd int, t *thing) error {
+	if m != after {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if workspace.StatOf(&st) != t.Stat {
+		return workspace.ErrMoved
+	}
+	return nil
+}
+
+// moved is the error of a look at what may have gone away since.
+func (m moment) moved(err error) error {
+	if m == after && workspace.Fleeting(err) {
+		return workspace.ErrMoved
+	}
+	return err
 }
 
 // decide finds out what the copy needs. It reports whether only a copy of all can say what changed.
@@ -433,168 +547,6 @@ func raise(folders map[string]*thing, path string) {
 	}
 }
 
-// place brings the copy to what was decided.
-func (s *snapshot) place(ctx context.Context, used bool) error {
-	kept := s.keeps()
-	for i := len(s.placed) - 1; i >= 0; i-- { // children first
-		if t := &s.placed[i]; !kept[t.Path] {
-			err := s.to.At(t.Path, func(at string) error {
-				if t.Type() == workspace.Folder {
-					return unix.Rmdir(at)
-				}
-				return unix.Unlink(at)
-			})
-			if err != nil {
-				return &os.PathError{Op: "remove", Path: linux.Abridged(t.Path), Err: err}
-			}
-		}
-	}
-	var files, others []*thing
-	first := map[string]*thing{}
-	missed := map[string]bool{}
-	var links [][2]*thing
-	for i := range s.items {
-		t := &s.items[i]
-		if i == 0 || !t.wanted() || kept[t.Path] {
-			continue
-		}
-		switch {
-		case t.Type() == workspace.Folder:
-			if err := s.to.At(t.Path, func(at string) error { return os.Mkdir(at, 0o700) }); err != nil {
-				return err
-			}
-		case t.Type() != workspace.File:
-			others = append(others, t)
-		case t.Stat.Nlink > 1 && first[workspace.LinkKey(&t.Stat)] != nil:
-			links = append(links, [2]*thing{first[workspace.LinkKey(&t.Stat)], t})
-		default:
-			if t.Stat.Nlink > 1 {
-				first[workspace.LinkKey(&t.Stat)] = t
-			}
-			files = append(files, t)
-		}
-	}
-	size := int64(0)
-	for _, t := range files {
-		if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
-			return cell.Errorf(cell.TooLarge, "overlay.Snapshot", "", "more than %d MiB would be copied", s.opt.Most>>20)
-		}
-	}
-	with := workspace.WithRights
-	if used {
-		with = func(_ *linux.Dir, _ string, f func() error) error { return f() }
-	}
-	for _, t := range others {
-		err := s.to.At(t.Path, func(at string) error { return workspace.CopySpecial(s.from, &t.Found, at, with) })
-		if err != nil && (!used || !workspace.Fleeting(err)) {
-			return err
-		}
-		if err != nil {
-			missed[t.Path] = true
-		}
-	}
-	absent := make([]bool, len(files))
-	err := workspace.Parallel(ctx, len(files), func(i int) error {
-		err := s.copyFile(files[i], used)
-		if absent[i] = err != nil && used && workspace.Fleeting(err); absent[i] {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for i, t := range files {
-		if absent[i] {
-			missed[t.Path] = true
-		}
-	}
-	for _, l := range links {
-		if missed[l[0].Path] {
-			missed[l[1].Path] = true
-			continue
-		}
-		if err := workspace.LinkInto(s.to, l[0].Path, s.to, l[1].Path); err != nil {
-			return err
-		}
-	}
-	s.placed = s.placed[:0]
-	for i := range s.items {
-		if t := &s.items[i]; i > 0 && t.wanted() && !missed[t.Path] {
-			s.placed = append(s.placed, *t)
-		}
-	}
-	return nil
-}
-
-// keeps are the paths that the copy has as they are wanted.
-func (s *snapshot) keeps() map[string]bool {
-	if len(s.placed) == 0 {
-		return nil
-	}
-	kept := make(map[string]bool, len(s.placed))
-	links := map[string]bool{} // whether all names of a file are kept
-	i := 0
-	for j := range s.items {
-		t := &s.items[j]
-		if j == 0 || !t.wanted() {
-			continue
-		}
-		for i < len(s.placed) && s.placed[i].Path < t.Path {
-			i++
-		}
-		keep := false
-		if i < len(s.placed) && s.placed[i].Path == t.Path {
-			was := &s.placed[i]
-			if t.Type() == workspace.Folder {
-				keep = was.Type() == workspace.Folder
-			} else {
-				keep = was.Stat == t.Stat && !was.doubtful && !t.doubtful
-			}
-		}
-		if t.Type() == workspace.File && t.Stat.Nlink > 1 {
-			key := workspace.LinkKey(&t.Stat)
-			all, seen := links[key]
-			links[key] = keep && (all || !seen)
-		}
-		if keep {
-			kept[t.Path] = true
-		}
-	}
-	for j := range s.items {
-		if t := &s.items[j]; t.Type() == workspace.File && t.Stat.Nlink > 1 && kept[t.Path] && !links[workspace.LinkKey(&t.Stat)] {
-			delete(kept, t.Path)
-		}
-	}
-	return kept
-}
-
-// copyFile copies a regular file.
-func (s *snapshot) copyFile(t *thing, used bool) error {
-	return s.within(t.Path, used, func() error {
-		fd, err := workspace.OpenBeneath(s.from, t.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
-		if err != nil {
-			return err
-		}
-		in := os.NewFile(uintptr(fd), t.Path)
-		defer in.Close()
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return os.NewSyscallError("fstat", err)
-		}
-		if st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return &os.PathError{Op: "copy", Path: linux.Abridged(t.Path), Err: unix.EINVAL} // it was one when it was looked at
-		}
-		return s.to.At(t.Path, func(at string) error {
-			err := workspace.CopyFound(in, at, &t.Found, s.p.mark)
-			if err != nil {
-				os.Remove(at)
-			}
-			return err
-		})
-	})
-}
-
 // Done implements workspace.Snapshot.
 func (s *snapshot) Done(ctx context.Context) (workspace.State, error) {
 	if s.same != nil {
@@ -618,6 +570,9 @@ func (s *snapshot) Done(ctx context.Context) (workspace.State, error) {
 		return workspace.State{}, err
 	}
 	if err := s.p.dropWork(s.layer); err != nil {
+		return workspace.State{}, err
+	}
+	if err := workspace.RemoveTree(s.heldPath()); err != nil {
 		return workspace.State{}, err
 	}
 	below := s.g.Base

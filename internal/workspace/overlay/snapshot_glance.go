@@ -1,0 +1,455 @@
+package overlay
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// To look at 50,000 files takes a tenth of a second, in which nothing in the cell would go on. So Take
+// looks at what is likely to change, which is what changed last: at folders, and at some files. It
+// copies what of that is not in the copy. After looks at the rest when the processes go on. The kernel
+// sets change times, so what has one of before the standstill is as it was then, and is copied now if
+// it changed since the last pass ahead. What changed after the standstill without having been looked
+// at during it is lost, and all is taken again.
+//
+// We would be wrong if a change could get a change time of before. So times are compared with those
+// that a file of the same file system gets, and not at all when the clock was set meanwhile.
+
+type glanceBounds struct {
+	least          int // things of a generation up to which Take looks at all
+	folders, files int // that Take looks at, at most, when nothing changed
+}
+
+var usualGlance = glanceBounds{least: 2000, folders: 2000, files: 500}
+
+// clockStep is what two clocks are apart if one was set.
+const clockStep = 5 * time.Millisecond
+
+// view is what a pass ahead found.
+type view struct {
+	at     int64
+	things map[string]*thing
+	lists  map[string][]*thing // what folders have
+	hot    []*thing            // what Take looks at, sorted by path
+}
+
+func viewOf(items []thing, at int64) *view {
+	v := &view{at: at, things: make(map[string]*thing, len(items)), lists: map[string][]*thing{}}
+	for i := range items {
+		t := &items[i]
+		v.things[t.Path] = t
+		if i > 0 {
+			up := workspace.Parent(t.Path)
+			v.lists[up] = append(v.lists[up], t)
+		}
+	}
+	return v
+}
+
+// choose finds what is likely to change.
+func (v *view) choose(most glanceBounds) {
+	var folders, files []*thing
+	for _, t := range v.things {
+		if t.Type() == workspace.Folder {
+			folders = append(folders, t)
+		} else {
+			files = append(files, t)
+		}
+	}
+	for _, list := range []struct {
+		of   []*thing
+		most int
+	}{{folders, most.folders}, {files, most.files}} {
+		slices.SortFunc(list.of, func(a, b *thing) int { return cmp.Compare(b.Stat.CTime, a.Stat.CTime) })
+		v.hot = append(v.hot, list.of[:min(len(list.of), list.most)]...)
+	}
+	slices.SortFunc(v.hot, func(a, b *thing) int { return cmp.Compare(a.Path, b.Path) })
+}
+
+// glance is what Take found of a part.
+type glance struct {
+	began  time.Time
+	mem    memory
+	cut    int64               // what has a later change time changed after the standstill
+	things map[string]*thing   // nil: there was none
+	lists  map[string][]*thing // what folders have that changed
+	held   map[string]string   // copies that were made, by the path
+	linked map[string]*thing   // of which copies were made, by LinkKey, if they have several names
+}
+
+// copyOf is the copy that was made of a thing, on the host; "" if none was.
+func (g *glance) copyOf(t *thing) string {
+	if g == nil {
+		return ""
+	}
+	if held := g.held[t.Path]; held != "" || t.Stat.Nlink < 2 {
+		return held
+	}
+	if same := g.linked[workspace.LinkKey(&t.Stat)]; same != nil {
+		return g.held[same.Path]
+	}
+	return ""
+}
+
+func (s *snapshot) heldPath() string { return filepath.Join(s.p.root, s.layer, "held") }
+
+// ticker is a file beside the generation. Its change times are those of the generation's files.
+type ticker struct{ f *os.File }
+
+func (s *snapshot) newTicker() (t ticker, err error) {
+	path := filepath.Join(s.p.root, s.g.Layer, "ticker")
+	if t.f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+		return t, err
+	}
+	return t, os.Remove(path)
+}
+
+// tick is the change time of a change now.
+func (t ticker) tick() (int64, uint64, error) {
+	var st unix.Stat_t
+	if err := t.f.Chmod(0o600); err != nil {
+		return 0, 0, err
+	}
+	if err := unix.Fstat(int(t.f.Fd()), &st); err != nil {
+		return 0, 0, os.NewSyscallError("fstat", err)
+	}
+	return unix.TimespecToNsec(st.Ctim), uint64(st.Dev), nil
+}
+
+// takeGlance is Take for a part of the generation.
+func (s *snapshot) takeGlance(ctx context.Context) error {
+	g := &glance{began: time.Now(), things: map[string]*thing{}, lists: map[string][]*thing{}, held: map[string]string{}, linked: map[string]*thing{}}
+	s.glance = g
+	ticks, err := s.newTicker()
+	if err != nil {
+		return err
+	}
+	defer ticks.f.Close()
+	first, dev, err := ticks.tick()
+	if err != nil {
+		return err
+	}
+	if g.mem, err = s.inMemory(ctx); err != nil {
+		return err
+	}
+	hot := s.seen.hot
+	if len(g.mem.paths) > 0 {
+		hot = slices.Clone(hot)
+		for path := range g.mem.paths {
+			if t := s.seen.things[path]; t != nil {
+				hot = append(hot, t)
+			}
+		}
+		for _, t := range s.seen.things {
+			if g.mem.inodes[t.Stat.Ino] {
+				hot = append(hot, t)
+			}
+		}
+	}
+	if err := s.glanceAt(ctx, hot); err != nil {
+		return err
+	}
+	if err := s.hold(ctx); err != nil {
+		return err
+	}
+	last, _, err := ticks.tick()
+	if err != nil {
+		return err
+	}
+	if g.cut = first; last == first { // changes from now on can have this time, too
+		g.cut--
+	}
+	if dev != s.seen.things[""].Stat.Dev {
+		g.cut = 0 // these are times of another file system
+	}
+	return nil
+}
+
+// glanceAt looks at what is hot, and at what is new or changed below.
+func (s *snapshot) glanceAt(ctx context.Context, hot []*thing) error {
+	g := s.glance
+	at := g.began.UnixNano()
+	var todo []*thing // folders to list
+	saw := func(t *thing) {
+		t.judge(at, g.mem)
+		g.things[t.Path] = t
+		if t.Type() == workspace.Folder && !s.seen.holds(t) {
+			todo = append(todo, t)
+		}
+	}
+	in := names{dir: s.from}
+	defer in.close()
+	for _, was := range hot {
+		if _, seen := g.things[was.Path]; seen {
+			continue
+		}
+		now, err := in.stat(was.Path)
+		switch {
+		case err == nil && now.Type() != 0:
+			saw(&thing{Found: now})
+		case err == nil || workspace.Fleeting(err):
+			g.things[was.Path] = nil
+		default:
+			return err
+		}
+	}
+	buf := make([]byte, 64<<10)
+	var listed []*thing
+	for len(todo) > 0 {
+		t := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if len(t.Path) > linux.LongestPath {
+			g.cut = 0
+		}
+		found, err := workspace.ReadOwnDir(s.from, t.Path, buf)
+		if err != nil {
+			return err
+		}
+		list := []*thing{}
+		for i := range found {
+			c := g.things[found[i].Path]
+			if c == nil && found[i].Type() != 0 {
+				c = &thing{Found: found[i]}
+				saw(c)
+			}
+			if c != nil {
+				list = append(list, c)
+			}
+		}
+		g.lists[t.Path] = list
+		listed = append(listed, t)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return s.read(ctx, listed, at, still)
+}
+
+// holds reports whether a folder has what it had in the view.
+func (v *view) holds(t *thing) bool {
+	was := v.things[t.Path]
+	return was != nil && was.Stat == t.Stat && !v.doubts(was)
+}
+
+// doubts reports whether a thing may have changed without another Stat.
+func (v *view) doubts(t *thing) bool { return t.doubtful || t.Stat.CTime >= v.at-workspace.RacySlack }
+
+// hold copies what was looked at and is not in the copy.
+func (s *snapshot) hold(ctx context.Context) error {
+	g := s.glance
+	var files []*thing
+	size := int64(0)
+	unread := map[string]*thing{} // folders above something that changed
+	for _, t := range g.things {
+		if t == nil {
+			continue
+		}
+		was := s.seen.things[t.Path]
+		if was != nil && was.Stat == t.Stat && !t.doubtful && !s.seen.doubts(was) {
+			continue
+		}
+		for path := t.Path; path != ""; {
+			path = workspace.Parent(path)
+			up := g.things[path]
+			if up != nil && !s.folders[path].known(up) {
+				unread[path] = up
+			}
+		}
+		if t.Type() == workspace.Folder {
+			continue
+		}
+		if t.Stat.Nlink > 1 && t.Type() == workspace.File {
+			key := workspace.LinkKey(&t.Stat)
+			if g.linked[key] != nil {
+				continue
+			}
+			g.linked[key] = t
+		}
+		g.held[t.Path] = filepath.Join(s.heldPath(), strconv.Itoa(len(g.held)))
+		files = append(files, t)
+		if t.Type() == workspace.File {
+			if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
+				return tooLarge(s.opt.Most)
+			}
+		}
+	}
+	if len(files) > 0 {
+		if err := os.Mkdir(s.heldPath(), 0o700); err != nil {
+			return err
+		}
+	}
+	err := workspace.Parallel(ctx, len(files), func(i int) error {
+		t := files[i]
+		if t.Type() == workspace.File {
+			return s.copyTo(t, g.held[t.Path], still)
+		}
+		return workspace.CopySpecial(s.from, &t.Found, g.held[t.Path], still.with)
+	})
+	if err != nil {
+		return err
+	}
+	var folders []*thing
+	for _, t := range unread {
+		folders = append(folders, t)
+	}
+	return s.read(ctx, folders, g.began.UnixNano(), still)
+}
+
+// After implements workspace.Snapshot.
+func (s *snapshot) After(ctx context.Context) error {
+	if s.glance == nil {
+		return nil
+	}
+	at := time.Now().UnixNano()
+	items, denied, err := s.collect(ctx, after)
+	if err != nil {
+		return err
+	}
+	for i := range items {
+		items[i].judge(at, memory{})
+	}
+	if denied || s.glance.cut == 0 {
+		return workspace.ErrMoved
+	}
+	if s.items, err = s.then(viewOf(items, at)); err != nil {
+		return err
+	}
+	if err := s.readFolders(ctx, at, after); err != nil {
+		return err
+	}
+	if err := s.end(ctx, after); err != nil {
+		return err
+	}
+	now := time.Now()
+	if d := now.Round(0).Sub(s.glance.began.Round(0)) - now.Sub(s.glance.began); d < -clockStep || d > clockStep {
+		return workspace.ErrMoved
+	}
+	return nil
+}
+
+// then is what the generation was at the standstill, as far as a later view of it tells.
+func (s *snapshot) then(now *view) ([]thing, error) {
+	g := s.glance
+	found := make([]*thing, 0, len(now.things))
+	var again []*thing // folders with lists of the later view
+	todo := []*thing{s.seen.things[""]}
+	for len(todo) > 0 {
+		named := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		t, changed, err := s.thing(named, now)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, t)
+		if t.Type() != workspace.Folder {
+			continue
+		}
+		list, read := g.lists[t.Path]
+		switch {
+		case read:
+		case changed:
+			list = now.lists[t.Path]
+			again = append(again, t)
+		default:
+			list = s.seen.lists[t.Path]
+		}
+		todo = append(todo, list...)
+	}
+	for _, t := range again {
+		f, err := s.stat(t.Path)
+		if err != nil && !workspace.Fleeting(err) {
+			return nil, err
+		}
+		if err != nil || f.Stat != t.Stat {
+			return nil, workspace.ErrMoved
+		}
+	}
+	slices.SortFunc(found, func(a, b *thing) int { return strings.Compare(a.Path, b.Path) })
+	items := make([]thing, len(found))
+	for i, t := range found {
+		items[i] = thing{Found: t.Found, doubtful: t.doubtful, whiteout: t.whiteout}
+	}
+	return items, nil
+}
+
+// thing is what a name in a list was. changed says that it is known from the later view alone.
+func (s *snapshot) thing(named *thing, now *view) (t *thing, changed bool, err error) {
+	g := s.glance
+	if t, looked := g.things[named.Path]; looked {
+		if t == nil {
+			return nil, false, workspace.ErrMoved
+		}
+		return t, false, nil
+	}
+	is := now.things[named.Path]
+	if is == nil || is.Stat.Ino != named.Stat.Ino || is.Stat.Dev != named.Stat.Dev {
+		return nil, false, workspace.ErrMoved
+	}
+	if is.Stat.Nlink > 1 && is.Type() == workspace.File {
+		if same := g.linked[workspace.LinkKey(&is.Stat)]; same != nil { // another name of it was looked at
+			t := *same
+			t.Path = named.Path
+			return &t, false, nil
+		}
+	}
+	if was := s.seen.things[named.Path]; was != nil && was.Stat == is.Stat && !s.seen.doubts(was) {
+		return was, false, nil
+	}
+	if is.Stat.CTime > g.cut {
+		return nil, false, workspace.ErrMoved
+	}
+	return is, true, nil
+}
+
+// stat looks at a thing of the generation.
+func (s *snapshot) stat(path string) (workspace.Found, error) {
+	in := names{dir: s.from}
+	defer in.close()
+	return in.stat(path)
+}
+
+// names looks at things below a directory. It keeps the folder of the last one open.
+type names struct {
+	dir    *linux.Dir
+	folder string
+	open   *os.File
+}
+
+func (n *names) stat(path string) (workspace.Found, error) {
+	var st unix.Stat_t
+	if path == "" {
+		err := unix.Fstat(int(n.dir.Fd()), &st)
+		return workspace.FoundOf("", &st), err
+	}
+	folder := workspace.Parent(path)
+	if n.open == nil || n.folder != folder {
+		n.close()
+		fd, err := workspace.OpenBeneath(n.dir, folder, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return workspace.Found{}, err
+		}
+		n.folder, n.open = folder, os.NewFile(uintptr(fd), folder)
+	}
+	if err := unix.Fstatat(int(n.open.Fd()), filepath.Base(path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return workspace.Found{}, &os.PathError{Op: "stat", Path: linux.Abridged(path), Err: err}
+	}
+	return workspace.FoundOf(path, &st), nil
+}
+
+func (n *names) close() {
+	if n.open != nil {
+		n.open.Close()
+	}
+	n.open = nil
+}

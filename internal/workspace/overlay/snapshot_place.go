@@ -1,0 +1,194 @@
+package overlay
+
+import (
+	"context"
+	"os"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/workspace"
+	"golang.org/x/sys/unix"
+)
+
+// place brings the copy to what was decided.
+func (s *snapshot) place(ctx context.Context, m moment) error {
+	kept := s.keeps()
+	for i := len(s.placed) - 1; i >= 0; i-- { // children first
+		if t := &s.placed[i]; !kept[t.Path] {
+			err := s.to.At(t.Path, func(at string) error {
+				if t.Type() == workspace.Folder {
+					return unix.Rmdir(at)
+				}
+				return unix.Unlink(at)
+			})
+			if err != nil {
+				return &os.PathError{Op: "remove", Path: linux.Abridged(t.Path), Err: err}
+			}
+		}
+	}
+	var files, others []*thing
+	first := map[string]*thing{}
+	missed := map[string]bool{}
+	var links [][2]*thing
+	for i := range s.items {
+		t := &s.items[i]
+		if i == 0 || !t.wanted() || kept[t.Path] {
+			continue
+		}
+		switch {
+		case t.Type() == workspace.Folder:
+			if err := s.to.At(t.Path, func(at string) error { return os.Mkdir(at, 0o700) }); err != nil {
+				return err
+			}
+		case t.Type() != workspace.File:
+			others = append(others, t)
+		case t.Stat.Nlink > 1 && first[workspace.LinkKey(&t.Stat)] != nil:
+			links = append(links, [2]*thing{first[workspace.LinkKey(&t.Stat)], t})
+		default:
+			if t.Stat.Nlink > 1 {
+				first[workspace.LinkKey(&t.Stat)] = t
+			}
+			files = append(files, t)
+		}
+	}
+	size := int64(0)
+	for _, t := range files {
+		if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
+			return tooLarge(s.opt.Most)
+		}
+	}
+	for _, t := range others {
+		err := s.copySpecial(t, m)
+		if err != nil && (m != ahead || !workspace.Fleeting(err)) {
+			return m.moved(err)
+		}
+		if err != nil {
+			missed[t.Path] = true
+		}
+	}
+	absent := make([]bool, len(files))
+	err := workspace.Parallel(ctx, len(files), func(i int) error {
+		err := s.copyFile(files[i], m)
+		if absent[i] = err != nil && m == ahead && workspace.Fleeting(err); absent[i] {
+			return nil
+		}
+		return m.moved(err)
+	})
+	if err != nil {
+		return err
+	}
+	for i, t := range files {
+		if absent[i] {
+			missed[t.Path] = true
+		}
+	}
+	for _, l := range links {
+		if missed[l[0].Path] {
+			missed[l[1].Path] = true
+			continue
+		}
+		if err := workspace.LinkInto(s.to, l[0].Path, s.to, l[1].Path); err != nil {
+			return err
+		}
+	}
+	s.placed = s.placed[:0]
+	for i := range s.items {
+		if t := &s.items[i]; i > 0 && t.wanted() && !missed[t.Path] {
+			s.placed = append(s.placed, *t)
+		}
+	}
+	return nil
+}
+
+func tooLarge(most int64) error {
+	return cell.Errorf(cell.TooLarge, "overlay.Snapshot", "", "more than %d MiB would be copied", most>>20)
+}
+
+// keeps are the paths that the copy has as they are wanted.
+func (s *snapshot) keeps() map[string]bool {
+	if len(s.placed) == 0 {
+		return nil
+	}
+	kept := make(map[string]bool, len(s.placed))
+	links := map[string]bool{} // whether all names of a file are kept
+	i := 0
+	for j := range s.items {
+		t := &s.items[j]
+		if j == 0 || !t.wanted() {
+			continue
+		}
+		for i < len(s.placed) && s.placed[i].Path < t.Path {
+			i++
+		}
+		keep := false
+		if i < len(s.placed) && s.placed[i].Path == t.Path {
+			was := &s.placed[i]
+			if t.Type() == workspace.Folder {
+				keep = was.Type() == workspace.Folder
+			} else {
+				keep = was.Stat == t.Stat && !was.doubtful && !t.doubtful
+			}
+		}
+		if t.Type() == workspace.File && t.Stat.Nlink > 1 {
+			key := workspace.LinkKey(&t.Stat)
+			all, seen := links[key]
+			links[key] = keep && (all || !seen)
+		}
+		if keep {
+			kept[t.Path] = true
+		}
+	}
+	for j := range s.items {
+		if t := &s.items[j]; t.Type() == workspace.File && t.Stat.Nlink > 1 && kept[t.Path] && !links[workspace.LinkKey(&t.Stat)] {
+			delete(kept, t.Path)
+		}
+	}
+	return kept
+}
+
+// copySpecial copies what is neither a file nor a folder.
+func (s *snapshot) copySpecial(t *thing, m moment) error {
+	if held := s.glance.copyOf(t); held != "" {
+		return s.to.At(t.Path, func(at string) error { return os.Rename(held, at) })
+	}
+	if err := s.to.At(t.Path, func(at string) error { return workspace.CopySpecial(s.from, &t.Found, at, m.with) }); err != nil || m != after {
+		return err
+	}
+	now, err := s.stat(t.Path)
+	if err == nil && now.Stat != t.Stat {
+		err = workspace.ErrMoved
+	}
+	return err
+}
+
+// copyFile copies a regular file.
+func (s *snapshot) copyFile(t *thing, m moment) error {
+	if held := s.glance.copyOf(t); held != "" {
+		return s.to.At(t.Path, func(at string) error { return os.Rename(held, at) })
+	}
+	return s.to.At(t.Path, func(at string) error { return s.copyTo(t, at, m) })
+}
+
+// copyTo copies a regular file to a path on the host.
+func (s *snapshot) copyTo(t *thing, at string, m moment) error {
+	return s.within(t.Path, m, func() error {
+		fd, err := workspace.OpenBeneath(s.from, t.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+		if err != nil {
+			return err
+		}
+		in := os.NewFile(uintptr(fd), t.Path)
+		defer in.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return os.NewSyscallError("fstat", err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return &os.PathError{Op: "copy", Path: linux.Abridged(t.Path), Err: unix.EINVAL} // it was one when it was looked at
+		}
+		if err := workspace.CopyFound(in, at, &t.Found, s.p.mark); err != nil {
+			os.Remove(at)
+			return err
+		}
+		return m.unmoved(fd, t)
+	})
+}
