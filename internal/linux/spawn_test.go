@@ -74,6 +74,61 @@ func TestSpawnProbesAndSlots(t *testing.T) {
 	}
 }
 
+// A receive with a time limit is interrupted when its process is stopped or frozen, and goes on.
+func TestSpawnGoesOnAfterAStop(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	var s Script
+	s.Call("receive", unix.SYS_RECVFROM, pair[0], make([]byte, 8), 8, 0, nil, nil)
+	s.Exec([]string{"/bin/true"}, []string{"true"}, nil)
+	done := make(chan error)
+	go func() {
+		c, err := Spawn(&s, SpawnOptions{})
+		if err == nil {
+			_, _, err = c.Wait()
+			c.PIDFD.Close()
+		}
+		done <- err
+	}()
+	var child int
+	state := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, func() bool {
+			dirs, _ := filepath.Glob("/proc/self/task/*/children")
+			for _, d := range dirs {
+				b, _ := os.ReadFile(d)
+				for _, f := range strings.Fields(string(b)) {
+					stat, _ := os.ReadFile("/proc/" + f + "/stat")
+					call, _ := os.ReadFile("/proc/" + f + "/syscall")
+					if !strings.Contains(string(stat), ") "+want+" ") || want == "S" && !strings.HasPrefix(string(call), fmt.Sprint(unix.SYS_RECVFROM)+" ") {
+						continue
+					}
+					fmt.Sscan(f, &child)
+					return true
+				}
+			}
+			return false
+		}, "no child is in state "+want)
+	}
+	state("S")
+	unix.Kill(child, unix.SIGSTOP)
+	state("T")
+	unix.Kill(child, unix.SIGCONT)
+	if _, err := unix.Write(pair[1], []byte("go on")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("a child that was stopped meanwhile: %v", err)
+	}
+}
+
 // A child keeps no descriptor of its parent but its standard streams.
 func TestSpawnClosesEverythingElse(t *testing.T) {
 	leak, _ := os.Open("/etc/passwd")

@@ -349,6 +349,9 @@ func runScript(ops []op, report, gate uintptr) {
 			rec[0], rec[1] = reportGate, 0
 			syscall.RawSyscall(syscall.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&rec)), 16)
 			n, _, e := syscall.RawSyscall(syscall.SYS_READ, gateFD, uintptr(unsafe.Pointer(&rec)), 1)
+			for e == syscall.EINTR {
+				n, _, e = syscall.RawSyscall(syscall.SYS_READ, gateFD, uintptr(unsafe.Pointer(&rec)), 1)
+			}
 			if n != 1 || e != 0 {
 				break // it was not let through
 			}
@@ -393,6 +396,9 @@ func runScript(ops []op, report, gate uintptr) {
 			}
 		}
 		r, _, e := syscall.RawSyscall6(o.nr, a[0], a[1], a[2], a[3], a[4], a[5])
+		for e == syscall.EINTR && o.nr != unix.SYS_CLOSE { // a freeze or a stop interrupts a receive with a time limit, signal(7)
+			r, _, e = syscall.RawSyscall6(o.nr, a[0], a[1], a[2], a[3], a[4], a[5])
+		}
 		o.result, o.errno = r, uintptr(e)
 		if o.mode == mustFail {
 			refused := false
