@@ -57,28 +57,25 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 // take fills a checkpoint with a copy of a cell's files, and of its home with withHome, with the processes
 // frozen for what was written while it was made.
 func (e *Engine) take(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (t *taking, err error) {
-	all := false
 	for range takeMost {
-		again := false
-		if t, again, err = e.takeNow(ctx, p, inst, c, k, withHome, all); !again {
+		resumed := false
+		if t, resumed, err = e.takeNow(ctx, p, inst, c, k, withHome); !resumed {
 			return t, err
 		}
-		all = all || errors.Is(err, workspace.ErrMoved)
 		t.close()
 	}
 	return nil, cell.Errorf(cell.Conflict, "engine.checkpoint", "try again", "cannot copy the files of cell %s: it is paused and resumed meanwhile", c.Title())
 }
 
-// takeNow is take, unless it has to be done again: since the cell was paused and is resumed meanwhile, or by
-// looking at all while it stands still (ErrMoved, never with all). c may be older than the pause.
-func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome, all bool) (t *taking, again bool, err error) {
+// takeNow is take, unless the cell was paused and is resumed meanwhile. c may be older than the pause.
+func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, withHome bool) (t *taking, resumed bool, err error) {
 	paused := func() bool {
 		now, err := e.reg.Cell(c.ID)
 		return err == nil && now.State == cell.Paused
 	}
 	stands := paused()
 	t = &taking{e: e, p: p}
-	opt := workspace.SnapshotOptions{Mapped: inst.Mapped, Still: all}
+	opt := workspace.SnapshotOptions{Mapped: inst.Mapped}
 	if k.Kind == state.KindTurn {
 		opt.Most = maxTurn
 	}
@@ -100,42 +97,49 @@ func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend
 		}
 		parts = append(parts, t.home)
 	}
-	for n := 0; ahead && n < aheadMost; n++ {
-		began := time.Now()
+	copyParts := func() error {
+		again := ahead
+		for n := 0; again && n < aheadMost; n++ {
+			began := time.Now()
+			for _, s := range parts {
+				if err := s.Ahead(ctx); err != nil {
+					return err
+				}
+			}
+			again = time.Since(began) > aheadLong
+		}
+		// What is paused is frozen already, unless it is being resumed.
+		if err := inst.Freeze(ctx); err != nil {
+			return err
+		}
+		began := time.Now() // that it stands still is the last that Freeze does
+		var err error
 		for _, s := range parts {
-			if err := s.Ahead(ctx); err != nil {
-				return t, false, err
+			if err == nil {
+				err = s.Take(ctx)
 			}
 		}
-		ahead = time.Since(began) > aheadLong
-	}
-	still := func() error {
-		for _, s := range parts {
-			if err := s.Take(ctx); err != nil {
-				return err
-			}
+		if err = errors.Join(err, e.alive.Unfreeze(ctx, inst)); !stands {
+			k.PauseMS += ms(time.Since(began))
 		}
-		return nil
+		return err
 	}
-	// What is paused is frozen already, unless it is being resumed.
-	if err := inst.Freeze(ctx); err != nil {
-		return t, false, err
+	complete := func() (err error) {
+		for _, s := range parts {
+			err = errors.Join(err, s.After(ctx))
+		}
+		return err
 	}
-	began := time.Now() // that it stands still is the last that Freeze does
-	err = errors.Join(still(), e.alive.Unfreeze(ctx, inst))
-	switch {
-	case !stands:
-		k.PauseMS += ms(time.Since(began))
-	case err == nil && !paused():
+	if err = copyParts(); err == nil {
+		err = complete()
+	}
+	if errors.Is(err, workspace.ErrMoved) { // what one of them left to the time after
+		if err = copyParts(); err == nil {
+			err = complete()
+		}
+	}
+	if stands && err == nil && !paused() {
 		return t, true, nil
-	}
-	for _, s := range parts {
-		if err == nil {
-			err = s.After(ctx)
-		}
-	}
-	if errors.Is(err, workspace.ErrMoved) {
-		return t, true, err
 	}
 	if err == nil {
 		err = claimed(c, t.files.Claims())

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io/fs"
-	"sync/atomic"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -81,19 +81,21 @@ func DecodeCopied(b []byte) (*Copied, error) {
 	return c, nil
 }
 
-// CollectUsed is Collect for a tree that is in use: what goes away meanwhile, or may not be read, is
-// left out. denied says that something may not be read. It changes no mode.
-func CollectUsed(ctx context.Context, root *linux.Dir) (_ []Found, denied bool, err error) {
-	var refused atomic.Bool
-	all, err := collect(ctx, root, func(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
-		found, err := readDirAt(root, dir, buf)
+// CollectUsed is Collect for a tree that is in use. It changes no mode. left are folders that it could
+// not list: they went away meanwhile, or may not be read. What they have is missing.
+func CollectUsed(ctx context.Context, root *linux.Dir) (all []Found, left []string, err error) {
+	var mu sync.Mutex
+	all, err = collect(ctx, root, func(root *linux.Dir, dir string, looked *Stat, buf []byte) ([]Found, error) {
+		found, err := readSameDirAt(root, dir, looked, buf)
 		if Fleeting(err) {
-			refused.CompareAndSwap(false, errors.Is(err, fs.ErrPermission))
+			mu.Lock()
+			defer mu.Unlock()
+			left = append(left, dir)
 			return nil, nil
 		}
 		return found, err
 	})
-	return all, refused.Load(), err
+	return all, left, err
 }
 
 // Fleeting reports whether an error of looking at a file in use can be due to that use: it went away,

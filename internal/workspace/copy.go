@@ -130,6 +130,17 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	return nil
 }
 
+// CopyLink makes at a copy of the symlink f, which leads to target.
+func CopyLink(target string, f *Found, at string) error {
+	if err := os.Symlink(target, at); err != nil {
+		return err
+	}
+	if err := Own(at, f.UID, f.GID); err != nil {
+		return err
+	}
+	return setTimes(at, f.Stat.MTime)
+}
+
 // CopySpecial makes at a copy of the symlink, fifo, socket or device f. with is WithRights, or calls
 // its function and nothing else.
 func CopySpecial(root *linux.Dir, f *Found, at string, with func(root *linux.Dir, path string, f func() error) error) error {
@@ -143,13 +154,7 @@ func CopySpecial(root *linux.Dir, f *Found, at string, with func(root *linux.Dir
 		if err != nil {
 			return err
 		}
-		if err := os.Symlink(target, at); err != nil {
-			return err
-		}
-		if err := Own(at, f.UID, f.GID); err != nil {
-			return err
-		}
-		return setTimes(at, f.Stat.MTime)
+		return CopyLink(target, f, at)
 	case Fifo, Socket:
 		if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), 0); err != nil {
 			return &os.PathError{Op: "mknod", Path: at, Err: err}

@@ -81,6 +81,11 @@ func ReadLinkAt(root *linux.Dir, path string) (string, error) {
 		return "", err
 	}
 	defer unix.Close(fd)
+	return ReadLinkOf(fd, path)
+}
+
+// ReadLinkOf is ReadLinkAt for a symlink that is open (O_PATH).
+func ReadLinkOf(fd int, path string) (string, error) {
 	buf := make([]byte, 4097)
 	n, err := unix.Readlinkat(fd, "", buf)
 	if err != nil {

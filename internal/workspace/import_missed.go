@@ -87,7 +87,7 @@ func isGone(err error) bool {
 }
 
 // listThere is list, for which a vanished folder is empty.
-func (s *sourceTree) listThere(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
+func (s *sourceTree) listThere(root *linux.Dir, dir string, _ *Stat, buf []byte) ([]Found, error) {
 	found, err := s.list(root, dir, buf)
 	if err != nil && dir != "" {
 		return nil, s.gone(dir, err)

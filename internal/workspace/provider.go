@@ -116,11 +116,9 @@ type SnapshotOptions struct {
 	// Most bounds the space on the disk of the files to copy in one pass, in bytes: above it
 	// the pass fails with TooLarge. 0: there is no bound.
 	Most int64
-	// Still makes Take look at all, so that After finds nothing that moved.
-	Still bool
 }
 
-// ErrMoved is the error of Snapshot.After when what was to be copied changed since Take.
+// ErrMoved is the error of Snapshot.After when files changed since Take that Take had not copied.
 var ErrMoved = errors.New("the files changed while they were copied")
 
 // A Snapshot is a copy of a generation in use. The processes stand still while Take runs, and for that
@@ -128,10 +126,10 @@ var ErrMoved = errors.New("the files changed while they were copied")
 type Snapshot interface {
 	// Ahead copies while g is in use: then Take copies what changed since. It may be repeated.
 	Ahead(ctx context.Context) error
-	// Take makes the copy what g is now. What it does not look at now is left to After.
+	// Take makes the copy equal to g. It may leave what seldom changes to After.
 	Take(ctx context.Context) error
-	// After completes the copy when the processes go on. It is ErrMoved if it can't be had any more what
-	// g was at Take.
+	// After completes the copy when the processes go on. It is ErrMoved if they changed what Take had left
+	// to it: then the caller calls Ahead, Take and After again, and Take looks at all.
 	After(ctx context.Context) error
 	// Claims is, after After, what Provider.Claims was then.
 	Claims() int64

@@ -18,8 +18,8 @@ import (
 
 // Stat identifies a version of a file without reading it. The kernel sets the change time, which
 // can't be set back, so equal Stats mean equal content, except for writes in the same tick of
-// the clock as the reading (see RacySlack) and through memory mappings, which change it when
-// written back.
+// the clock as the reading (see RacySlack), one long write in place that had begun before the
+// reading, and through memory mappings, which change it when written back.
 type Stat struct {
 	Ino   uint64
 	Dev   uint64
@@ -115,12 +115,15 @@ func WalkAll(ctx context.Context, root *linux.Dir, visit func(dir string, found 
 // walkDir visits every directory below root with several readers at once, each of which lists a
 // directory with list. It calls visit for each directory with its entries, sorted by name, from
 // several goroutines; visit returns the names of subdirectories to skip.
-func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, []byte) ([]Found, error), visit func(string, []Found) (map[string]bool, error)) error {
-	type job struct{ path string }
+func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, *Stat, []byte) ([]Found, error), visit func(string, []Found) (map[string]bool, error)) error {
+	type job struct {
+		path   string
+		looked *Stat // nil: the root
+	}
 	var (
 		mu     sync.Mutex
 		cond   = sync.NewCond(&mu)
-		queue  = []job{{""}}
+		queue  = []job{{"", nil}}
 		active int
 		first  error
 		deep   depth
@@ -141,7 +144,7 @@ func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string,
 			queue = queue[:len(queue)-1]
 			active++
 			mu.Unlock()
-			found, err := list(root, j.path, buf)
+			found, err := list(root, j.path, j.looked, buf)
 			var skip map[string]bool
 			if err == nil {
 				err = deep.add(found)
@@ -159,7 +162,7 @@ func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string,
 			}
 			for i := len(found) - 1; i >= 0; i-- {
 				if f := &found[i]; f.Stat.Mode&unix.S_IFMT == unix.S_IFDIR && !skip[f.Path] {
-					queue = append(queue, job{f.Path})
+					queue = append(queue, job{f.Path, &f.Stat})
 				}
 			}
 			cond.Broadcast()
@@ -208,11 +211,25 @@ func OpenBeneath(root *linux.Dir, path string, flags int) (int, error) {
 
 // readDirAt lists a directory with the stat of each entry.
 func readDirAt(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
+	return readSameDirAt(root, dir, nil, buf)
+}
+
+// readSameDirAt is readDirAt, and ESTALE when the directory is another than the one that was looked at.
+func readSameDirAt(root *linux.Dir, dir string, looked *Stat, buf []byte) ([]Found, error) {
 	fd, err := OpenBeneath(root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	if looked != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return nil, os.NewSyscallError("fstat", err)
+		}
+		if st.Ino != looked.Ino || uint64(st.Dev) != looked.Dev {
+			return nil, &os.PathError{Op: "readdir", Path: linux.Abridged(dir), Err: unix.ESTALE}
+		}
+	}
 	var found []Found
 	for {
 		n, err := unix.Getdents(fd, buf)
@@ -297,10 +314,15 @@ func LinkKey(s *Stat) string {
 
 // Collect lists everything below a root of ours, parents before children.
 func Collect(ctx context.Context, root *linux.Dir) ([]Found, error) {
-	return collect(ctx, root, ReadOwnDir)
+	return collect(ctx, root, readOwn)
 }
 
-func collect(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, []byte) ([]Found, error)) ([]Found, error) {
+// readOwn is ReadOwnDir for walkDir.
+func readOwn(root *linux.Dir, dir string, _ *Stat, buf []byte) ([]Found, error) {
+	return ReadOwnDir(root, dir, buf)
+}
+
+func collect(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, *Stat, []byte) ([]Found, error)) ([]Found, error) {
 	var mu sync.Mutex
 	var all []Found
 	err := walkDir(ctx, root, list, func(_ string, found []Found) (map[string]bool, error) {

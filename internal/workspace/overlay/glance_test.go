@@ -75,7 +75,7 @@ func TestGlance(t *testing.T) {
 		if len(names) != 3 {
 			t.Errorf("with %q changed after it was taken the copy has %q", c.change, names)
 		}
-		if left, err := filepath.Glob(filepath.Join(p.root, "*", "held")); err != nil || len(left) > 0 {
+		if left, err := filepath.Glob(filepath.Join(p.root, "*", "staged")); err != nil || len(left) > 0 {
 			t.Errorf("left behind: %q, %v", left, err)
 		}
 	}
@@ -98,6 +98,6 @@ func untilTicks(t *testing.T) {
 		must(t, unix.Stat(path, &st))
 		return unix.TimespecToNsec(st.Ctim)
 	}
-	for first := at(); at()-first <= workspace.RacySlack; {
+	for first := at(); at()-first <= 2*workspace.RacySlack; {
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +38,7 @@ type snapshot struct {
 	layer    string             // the copy
 	last     *workspace.Copied  // nil: all is copied
 	items    []thing            // as the last look found them, sorted by path; the top is the first
+	takesAll bool               // since After found something that moved
 	seen     *view              // what the last pass ahead found, if Take can build on it
 	glance   *glance            // what Take looked at; nil: at all
 	placed   []thing            // what the copy has, parents first
@@ -47,6 +47,7 @@ type snapshot struct {
 	joins    joined             // untouched files of Join, taken out again when all is copied
 	claims   int64
 	same     *workspace.State // what the generation is, if nothing has to be copied
+	torn     bool             // the copy was left half changed
 	taken    bool
 	done     bool // the copy is a state
 }
@@ -55,6 +56,7 @@ type snapshot struct {
 type thing struct {
 	workspace.Found
 	doubtful bool // its Stat need not show a change after this look
+	missed   bool // it could not be copied while it was in use
 	whiteout bool
 	folder   *folder
 	known    bool // a folder that the last snapshot had, which shows through
@@ -110,6 +112,22 @@ func (s *snapshot) begin() (err error) {
 	return err
 }
 
+// beginAgain takes another layer for the copy, since the first is neither what was nor what is.
+func (s *snapshot) beginAgain() error {
+	if err := errors.Join(s.to.Close(), s.p.Drop(s.layer)); err != nil {
+		return err
+	}
+	s.to, s.layer, s.placed, s.torn = nil, "", nil, false
+	return s.begin()
+}
+
+// coarse is the clock of the file times, in nanoseconds since 1970.
+func coarse() (int64, error) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now)
+	return now.Nano(), os.NewSyscallError("clock_gettime", err)
+}
+
 func (p *Provider) copiedPath(layer string) string { return filepath.Join(p.root, layer, "copied") }
 
 // lastCopy is what Keep recorded of g, if that can be built upon.
@@ -128,14 +146,24 @@ func (p *Provider) lastCopy(g workspace.Generation, stands func(workspace.State)
 // Ahead implements workspace.Snapshot.
 func (s *snapshot) Ahead(ctx context.Context) error {
 	failpoint.Step("copy a layer in use")
-	s.seen = nil
-	at := time.Now().UnixNano()
-	denied, err := s.look(ctx, ahead)
+	if err := s.forgetGlance(); err != nil {
+		return err
+	}
+	if s.torn {
+		if err := s.beginAgain(); err != nil {
+			return err
+		}
+	}
+	at, err := coarse()
+	if err != nil {
+		return err
+	}
+	left, err := s.look(ctx, ahead)
 	if err == nil {
 		err = s.copy(ctx, ahead)
 	}
-	if err == nil && !denied && !s.opt.Still && len(s.items) > s.p.glance.least {
-		s.seen = viewOf(s.items, at)
+	if err == nil && !s.takesAll && len(s.items) > s.p.glance.least {
+		s.seen = viewOf(s.items, left, at)
 		s.seen.choose(s.p.glance)
 	}
 	return err
@@ -143,17 +171,25 @@ func (s *snapshot) Ahead(ctx context.Context) error {
 
 // Take implements workspace.Snapshot.
 func (s *snapshot) Take(ctx context.Context) error {
-	same, err := s.p.untouched(s.g)
-	if err != nil {
-		return err
-	}
-	if same {
-		s.same = &s.g.Base
-		return nil
+	s.from.Forget() // what was open can have other names now
+	if s.seen == nil {
+		same, err := s.p.untouched(s.g)
+		if err != nil {
+			return err
+		}
+		if same {
+			s.same = &s.g.Base
+			return nil
+		}
 	}
 	failpoint.Step("copy a layer")
 	if s.last == nil {
 		if err := s.findJoins(); err != nil {
+			return err
+		}
+	}
+	if s.torn {
+		if err := s.beginAgain(); err != nil {
 			return err
 		}
 	}
@@ -183,7 +219,11 @@ func (s *snapshot) end(ctx context.Context, m moment) error {
 			unread = append(unread, t)
 		}
 	}
-	if err := s.read(ctx, unread, time.Now().UnixNano(), m); err != nil {
+	at, err := coarse()
+	if err != nil {
+		return err
+	}
+	if err := s.read(ctx, unread, at, m); err != nil {
 		return err
 	}
 	s.claims = claims(s.items)
@@ -241,38 +281,42 @@ func (s *snapshot) copy(ctx context.Context, m moment) error {
 	return s.place(ctx, m)
 }
 
-// look finds what there is. denied says that some of it can't be looked at while it is in use.
-func (s *snapshot) look(ctx context.Context, m moment) (denied bool, err error) {
-	at := time.Now().UnixNano()
-	items, denied, err := s.collect(ctx, m)
+// look finds what there is, but for what the folders have that can't be listed while they are in use.
+func (s *snapshot) look(ctx context.Context, m moment) (left []string, err error) {
+	at, err := coarse()
 	if err != nil {
-		return denied, err
+		return nil, err
+	}
+	items, left, err := s.collect(ctx, m)
+	if err != nil {
+		return left, err
 	}
 	mem, err := s.inMemory(ctx)
 	if err != nil {
-		return denied, err
+		return left, err
 	}
 	for i := range items {
 		items[i].judge(at, mem)
 	}
 	s.items = items
-	return denied, s.readFolders(ctx, at, m)
+	return left, s.readFolders(ctx, at, m)
 }
 
 // collect lists the generation, the top first.
-func (s *snapshot) collect(ctx context.Context, m moment) (items []thing, denied bool, err error) {
+func (s *snapshot) collect(ctx context.Context, m moment) (items []thing, left []string, err error) {
+	s.from.Forget()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(s.from.Fd()), &st); err != nil {
-		return nil, false, os.NewSyscallError("fstat", err)
+		return nil, nil, os.NewSyscallError("fstat", err)
 	}
 	var all []workspace.Found
 	if m == still {
 		all, err = workspace.Collect(ctx, s.from)
 	} else {
-		all, denied, err = workspace.CollectUsed(ctx, s.from)
+		all, left, err = workspace.CollectUsed(ctx, s.from)
 	}
 	if err != nil {
-		return nil, denied, err
+		return nil, left, err
 	}
 	items = make([]thing, 1, len(all)+1)
 	items[0].Found = workspace.FoundOf("", &st)
@@ -281,7 +325,7 @@ func (s *snapshot) collect(ctx context.Context, m moment) (items []thing, denied
 			items = append(items, thing{Found: all[i]})
 		}
 	}
-	return items, denied, nil
+	return items, left, nil
 }
 
 // memory is what processes can write through it: ends of paths, and inodes.
@@ -308,9 +352,13 @@ func (s *snapshot) inMemory(ctx context.Context) (mem memory, err error) {
 	return mem, nil
 }
 
+func (mem *memory) has(t *thing) bool {
+	return len(mem.paths) > 0 && (mem.paths[t.Path] || mem.inodes[t.Stat.Ino])
+}
+
 // judge says what a look of that time is worth.
 func (t *thing) judge(at int64, mem memory) {
-	t.doubtful = t.Stat.CTime >= at-workspace.RacySlack || len(mem.paths) > 0 && (mem.paths[t.Path] || mem.inodes[t.Stat.Ino])
+	t.doubtful = t.Stat.CTime >= at-workspace.RacySlack || mem.has(t)
 	t.whiteout = t.Type() == workspace.CharDev && t.Rdev == 0
 }
 
@@ -408,9 +456,9 @@ func (m moment) with(root *linux.Dir, path string, f func() error) error {
 	return workspace.WithRights(root, path, f)
 }
 
-// unmoved is an error if what is open is no more as it was when it was looked at.
+// unmoved is an error if what is open is not what was looked at, or is no more as it was.
 func (m moment) unmoved(fd int, t *thing) error {
-	if m != after {
+	if m == still {
 		return nil
 	}
 	var st unix.Stat_t
@@ -418,7 +466,7 @@ func (m moment) unmoved(fd int, t *thing) error {
 		return os.NewSyscallError("fstat", err)
 	}
 	if workspace.StatOf(&st) != t.Stat {
-		return workspace.ErrMoved
+		return unix.ESTALE
 	}
 	return nil
 }
@@ -572,7 +620,7 @@ func (s *snapshot) Done(ctx context.Context) (workspace.State, error) {
 	if err := s.p.dropWork(s.layer); err != nil {
 		return workspace.State{}, err
 	}
-	if err := workspace.RemoveTree(s.heldPath()); err != nil {
+	if err := workspace.RemoveTree(s.stagePath()); err != nil {
 		return workspace.State{}, err
 	}
 	below := s.g.Base

@@ -3,6 +3,7 @@ package overlay
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,11 +20,11 @@ import (
 // To look at 50,000 files takes a tenth of a second, in which nothing in the cell would go on. So Take
 // looks at what is likely to change, which is what changed last: at folders, and at some files. It
 // copies what of that is not in the copy. After looks at the rest when the processes go on. The kernel
-// sets change times, so what has one of before the standstill is as it was then, and is copied now if
-// it changed since the last pass ahead. What changed after the standstill without having been looked
-// at during it is lost, and all is taken again.
+// sets change times: what was changed before the standstill, by its time, is as it was then, and is
+// copied now if it changed since the last pass ahead. What Take did not look at and what changed after
+// the standstill is lost, and all is taken again.
 //
-// We would be wrong if a change could get a change time of before. So times are compared with those
+// This is wrong if a change can get the time of an earlier moment. So times are compared with those
 // that a file of the same file system gets, and not at all when the clock was set meanwhile.
 
 type glanceBounds struct {
@@ -34,25 +35,31 @@ type glanceBounds struct {
 var usualGlance = glanceBounds{least: 2000, folders: 2000, files: 500}
 
 // clockStep is what two clocks are apart if one was set.
-const clockStep = 5 * time.Millisecond
+const clockStep = 2 * time.Millisecond
 
-// view is what a pass ahead found.
+// view is what a pass found.
 type view struct {
 	at     int64
 	things map[string]*thing
+	inodes map[uint64]*thing   // one name of each
 	lists  map[string][]*thing // what folders have
 	hot    []*thing            // what Take looks at, sorted by path
 }
 
-func viewOf(items []thing, at int64) *view {
-	v := &view{at: at, things: make(map[string]*thing, len(items)), lists: map[string][]*thing{}}
+// viewOf makes a view of all things but the folders that were left out.
+func viewOf(items []thing, left []string, at int64) *view {
+	v := &view{at: at, things: make(map[string]*thing, len(items)), inodes: make(map[uint64]*thing, len(items)), lists: map[string][]*thing{}}
 	for i := range items {
 		t := &items[i]
 		v.things[t.Path] = t
+		v.inodes[t.Stat.Ino] = t
 		if i > 0 {
 			up := workspace.Parent(t.Path)
 			v.lists[up] = append(v.lists[up], t)
 		}
+	}
+	for _, path := range left {
+		delete(v.things, path)
 	}
 	return v
 }
@@ -61,9 +68,12 @@ func viewOf(items []thing, at int64) *view {
 func (v *view) choose(most glanceBounds) {
 	var folders, files []*thing
 	for _, t := range v.things {
-		if t.Type() == workspace.Folder {
+		switch {
+		case t.missed:
+			v.hot = append(v.hot, t)
+		case t.Type() == workspace.Folder:
 			folders = append(folders, t)
-		} else {
+		case !t.whiteout: // overlayfs makes them links of one file, so that all seem to change with each
 			files = append(files, t)
 		}
 	}
@@ -80,11 +90,13 @@ func (v *view) choose(most glanceBounds) {
 // glance is what Take found of a part.
 type glance struct {
 	began  time.Time
+	at     int64 // by the clock of file times
 	mem    memory
-	cut    int64               // what has a later change time changed after the standstill
+	lost   bool                // it can't be built on
+	cut    int64               // a later change time is of a change after the standstill
 	things map[string]*thing   // nil: there was none
 	lists  map[string][]*thing // what folders have that changed
-	held   map[string]string   // copies that were made, by the path
+	staged map[string]string   // copies that were made, by the path
 	linked map[string]*thing   // of which copies were made, by LinkKey, if they have several names
 }
 
@@ -93,26 +105,29 @@ func (g *glance) copyOf(t *thing) string {
 	if g == nil {
 		return ""
 	}
-	if held := g.held[t.Path]; held != "" || t.Stat.Nlink < 2 {
-		return held
+	if staged := g.staged[t.Path]; staged != "" || t.Stat.Nlink < 2 {
+		return staged
 	}
 	if same := g.linked[workspace.LinkKey(&t.Stat)]; same != nil {
-		return g.held[same.Path]
+		return g.staged[same.Path]
 	}
 	return ""
 }
 
-func (s *snapshot) heldPath() string { return filepath.Join(s.p.root, s.layer, "held") }
+func (s *snapshot) stagePath() string { return filepath.Join(s.p.root, s.layer, "staged") }
 
 // ticker is a file beside the generation. Its change times are those of the generation's files.
 type ticker struct{ f *os.File }
 
 func (s *snapshot) newTicker() (t ticker, err error) {
-	path := filepath.Join(s.p.root, s.g.Layer, "ticker")
-	if t.f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+	if t.f, err = os.CreateTemp(filepath.Join(s.p.root, s.g.Layer), "ticker"); err != nil {
 		return t, err
 	}
-	return t, os.Remove(path)
+	if err := os.Remove(t.f.Name()); err != nil {
+		t.f.Close()
+		return t, err
+	}
+	return t, nil
 }
 
 // tick is the change time of a change now.
@@ -129,8 +144,12 @@ func (t ticker) tick() (int64, uint64, error) {
 
 // takeGlance is Take for a part of the generation.
 func (s *snapshot) takeGlance(ctx context.Context) error {
-	g := &glance{began: time.Now(), things: map[string]*thing{}, lists: map[string][]*thing{}, held: map[string]string{}, linked: map[string]*thing{}}
+	g := &glance{began: time.Now(), things: map[string]*thing{}, lists: map[string][]*thing{}, staged: map[string]string{}, linked: map[string]*thing{}}
 	s.glance = g
+	var err error
+	if g.at, err = coarse(); err != nil {
+		return err
+	}
 	ticks, err := s.newTicker()
 	if err != nil {
 		return err
@@ -151,8 +170,8 @@ func (s *snapshot) takeGlance(ctx context.Context) error {
 				hot = append(hot, t)
 			}
 		}
-		for _, t := range s.seen.things {
-			if g.mem.inodes[t.Stat.Ino] {
+		for ino := range g.mem.inodes {
+			if t := s.seen.inodes[ino]; t != nil {
 				hot = append(hot, t)
 			}
 		}
@@ -160,7 +179,10 @@ func (s *snapshot) takeGlance(ctx context.Context) error {
 	if err := s.glanceAt(ctx, hot); err != nil {
 		return err
 	}
-	if err := s.hold(ctx); err != nil {
+	if g.lost = g.lost || dev != s.seen.things[""].Stat.Dev; g.lost { // else these are times of another file system
+		return nil
+	}
+	if err := s.stage(ctx); err != nil {
 		return err
 	}
 	last, _, err := ticks.tick()
@@ -170,25 +192,21 @@ func (s *snapshot) takeGlance(ctx context.Context) error {
 	if g.cut = first; last == first { // changes from now on can have this time, too
 		g.cut--
 	}
-	if dev != s.seen.things[""].Stat.Dev {
-		g.cut = 0 // these are times of another file system
-	}
 	return nil
 }
 
 // glanceAt looks at what is hot, and at what is new or changed below.
 func (s *snapshot) glanceAt(ctx context.Context, hot []*thing) error {
 	g := s.glance
-	at := g.began.UnixNano()
 	var todo []*thing // folders to list
 	saw := func(t *thing) {
-		t.judge(at, g.mem)
+		t.judge(g.at, g.mem)
 		g.things[t.Path] = t
-		if t.Type() == workspace.Folder && !s.seen.holds(t) {
+		if t.Type() == workspace.Folder && !s.seen.unchanged(t) {
 			todo = append(todo, t)
 		}
 	}
-	in := names{dir: s.from}
+	in := lastFolder{dir: s.from}
 	defer in.close()
 	for _, was := range hot {
 		if _, seen := g.things[was.Path]; seen {
@@ -209,8 +227,8 @@ func (s *snapshot) glanceAt(ctx context.Context, hot []*thing) error {
 	for len(todo) > 0 {
 		t := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if len(t.Path) > linux.LongestPath {
-			g.cut = 0
+		if g.lost = len(t.Path) > linux.LongestPath; g.lost {
+			return nil
 		}
 		found, err := workspace.ReadOwnDir(s.from, t.Path, buf)
 		if err != nil {
@@ -233,27 +251,32 @@ func (s *snapshot) glanceAt(ctx context.Context, hot []*thing) error {
 			return err
 		}
 	}
-	return s.read(ctx, listed, at, still)
+	return s.read(ctx, listed, g.at, still)
 }
 
-// holds reports whether a folder has what it had in the view.
-func (v *view) holds(t *thing) bool {
+// unchanged reports whether a folder has what it had in the view.
+func (v *view) unchanged(t *thing) bool {
 	was := v.things[t.Path]
 	return was != nil && was.Stat == t.Stat && !v.doubts(was)
 }
 
 // doubts reports whether a thing may have changed without another Stat.
-func (v *view) doubts(t *thing) bool { return t.doubtful || t.Stat.CTime >= v.at-workspace.RacySlack }
+func (v *view) doubts(t *thing) bool {
+	return t.doubtful || t.missed || t.Stat.CTime >= v.at-workspace.RacySlack
+}
 
-// hold copies what was looked at and is not in the copy.
-func (s *snapshot) hold(ctx context.Context) error {
+// stage copies what was looked at and is not in the copy.
+func (s *snapshot) stage(ctx context.Context) error {
 	g := s.glance
 	var files []*thing
 	size := int64(0)
-	unread := map[string]*thing{} // folders above something that changed
+	unread, climbed := map[string]*thing{}, map[string]bool{} // folders above something that changed
 	for _, t := range g.things {
-		if t == nil {
+		if t == nil || t.whiteout {
 			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		was := s.seen.things[t.Path]
 		if was != nil && was.Stat == t.Stat && !t.doubtful && !s.seen.doubts(was) {
@@ -261,6 +284,10 @@ func (s *snapshot) hold(ctx context.Context) error {
 		}
 		for path := t.Path; path != ""; {
 			path = workspace.Parent(path)
+			if climbed[path] {
+				break
+			}
+			climbed[path] = true
 			up := g.things[path]
 			if up != nil && !s.folders[path].known(up) {
 				unread[path] = up
@@ -276,7 +303,7 @@ func (s *snapshot) hold(ctx context.Context) error {
 			}
 			g.linked[key] = t
 		}
-		g.held[t.Path] = filepath.Join(s.heldPath(), strconv.Itoa(len(g.held)))
+		g.staged[t.Path] = filepath.Join(s.stagePath(), strconv.Itoa(len(g.staged)))
 		files = append(files, t)
 		if t.Type() == workspace.File {
 			if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
@@ -285,16 +312,16 @@ func (s *snapshot) hold(ctx context.Context) error {
 		}
 	}
 	if len(files) > 0 {
-		if err := os.Mkdir(s.heldPath(), 0o700); err != nil {
+		if err := os.Mkdir(s.stagePath(), 0o700); err != nil {
 			return err
 		}
 	}
 	err := workspace.Parallel(ctx, len(files), func(i int) error {
 		t := files[i]
 		if t.Type() == workspace.File {
-			return s.copyTo(t, g.held[t.Path], still)
+			return s.copyTo(t, g.staged[t.Path], still)
 		}
-		return workspace.CopySpecial(s.from, &t.Found, g.held[t.Path], still.with)
+		return workspace.CopySpecial(s.from, &t.Found, g.staged[t.Path], still.with)
 	})
 	if err != nil {
 		return err
@@ -303,7 +330,7 @@ func (s *snapshot) hold(ctx context.Context) error {
 	for _, t := range unread {
 		folders = append(folders, t)
 	}
-	return s.read(ctx, folders, g.began.UnixNano(), still)
+	return s.read(ctx, folders, g.at, still)
 }
 
 // After implements workspace.Snapshot.
@@ -311,18 +338,45 @@ func (s *snapshot) After(ctx context.Context) error {
 	if s.glance == nil {
 		return nil
 	}
-	at := time.Now().UnixNano()
-	items, denied, err := s.collect(ctx, after)
+	err := s.complete(ctx)
+	if errors.Is(err, workspace.ErrMoved) {
+		s.takesAll = true
+		err = errors.Join(err, s.forgetGlance())
+	}
+	return err
+}
+
+// forgetGlance ends what was taken, if anything was: it is taken again.
+func (s *snapshot) forgetGlance() error {
+	took := s.glance != nil
+	s.seen, s.glance, s.same, s.taken = nil, nil, nil, false
+	for _, f := range s.folders {
+		if f != nil {
+			f.sure = false
+		}
+	}
+	if !took {
+		return nil
+	}
+	return workspace.RemoveTree(s.stagePath())
+}
+
+func (s *snapshot) complete(ctx context.Context) error {
+	if s.glance.lost {
+		return workspace.ErrMoved
+	}
+	at, err := coarse()
+	if err != nil {
+		return err
+	}
+	items, left, err := s.collect(ctx, after)
 	if err != nil {
 		return err
 	}
 	for i := range items {
-		items[i].judge(at, memory{})
+		items[i].judge(at, s.glance.mem)
 	}
-	if denied || s.glance.cut == 0 {
-		return workspace.ErrMoved
-	}
-	if s.items, err = s.then(viewOf(items, at)); err != nil {
+	if s.items, err = s.reconstruct(viewOf(items, left, at)); err != nil {
 		return err
 	}
 	if err := s.readFolders(ctx, at, after); err != nil {
@@ -338,16 +392,16 @@ func (s *snapshot) After(ctx context.Context) error {
 	return nil
 }
 
-// then is what the generation was at the standstill, as far as a later view of it tells.
-func (s *snapshot) then(now *view) ([]thing, error) {
+// reconstruct finds what the generation was at the standstill from a later view of it.
+func (s *snapshot) reconstruct(now *view) ([]thing, error) {
 	g := s.glance
 	found := make([]*thing, 0, len(now.things))
-	var again []*thing // folders with lists of the later view
+	var later []*thing // folders with lists of the later view
 	todo := []*thing{s.seen.things[""]}
 	for len(todo) > 0 {
 		named := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		t, changed, err := s.thing(named, now)
+		t, changed, err := s.resolve(named, now)
 		if err != nil {
 			return nil, err
 		}
@@ -360,13 +414,13 @@ func (s *snapshot) then(now *view) ([]thing, error) {
 		case read:
 		case changed:
 			list = now.lists[t.Path]
-			again = append(again, t)
+			later = append(later, t)
 		default:
 			list = s.seen.lists[t.Path]
 		}
 		todo = append(todo, list...)
 	}
-	for _, t := range again {
+	for _, t := range later {
 		f, err := s.stat(t.Path)
 		if err != nil && !workspace.Fleeting(err) {
 			return nil, err
@@ -383,8 +437,8 @@ func (s *snapshot) then(now *view) ([]thing, error) {
 	return items, nil
 }
 
-// thing is what a name in a list was. changed says that it is known from the later view alone.
-func (s *snapshot) thing(named *thing, now *view) (t *thing, changed bool, err error) {
+// resolve finds what a name in a list was. changed says that it is known from the later view alone.
+func (s *snapshot) resolve(named *thing, now *view) (t *thing, changed bool, err error) {
 	g := s.glance
 	if t, looked := g.things[named.Path]; looked {
 		if t == nil {
@@ -393,7 +447,10 @@ func (s *snapshot) thing(named *thing, now *view) (t *thing, changed bool, err e
 		return t, false, nil
 	}
 	is := now.things[named.Path]
-	if is == nil || is.Stat.Ino != named.Stat.Ino || is.Stat.Dev != named.Stat.Dev {
+	if is != nil && is.whiteout && named.whiteout {
+		return named, false, nil
+	}
+	if is == nil || g.mem.has(is) || is.Stat.Ino != named.Stat.Ino || is.Stat.Dev != named.Stat.Dev {
 		return nil, false, workspace.ErrMoved
 	}
 	if is.Stat.Nlink > 1 && is.Type() == workspace.File {
@@ -414,19 +471,19 @@ func (s *snapshot) thing(named *thing, now *view) (t *thing, changed bool, err e
 
 // stat looks at a thing of the generation.
 func (s *snapshot) stat(path string) (workspace.Found, error) {
-	in := names{dir: s.from}
+	in := lastFolder{dir: s.from}
 	defer in.close()
 	return in.stat(path)
 }
 
-// names looks at things below a directory. It keeps the folder of the last one open.
-type names struct {
+// lastFolder looks at things below a directory. It keeps the folder of the last one open.
+type lastFolder struct {
 	dir    *linux.Dir
 	folder string
 	open   *os.File
 }
 
-func (n *names) stat(path string) (workspace.Found, error) {
+func (n *lastFolder) stat(path string) (workspace.Found, error) {
 	var st unix.Stat_t
 	if path == "" {
 		err := unix.Fstat(int(n.dir.Fd()), &st)
@@ -447,7 +504,7 @@ func (n *names) stat(path string) (workspace.Found, error) {
 	return workspace.FoundOf(path, &st), nil
 }
 
-func (n *names) close() {
+func (n *lastFolder) close() {
 	if n.open != nil {
 		n.open.Close()
 	}

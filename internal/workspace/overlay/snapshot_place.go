@@ -13,6 +13,7 @@ import (
 // place brings the copy to what was decided.
 func (s *snapshot) place(ctx context.Context, m moment) error {
 	kept := s.keeps()
+	s.torn = true
 	for i := len(s.placed) - 1; i >= 0; i-- { // children first
 		if t := &s.placed[i]; !kept[t.Path] {
 			err := s.to.At(t.Path, func(at string) error {
@@ -26,6 +27,7 @@ func (s *snapshot) place(ctx context.Context, m moment) error {
 			}
 		}
 	}
+	s.to.Forget()
 	var files, others []*thing
 	first := map[string]*thing{}
 	missed := map[string]bool{}
@@ -93,10 +95,12 @@ func (s *snapshot) place(ctx context.Context, m moment) error {
 	}
 	s.placed = s.placed[:0]
 	for i := range s.items {
-		if t := &s.items[i]; i > 0 && t.wanted() && !missed[t.Path] {
+		t := &s.items[i]
+		if t.missed = missed[t.Path]; i > 0 && t.wanted() && !t.missed {
 			s.placed = append(s.placed, *t)
 		}
 	}
+	s.torn = false
 	return nil
 }
 
@@ -148,23 +152,31 @@ func (s *snapshot) keeps() map[string]bool {
 
 // copySpecial copies what is neither a file nor a folder.
 func (s *snapshot) copySpecial(t *thing, m moment) error {
-	if held := s.glance.copyOf(t); held != "" {
-		return s.to.At(t.Path, func(at string) error { return os.Rename(held, at) })
+	if staged := s.glance.copyOf(t); staged != "" {
+		return s.to.At(t.Path, func(at string) error { return os.Rename(staged, at) })
 	}
-	if err := s.to.At(t.Path, func(at string) error { return workspace.CopySpecial(s.from, &t.Found, at, m.with) }); err != nil || m != after {
-		return err
+	if t.Type() == workspace.Symlink && m != still { // the others have nothing that is not in a Stat
+		fd, err := workspace.OpenBeneath(s.from, t.Path, unix.O_PATH|unix.O_NOFOLLOW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := m.unmoved(fd, t); err != nil {
+			return err
+		}
+		target, err := workspace.ReadLinkOf(fd, t.Path)
+		if err != nil {
+			return err
+		}
+		return s.to.At(t.Path, func(at string) error { return workspace.CopyLink(target, &t.Found, at) })
 	}
-	now, err := s.stat(t.Path)
-	if err == nil && now.Stat != t.Stat {
-		err = workspace.ErrMoved
-	}
-	return err
+	return s.to.At(t.Path, func(at string) error { return workspace.CopySpecial(s.from, &t.Found, at, m.with) })
 }
 
 // copyFile copies a regular file.
 func (s *snapshot) copyFile(t *thing, m moment) error {
-	if held := s.glance.copyOf(t); held != "" {
-		return s.to.At(t.Path, func(at string) error { return os.Rename(held, at) })
+	if staged := s.glance.copyOf(t); staged != "" {
+		return s.to.At(t.Path, func(at string) error { return os.Rename(staged, at) })
 	}
 	return s.to.At(t.Path, func(at string) error { return s.copyTo(t, at, m) })
 }
@@ -185,9 +197,15 @@ func (s *snapshot) copyTo(t *thing, at string, m moment) error {
 		if st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return &os.PathError{Op: "copy", Path: linux.Abridged(t.Path), Err: unix.EINVAL} // it was one when it was looked at
 		}
+		if err := m.unmoved(fd, t); err != nil && m == ahead {
+			return err
+		}
 		if err := workspace.CopyFound(in, at, &t.Found, s.p.mark); err != nil {
 			os.Remove(at)
 			return err
+		}
+		if m != after {
+			return nil
 		}
 		return m.unmoved(fd, t)
 	})

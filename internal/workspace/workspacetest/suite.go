@@ -137,7 +137,7 @@ func (b *bed) snapshot(g workspace.Generation) (workspace.State, error) {
 	return s, err
 }
 
-// settle waits until the times of what was written last are older than the clock's tick.
+// settle waits until the times of what was written last are older than what snapshots doubt.
 func (b *bed) settle() error {
 	at := filepath.Join(b.root, "tick")
 	now := func() (time.Time, error) {
@@ -151,7 +151,7 @@ func (b *bed) settle() error {
 		return fi.ModTime(), os.Remove(at)
 	}
 	first, err := now()
-	for is := first; err == nil && is.Sub(first).Nanoseconds() <= workspace.RacySlack; {
+	for is := first; err == nil && is.Sub(first).Nanoseconds() <= 2*workspace.RacySlack; {
 		is, err = now()
 	}
 	return err

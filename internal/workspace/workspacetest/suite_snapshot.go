@@ -23,8 +23,21 @@ import (
 // several things in turn.
 var follow = []string{"a", "b", "d", "d/e", "d/e/f", "d/g", "h", "base", "base/x", "base/y", "old", "twin"}
 
-func randomOp(r *rand.Rand) Op {
-	p, q := follow[r.Intn(len(follow))], follow[r.Intn(len(follow))]
+// far are such names below folders with long paths, which change places.
+func far() []string {
+	list := []string{"d", "d/e", "p", "q", "r"}
+	for _, top := range []string{"p", "q", "r"} {
+		at := top
+		for range 3 {
+			at += "/" + strings.Repeat("l", 250)
+		}
+		list = append(list, at, at+"/e", at+"/e/f", at+"/g")
+	}
+	return list
+}
+
+func randomOp(r *rand.Rand, names []string) Op {
+	p, q := names[r.Intn(len(names))], names[r.Intn(len(names))]
 	switch r.Intn(16) {
 	case 0, 1:
 		return Op{Do: "remove", Path: p}
@@ -52,6 +65,8 @@ func randomOp(r *rand.Rand) Op {
 	return Op{Do: "write", Path: p, Data: fmt.Sprint(r.Int())}
 }
 
+func signal() chan struct{} { return make(chan struct{}) }
+
 // unlinked compares without the names of a file that has several: a process inside can see those of a file
 // of a lower layer as files of their own.
 func unlinked() cmp.Option { return cmpopts.IgnoreFields(Seen{}, "Names") }
@@ -59,20 +74,41 @@ func unlinked() cmp.Option { return cmpopts.IgnoreFields(Seen{}, "Names") }
 // snapshotsFollow takes snapshots of one generation, each over the last: what a process saw is what each
 // has, whatever happened between them and while they were made.
 func snapshotsFollow(t *testing.T, make New) {
-	for seed := range int64(12) {
+	for seed := range int64(18) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewSource(seed))
+			names := follow
+			if seed >= 12 {
+				names = far()
+			}
 			b := lay(t, make)
 			k := b.run(b.empty(), ops(W("base/x", "x"), W("base/y", "y"), W("old", "o"), []Op{{Do: "link", Path: "old", To: "twin"}, {Do: "link", Path: "old", To: "base/z"}})...)
 			g := b.begin(k)
 			in := b.enter(g)
-			some := func() {
-				list := []Op{}
-				for range r.Intn(6) {
-					list = append(list, randomOp(r))
+			list := func(most int) (list []Op) {
+				for range r.Intn(most) {
+					list = append(list, randomOp(r, names))
 				}
-				in.Try(list...)
+				return list
+			}
+			some := func() { in.Try(list(6)...) }
+			during := func(f func(context.Context) error) error {
+				list, done := list(12), signal()
+				go func() {
+					defer close(done)
+					in.Try(list...)
+				}()
+				err := f(ctx)
+				<-done
+				return err
+			}
+			if seed >= 12 {
+				for _, name := range names {
+					if strings.HasSuffix(name, "/e/f") {
+						in.Do(W(name, name[:1])...)
+					}
+				}
 			}
 			at := k
 			for n := range 14 {
@@ -80,7 +116,7 @@ func snapshotsFollow(t *testing.T, make New) {
 				s, err := b.p.Snapshot(ctx, g, workspace.SnapshotOptions{Stands: b.stands})
 				b.must(err)
 				for range r.Intn(3) {
-					b.must(s.Ahead(ctx))
+					b.must(during(s.Ahead))
 					some()
 				}
 				b.must(s.Take(ctx))
@@ -92,10 +128,11 @@ func snapshotsFollow(t *testing.T, make New) {
 				if goesOn {
 					some()
 				}
-				if err := s.After(ctx); errors.Is(err, workspace.ErrMoved) {
-					b.must(s.Drop())
-					s, err = b.p.Snapshot(ctx, g, workspace.SnapshotOptions{Stands: b.stands, Still: true})
-					b.must(err)
+				complete := s.After
+				if goesOn {
+					complete = func(context.Context) error { return during(s.After) }
+				}
+				if err := complete(ctx); errors.Is(err, workspace.ErrMoved) {
 					b.must(s.Ahead(ctx))
 					some()
 					b.must(s.Take(ctx))
