@@ -40,6 +40,17 @@ type About struct {
 	Package string  // of npm, by which it is installed
 	Logins  []Login // ways to a model, at least one; see Choose
 	Memory  string  // the file of its home that it reads before each conversation
+	Setup   *Setup  // its login that prints a token which is kept; nil: it has none
+}
+
+// Setup is a login of the program's own that asks at a terminal, and shows a token at its end that
+// does not expire soon and is good elsewhere.
+type Setup struct {
+	Args       []string // of the program
+	Allow      []string // what it reaches: presets and hosts
+	Credential string   // of Logins: what the token is stored as
+	Begins     string   // how the token begins; letters, digits, - and _ follow
+	Least      int      // characters that a token has at least
 }
 
 // Login is a way to a model.

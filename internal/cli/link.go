@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +46,8 @@ type link struct {
 	stays    bool       // the command continues without its client: a hang-up detaches
 	readOnly bool       // signals and Ctrl-C detach, too
 	redrawn  func()     // called before a screen that replaces the terminal's contents
+	// through is what output passes through before it is shown; nil: nothing.
+	through func(io.Writer) io.Writer
 
 	stdout, stderr int64 // bytes received of these outputs; for the goroutine that receives
 	broke          bool  // a connection broke; for the same goroutine

@@ -27,6 +27,17 @@ import (
 type loginFlags struct {
 	env, file, service string
 	host               bool // the login file of the program on this host
+	setup              bool // the program's own login, in a cell
+}
+
+// ways is the number of places that the value would come from.
+func (f loginFlags) ways() (n int) {
+	for _, given := range []bool{f.env != "", f.file != "", f.host, f.setup} {
+		if given {
+			n++
+		}
+	}
+	return n
 }
 
 func (a *app) loginCmd() *cobra.Command {
@@ -47,9 +58,16 @@ and the file is read again when it changes. The program alone refreshes the logi
 token has expired, requests are refused, and say to run it once. The file must be yours
 alone, no link, and outside of repositories and sources. A login in a keyring is no file.
 
+With --setup-token the program's own login runs here, at this terminal: claude setup-token,
+for a subscription of Claude Code. It runs in a cell of its own, which has an empty
+workspace, none of your files and logins, and reaches @anthropic-login alone; the cell is
+removed afterwards. Open the address that it shows, and paste the code that the last page
+shows there. The token that it shows at its end is kept and not shown.
+
 Without AGENT it lists which agents are logged in, and by what.`,
 		Example: `  pando login claude
   pando login claude --from-host
+  pando login claude --setup-token
   pando login codex --from-env OPENAI_API_KEY
   pando login copilot --service anthropic < key`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeAgents,
@@ -60,20 +78,24 @@ Without AGENT it lists which agents are logged in, and by what.`,
 				}
 				return a.listLogins(cmd.Context())
 			}
-			if from.host && from.env+from.file != "" {
+			switch {
+			case from.host && from.ways() > 1:
 				return usage("leave one out: with --from-host the value comes from the login file")
+			case from.setup && from.ways() > 1:
+				return usage("leave one out: with --setup-token the value comes from the program's own login")
 			}
 			known, err := agentNamed(args[0])
 			if err != nil {
 				return err
 			}
-			return a.login(cmd.Context(), known.About(), from)
+			return a.login(cmd.Context(), known, from)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&from.env, "from-env", "", "take the value from this variable")
 	f.StringVar(&from.file, "from-file", "", "take the value from this file (readable by its owner alone, outside of repositories and sources)")
 	f.BoolVar(&from.host, "from-host", false, "lend the login of the agent's program on this host, by its file")
+	f.BoolVar(&from.setup, "setup-token", false, "run the program's own login in a cell without your files (claude setup-token), and keep its token")
 	f.StringVar(&from.service, "service", "", "of an agent that takes keys of several services: openai, anthropic (default: as the value begins)")
 	complete(c, "service", "anthropic", "openai")
 	return c
@@ -172,18 +194,22 @@ func credentialIn(list []api.Credential, name string) *api.Credential {
 }
 
 // login stores the credential of an agent.
-func (a *app) login(ctx context.Context, about agent.About, from loginFlags) error {
+func (a *app) login(ctx context.Context, known agent.Adapter, from loginFlags) error {
+	about := known.About()
 	logins, err := loginsOf(about, from.service)
 	if err != nil {
 		return err
 	}
-	if from.env == "" && from.file == "" && !from.host && term.IsTerminal(int(a.stdin.Fd())) {
+	if from.ways() == 0 && term.IsTerminal(int(a.stdin.Fd())) {
 		if err := a.chooseWay(about, logins, &from); err != nil {
 			return err
 		}
 	}
 	if from.host {
 		return a.loginFromHost(ctx, about, logins)
+	}
+	if from.setup {
+		return a.loginBySetup(ctx, known)
 	}
 	value, err := a.readSecret(ctx, about.Title+"'s key", from.env, from.file)
 	if err != nil {

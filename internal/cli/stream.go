@@ -66,6 +66,9 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 		l.redrawn = func() { io.WriteString(out, left.TakeBack()) }
 		defer func() { io.WriteString(a.stdout, left.TakeBack()) }()
 	}
+	if l.through != nil {
+		out = l.through(out)
+	}
 	f, err := a.carry(ctx, l, out, errs)
 	if err != nil && l.userDetached() {
 		err = errDetached

@@ -109,7 +109,7 @@ func Open(cfg Config) (*Gateway, error) {
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.events = newEvents(cfg.Emit, g.denials.note)
 	g.asks = newAsks(g)
-	g.turns.g = g
+	g.turns.g, g.turns.coded = g, make(chan struct{}, maxCoded)
 	fail := func(err error) (*Gateway, error) {
 		g.cancel()
 		g.events.close()

@@ -226,6 +226,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	x.turn = w.g.turns.watch(ctx, x, r)
+	defer x.turn.ends()
 	x.model = asksModel(x, r)
 	out := &answerWriter{ResponseWriter: rw, x: x}
 	w.proxy.ServeHTTP(out, r.WithContext(context.WithValue(ctx, exchangeKey{}, x)))

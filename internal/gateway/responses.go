@@ -109,14 +109,7 @@ func lookInto(res *http.Response) (io.Reader, error) {
 	case h.Get("Im") != "":
 		return nil, &unseeable{"it is a difference to an earlier answer"}
 	}
-	var codings []string
-	for _, v := range h.Values("Content-Encoding") {
-		for c := range strings.SplitSeq(v, ",") {
-			if c = strings.ToLower(strings.TrimSpace(c)); c != "" && c != "identity" {
-				codings = append(codings, c)
-			}
-		}
-	}
+	codings := codingsOf(h)
 	if len(codings) == 0 {
 		return res.Body, nil
 	}

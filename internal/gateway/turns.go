@@ -26,6 +26,8 @@ const (
 type turns struct {
 	g *Gateway
 
+	coded chan struct{} // holds one for each request that is being decoded
+
 	mu  sync.Mutex // guards now
 	now turn.Turns
 }
@@ -38,10 +40,11 @@ type turnWait struct {
 
 // turnWatch watches one request to a model, and its answer. A nil one does nothing.
 type turnWatch struct {
-	t    *turns
-	ctx  context.Context
-	x    *exchange
-	body *turn.Reader
+	t     *turns
+	ctx   context.Context
+	x     *exchange
+	body  *turn.Reader
+	coded *codedBody // decodes for body; nil: the request is not encoded
 
 	mu   sync.Mutex // guards the fields below
 	req  turn.Request
@@ -51,23 +54,62 @@ type turnWatch struct {
 
 // watch returns what watches a request; nil if no turn can begin with it.
 func (t *turns) watch(ctx context.Context, x *exchange, r *http.Request) *turnWatch {
-	if !x.l.turns || r.Method != http.MethodPost || r.Header.Get("Content-Encoding") != "" || !turn.Asks(x.access.Path) {
+	if !x.l.turns || r.Method != http.MethodPost || !turn.Asks(x.access.Path) {
 		return nil
 	}
-	return &turnWatch{t: t, ctx: ctx, x: x, body: turn.NewReader()}
+	w := &turnWatch{t: t, ctx: ctx, x: x, body: turn.NewReader()}
+	codings := codingsOf(r.Header)
+	if len(codings) == 0 {
+		return w
+	}
+	open := decoders[codings[0]]
+	if open == nil || len(codings) > 1 {
+		return nil
+	}
+	select {
+	case t.coded <- struct{}{}:
+		w.coded = readCoded(open, w.reads, w.begins, func() { <-t.coded })
+		return w
+	default:
+		return nil
+	}
 }
 
 // sends reads a piece of the request, as it passes.
 func (w *turnWatch) sends(b []byte) {
-	if w == nil || len(b) == 0 {
-		return
+	switch {
+	case w == nil || len(b) == 0:
+	case w.coded != nil:
+		w.coded.Write(b)
+	default:
+		w.reads(b)
+		w.begins()
 	}
+}
+
+// ends frees what a request costs.
+func (w *turnWatch) ends() {
+	if w != nil && w.coded != nil {
+		w.coded.end()
+	}
+}
+
+// reads reads a piece of what the request says.
+func (w *turnWatch) reads(b []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, done := w.body.Done(); !done {
+		w.body.Write(b)
+	}
+}
+
+// begins offers the turn that the request begins, once all of that was read.
+func (w *turnWatch) begins() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.read {
 		return
 	}
-	w.body.Write(b)
 	if w.req, w.read = w.body.Done(); !w.read {
 		return
 	}
@@ -115,6 +157,7 @@ func (a *turnAnswer) Read(p []byte) (int, error) {
 
 // hold waits until the turn was taken.
 func (w *turnWatch) hold() {
+	w.ends() // all of an encoded request is read
 	w.mu.Lock()
 	wait := w.wait
 	w.mu.Unlock()

@@ -231,8 +231,11 @@ func (f *fileRule) rules() ([]Rule, error) {
 		}
 		r := base
 		r.Hosts, r.Ports = t.hosts, ports
+		if len(r.Paths) == 0 && !f.deny && !f.isInner {
+			r.Paths = t.paths
+		}
 		r = r.Canonical()
-		i := slices.IndexFunc(out, func(o Rule) bool { return slices.Equal(o.Ports, r.Ports) })
+		i := slices.IndexFunc(out, func(o Rule) bool { return slices.Equal(o.Ports, r.Ports) && slices.Equal(o.Paths, r.Paths) })
 		if i >= 0 {
 			out[i].Hosts = unique(append(slices.Clone(out[i].Hosts), r.Hosts...))
 			continue

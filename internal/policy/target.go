@@ -17,6 +17,7 @@ import (
 type target struct {
 	hosts []string
 	ports []string // nil: none were given; "1-65535" after HOST:*
+	paths []string // of a preset: what it allows of the hosts; nil: all. Where it is denied, all is
 	more  []Rule   // of a preset: what else it allows, a few requests to a host
 }
 
@@ -29,9 +30,11 @@ func presets() map[string]target {
 		"@anthropic": {hosts: []string{"api.anthropic.com"}, ports: []string{"443"}, more: []Rule{
 			{Hosts: []string{"platform.claude.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/v1/oauth/hello"}},
 		}},
-		"@crates": https("crates.io", "index.crates.io", "static.crates.io"),
-		"@debian": {hosts: []string{"deb.debian.org", "security.debian.org"}, ports: []string{"80", "443"}},
-		"@gemini": https("generativelanguage.googleapis.com"),
+		// What claude setup-token asks: for a token in exchange for a code.
+		"@anthropic-login": {hosts: []string{"platform.claude.com"}, ports: []string{"443"}, paths: []string{"/v1/oauth/hello", "/v1/oauth/token"}},
+		"@crates":          https("crates.io", "index.crates.io", "static.crates.io"),
+		"@debian":          {hosts: []string{"deb.debian.org", "security.debian.org"}, ports: []string{"80", "443"}},
+		"@gemini":          https("generativelanguage.googleapis.com"),
 		"@github": https("api.github.com", "codeload.github.com", "github.com", "objects.githubusercontent.com",
 			"raw.githubusercontent.com", "release-assets.githubusercontent.com"),
 		"@go":  https("proxy.golang.org", "sum.golang.org"),
@@ -234,7 +237,7 @@ func (t target) rule(defaultPorts []string) Rule {
 	if ports == nil {
 		ports = defaultPorts
 	}
-	return Rule{Hosts: slices.Clone(t.hosts), Ports: slices.Clone(ports)}
+	return Rule{Hosts: slices.Clone(t.hosts), Ports: slices.Clone(ports), Paths: slices.Clone(t.paths)}
 }
 
 // checkHostPorts refuses the user's machine without a port: it is never more of it

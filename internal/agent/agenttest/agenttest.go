@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/secret"
 )
 
 // Run tries an adapter.
@@ -21,9 +22,30 @@ func Run(t *testing.T, a agent.Adapter) {
 	if about.Name == "" || about.Title == "" || about.Program == "" || about.Package == "" || len(about.Logins) == 0 {
 		t.Fatalf("facts are missing: %+v", about)
 	}
+	if s := about.Setup; s != nil {
+		t.Run("setup", func(t *testing.T) { setup(t, about, *s) })
+	}
 	t.Run("home", func(t *testing.T) { home(t, a) })
 	for _, l := range about.Logins {
 		t.Run(l.Credential, func(t *testing.T) { login(t, a, l) })
+	}
+}
+
+// setup tries the facts of a login that gives a token: that is one of the credential's.
+func setup(t *testing.T, about agent.About, s agent.Setup) {
+	if len(s.Args) == 0 || len(s.Allow) == 0 || len(s.Begins) < 8 || s.Least < 2*len(s.Begins) {
+		t.Errorf("facts are missing: %+v", s)
+	}
+	for _, p := range s.Allow {
+		if strings.HasPrefix(p, "@") && !slices.Contains(policy.Presets(), p) {
+			t.Errorf("there is no preset %s", p)
+		}
+	}
+	if !slices.ContainsFunc(about.Logins, func(l agent.Login) bool { return l.Credential == s.Credential }) {
+		t.Errorf("%s is no login of its own", s.Credential)
+	}
+	if !slices.ContainsFunc(secret.Prefixes(s.Credential), func(p string) bool { return strings.HasPrefix(s.Begins, p) || strings.HasPrefix(p, s.Begins) }) {
+		t.Errorf("a token that begins with %s is none of %s", s.Begins, s.Credential)
 	}
 }
 

@@ -44,6 +44,9 @@ command line comes where ARGS stands; of several logins the first counts that is
 			}
 			fmt.Fprintf(&b, "| login | credential `%s` (%s%s), hosts `%s` |\n", l.Credential, code(l.Variables), reads, strings.Join(l.Allow, " "))
 		}
+		if s := about.Setup; s != nil {
+			fmt.Fprintf(&b, "| `--setup-token` | `%s %s`, hosts `%s` |\n", about.Program, strings.Join(s.Args, " "), strings.Join(s.Allow, " "))
+		}
 		start := agent.Start{Args: []string{"ARGS"}, Dir: "/src", Root: "/src", Login: about.Logins[0], Env: []string{about.Logins[0].Variables[0] + "=PLACEHOLDER"}}
 		row := func(what string, change func(*agent.Start)) {
 			s := start

@@ -18,6 +18,8 @@ func (Adapter) About() agent.About {
 		Name: "claude", Title: "Claude Code", Program: "claude", Package: "@anthropic-ai/claude-code",
 		Logins: []agent.Login{{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"}, Allow: []string{"@anthropic"}, Bearer: "ANTHROPIC_AUTH_TOKEN"}},
 		Memory: ".claude/CLAUDE.md",
+		// It shows an address for a browser anywhere, and takes the code that the last page there shows.
+		Setup: &agent.Setup{Args: []string{"setup-token"}, Allow: []string{"@anthropic-login"}, Credential: "anthropic", Begins: "sk-ant-oat", Least: 80},
 	}
 }
 

@@ -123,6 +123,7 @@ func Run(t *testing.T, site func(t testing.TB) Site) {
 		{"LongRequests", testLongRequests},
 		{"TLSThatComesSlowly", testSlowHello},
 		{"Turns", testTurns},
+		{"CodedTurns", testCodedTurns},
 		{"Models", testModels},
 		{"Credentials", testCredentials},
 		{"CredentialsStayInPlace", testCredentialsStayInPlace},

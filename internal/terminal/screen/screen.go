@@ -1,5 +1,5 @@
-// Package screen follows what a program writes to a terminal, and knows what is on its screen,
-// for a client that attaches later. What a program writes is not trusted: whatever it is, it
+// Package screen follows what a program writes to a terminal, and knows what is on its screen:
+// for a client that attaches later, and for one that looks for a text there. What a program writes is not trusted: whatever it is, it
 // costs no more than a bounded screen, and what is drawn of it holds text, colours and modes alone.
 package screen
 
@@ -224,6 +224,17 @@ func (s *Screen) Draw() []byte {
 	}
 	fmt.Fprintf(&b, "\x1b[%d;%dH%s", y+1, x+1, s.filter.pen)
 	return b.Bytes()
+}
+
+// Lines are the texts of the rows on the screen, from the first, without colours.
+func (s *Screen) Lines() (lines []string) {
+	defer func() {
+		if recover() != nil {
+			s.main, s.alt, lines = nil, nil, nil
+		}
+	}()
+	s.flush()
+	return strings.Split(s.screen().String(), "\n")
 }
 
 // content is what is on the screen, in lines with their colours, and where the cursor is.
