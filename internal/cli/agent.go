@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -116,16 +117,28 @@ func (a *app) agentFindings(ctx context.Context, name string) ([]api.Finding, er
 	}
 	login := api.Finding{Name: "credential", Status: "missing", Found: "none is stored", Fix: "pando login " + name}
 	for _, l := range about.Logins {
-		if credentialIn(stored, l.Credential) != nil {
-			login = api.Finding{Name: "credential", Status: "ok", Found: l.Credential + " is lent to its cells, which reach " + strings.Join(l.Allow, " ")}
-			break
+		c := credentialIn(stored, l.Credential)
+		if c == nil {
+			continue
 		}
+		// A start takes the first credential that is stored, whatever the agent reads of it.
+		if login = (api.Finding{Name: "credential", Status: "ok", Found: l.Credential + " is lent to its cells, which reach " + strings.Join(l.Allow, " ")}); !reads(*c, l) {
+			login.Status, login.Fix = "missing", "store an API key in its place: pando login "+name
+			login.Found = fmt.Sprintf("%s is stored, but cells get it as %s, which %s does not read: it would start and have no login", l.Credential, strings.Join(c.Env, " "), about.Title)
+		}
+		break
 	}
 	list := []api.Finding{program, login}
 	for i := range list {
 		list[i].For = about.Title
 	}
 	return list, nil
+}
+
+// reads reports whether an agent's login reads one of the variables of a credential. One without
+// variables is a login file that could not be read yet.
+func reads(c api.Credential, l agent.Login) bool {
+	return len(c.Env) == 0 || slices.ContainsFunc(c.Env, func(v string) bool { return slices.Contains(l.Variables, v) })
 }
 
 // likelyAgent is the first agent that has a login and a program here, else a login, else a program.

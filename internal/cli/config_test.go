@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -29,6 +31,24 @@ func TestKeysOfDefaults(t *testing.T) {
 	}
 	if got := completed(t, "config", "set", "autonomy", ""); !slices.Contains(got, "prompting") {
 		t.Errorf("values are completed as %q", got)
+	}
+}
+
+// A key that is there twice, if in another case, is refused: one of the two would be lost unseen.
+func TestConfigKeysAreThereOnce(t *testing.T) {
+	a := deaf(t)
+	a.home = paths.Home{Policy: filepath.Join(t.TempDir(), "policy.yaml")}
+	for text, want := range map[string]string{
+		`{"version":1,"user":{"allow":["a"]},"User":{}}`:      `"user" and "User" are in one object`,
+		`{"version":1,"user":{"allow":["a"],"allow":["b"]}}`:  `"allow" is in one object twice`,
+		`{"version":1,"sources":{"/a":{},"/A":{}},"user":{}}`: "",
+	} {
+		if err := os.WriteFile(a.home.Config(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.readConfig(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

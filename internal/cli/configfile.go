@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/durable"
 )
 
@@ -71,7 +73,9 @@ func (a *app) readConfig() (config, error) {
 	if err == nil {
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
-		err = d.Decode(&c)
+		if err = d.Decode(&c); err == nil {
+			err = bound.Unique(text, "the file", reflect.TypeFor[config]())
+		}
 	}
 	if err == nil && c.Version != 1 {
 		err = fmt.Errorf("version %d is not known", c.Version)

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -414,7 +415,7 @@ before the restore are kept as a checkpoint. Restoring the kept result of a fail
 discarded run makes that run pending again.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, num, _ := strings.Cut(args[0], "@")
+			name, num, numbered := strings.Cut(args[0], "@")
 			if num != "" && num != "latest" {
 				n, err := strconv.Atoi(num)
 				if err != nil || n < 1 {
@@ -422,6 +423,11 @@ discarded run makes that run pending again.`,
 				}
 				req.Number = n
 			} else {
+				if !numbered {
+					if err := a.whichCheckpoint(cmd.Context(), name); err != nil {
+						return err
+					}
+				}
 				req.Digest = args[0]
 			}
 			res, err := a.client.Restore(cmd.Context(), name, req)
@@ -445,6 +451,28 @@ discarded run makes that run pending again.`,
 	c.Flags().StringVar(&req.AtFork, "at-fork", "", "of a checkpoint with memory, command that a shell runs before anything else goes on")
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	return c
+}
+
+// whichCheckpoint refuses the name of a cell in place of a checkpoint, and lists those that there are. It
+// takes what names no cell: the digest of a checkpoint.
+func (a *app) whichCheckpoint(ctx context.Context, name string) error {
+	c, err := a.client.Cell(ctx, name)
+	if err != nil {
+		return nil // the restore says what is wrong
+	}
+	list, err := a.client.History(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	title, most := cmp.Or(c.Name, c.ID), 8
+	var names []string
+	for _, k := range list {
+		names = append(names, fmt.Sprintf("%s@%d", title, k.Number))
+	}
+	if n := len(names); n > most {
+		names = append([]string{fmt.Sprintf("%d older ones", n-most)}, names[n-most:]...)
+	}
+	return usage("it was not said to which checkpoint of %s: %s; pando history %s shows what each has", title, strings.Join(names, ", "), title)
 }
 
 func (a *app) restored(res api.RestoreResult, dry bool) {

@@ -277,7 +277,7 @@ func decodeBody[T any](r *http.Request, body []byte) (v T, err error) {
 	if dec.More() {
 		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: there is more than one JSON value in it")
 	}
-	if err := bound.Unique(body, "the request"); err != nil {
+	if err := bound.Unique(body, "the request", reflect.TypeFor[T]()); err != nil {
 		return v, err
 	}
 	return v, mayName(r.Context(), v)

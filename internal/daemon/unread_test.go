@@ -38,6 +38,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 		`[]`:                       {"it has to be an object, not a list", "/docs"},
 		`{`:                        {"its JSON ends in the middle", ""},
 		`{"name": x}`:              {"it is no JSON from byte 10 on", ""},
+		`{"name":"a","Name":"b"}`:  {`"name" and "Name" are in one object, and differ in case alone`, "once"},
 		`{"name":"a","name":"b"}`:  {`"name" is in one object twice`, "once"},
 	} {
 		r, _ := http.NewRequest("POST", "/v1/cells", strings.NewReader(body))

@@ -61,7 +61,7 @@ var (
 		if err := json.Unmarshal(b, to); err != nil {
 			return nil, err
 		}
-		if err := bound.Unique(b, "the message"); err != nil {
+		if err := bound.Unique(b, "the message", reflect.TypeOf(to)); err != nil {
 			return nil, err
 		}
 		return unknown("", b, reflect.TypeOf(to).Elem()), nil

@@ -113,6 +113,7 @@ func TestHostileCalls(t *testing.T) {
 		"another type":     {proto, "application/grpc", "", 415, ""},
 		"not UTF-8":        {[]byte{0x0a, 1, 0xff}, typeProto, "", 400, ""},
 		"JSON, not UTF-8":  {[]byte("{\"source\":\"caf\xe9\"}"), typeJSON, "", 400, ""},
+		"in another case":  {[]byte(`{"source":"a","Source":"b"}`), typeJSON, "", 400, ""},
 		"a key twice":      {[]byte(`{"source":"a","source":"b"}`), typeJSON, "", 400, ""},
 		"half a surrogate": {[]byte(`{"source":"caf\udce9"}`), typeJSON, "", 400, ""},
 		"a number for it":  {[]byte{0x08, 1}, typeProto, "", 400, ""},

@@ -115,7 +115,7 @@ func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 		refuse(w, http.StatusBadRequest, "cannot read the request: "+err.Error())
 		return false
 	}
-	if err := bound.Unique(b, "the request"); err != nil {
+	if err := bound.Unique(b, "the request", reflect.TypeFor[T]()); err != nil {
 		fail(w, err)
 		return false
 	}

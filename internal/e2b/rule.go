@@ -8,10 +8,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -49,6 +51,9 @@ func (n *network) rules() (map[string]map[string]string, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&in); err != nil {
 		return nil, cannot(`write {"HOST": [{"transform": {"headers": {"NAME": "VALUE"}}}]}`, "%w", err)
+	}
+	if err := bound.Unique(n.Rules, "network.rules", reflect.TypeOf(in)); err != nil {
+		return nil, err
 	}
 	out := map[string]map[string]string{}
 	for _, host := range slices.Sorted(maps.Keys(in)) {

@@ -158,9 +158,15 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	a := cell.Access{Act: cell.Resolve, Host: host}
 	d, name := g.decideQuery(l, a, q)
 	if d.Effect == cell.Deny {
-		if name {
+		switch {
+		case name:
 			g.answerRefused(m, host, l, a, d)
-		} else {
+		case question.Qclass == dns.ClassINET && (question.Qtype == dns.TypePTR || !validHost(a.Host)):
+			// getaddrinfo and getnameinfo ask for these. musl takes REFUSED for no answer, waits
+			// five seconds for another one, and says "try again".
+			g.tell(l, a, d, "")
+			m.Rcode = dns.RcodeNameError
+		default:
 			g.tell(l, a, d, "")
 			m.Rcode = dns.RcodeRefused
 		}
@@ -198,7 +204,7 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	}
 	four, six, ok := g.names.give(a.Host)
 	if !ok {
-		m.Rcode = dns.RcodeRefused
+		m.Rcode = dns.RcodeNameError // final, as above
 		explain(dns.ExtendedErrorCodeProhibited, "the cell has looked up more names than it can have")
 		return m
 	}

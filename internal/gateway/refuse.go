@@ -48,8 +48,9 @@ type refusedName struct {
 	host  string
 	at    uint32
 	since time.Time
-	// types are the query types of one attempt, which is one event.
-	types map[uint16]bool
+	// types are the query types of one attempt, which is one event, with the id of the query: musl
+	// sends one query to every server.
+	types map[uint16]uint16
 	// event is the event of the lookup, for the first connection afterwards, which is the same
 	// attempt; then "".
 	event string
@@ -62,7 +63,7 @@ func newRefusals(link cell.NetworkLink) *refusals {
 
 // asked gives a denied name its address. tell is false when a query of another type was just
 // reported for the same attempt.
-func (f *refusals) asked(host string, kind uint16, now time.Time) (at netip.Addr, tell bool) {
+func (f *refusals) asked(host string, kind, id uint16, now time.Time) (at netip.Addr, tell bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.byName[host]
@@ -74,10 +75,11 @@ func (f *refusals) asked(host string, kind uint16, now time.Time) (at netip.Addr
 		f.ring[f.next], f.byName[host] = n, n
 		f.next = (f.next + 1) % maxRefused
 	}
-	if n.types == nil || n.types[kind] || len(n.types) == maxTypes || now.Sub(n.since) > oneAttempt {
-		n.types, n.since, n.event, tell = map[uint16]bool{}, now, "", true
+	first, again := n.types[kind]
+	if n.types == nil || again && first != id || len(n.types) == maxTypes || now.Sub(n.since) > oneAttempt {
+		n.types, n.since, n.event, tell = map[uint16]uint16{}, now, "", true
 	}
-	n.types[kind] = true
+	n.types[kind] = id
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], f.base+n.at)
 	return netip.AddrFrom4(b), tell
@@ -123,7 +125,7 @@ func (f *refusals) told(host string) (event string) {
 // others.
 func (g *Gateway) answerRefused(m *dns.Msg, host string, l *compiledPolicy, a cell.Access, d cell.Decision) {
 	q := m.Question[0]
-	at, tell := g.refused.asked(host, q.Qtype, time.Now())
+	at, tell := g.refused.asked(host, q.Qtype, m.Id, time.Now())
 	if tell {
 		g.refused.tells(host, g.tell(l, a, d, ""))
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
@@ -272,7 +274,7 @@ func (m *Manager) Revoke(ctx context.Context, name string, req api.RevokeRequest
 	default:
 		return res, cell.Errorf(cell.Invalid, opName, "choose one of --cell CELL, --subtree CELL and --all", "cannot revoke %s: it was not said from which cells", clip(name))
 	}
-	changed, err := m.changeLendings(name, req.Undo, which)
+	changed, all, err := m.changeLendings(name, req.Undo, which)
 	if err != nil {
 		return res, err
 	}
@@ -281,22 +283,24 @@ func (m *Manager) Revoke(ctx context.Context, name string, req api.RevokeRequest
 			return res, err
 		}
 	}
-	var errs []error
 	for _, id := range changed {
 		res.Cells = append(res.Cells, string(id))
-		errs = append(errs, m.Refresh(ctx, id))
 	}
-	return res, errors.Join(errs...)
+	// A cell that the same command did not reach before is told now.
+	return res, m.refreshAll(ctx, all)
 }
 
 // changeLendings marks the lendings of a credential as taken back, or as given
-// back, and returns the cells of those that changed.
-func (m *Manager) changeLendings(name string, undo bool, which func(cell.ID) bool) (changed []cell.ID, err error) {
+// back, and returns the cells of those that changed, and of all that are meant.
+func (m *Manager) changeLendings(name string, undo bool, which func(cell.ID) bool) (changed, all []cell.ID, err error) {
 	m.lending.Lock()
 	defer m.lending.Unlock()
 	var records []any
 	for _, l := range m.holders(name) {
-		if !which(l.Cell) || l.Revoked.IsZero() == undo {
+		if !which(l.Cell) {
+			continue
+		}
+		if all = append(all, l.Cell); l.Revoked.IsZero() == undo {
 			continue
 		}
 		l.Revoked = time.Time{}
@@ -307,9 +311,9 @@ func (m *Manager) changeLendings(name string, undo bool, which func(cell.ID) boo
 		changed = append(changed, l.Cell)
 	}
 	if len(records) == 0 {
-		return nil, nil
+		return nil, all, nil
 	}
-	return changed, m.cfg.Records.Commit(records...)
+	return changed, all, m.cfg.Records.Commit(records...)
 }
 
 // holders returns the lendings of a credential to cells that are there.
@@ -336,9 +340,41 @@ func (m *Manager) descends(id, from cell.ID) bool {
 
 // regovernAll tells the gateways of all cells that have a credential.
 func (m *Manager) regovernAll(ctx context.Context, name string) error {
-	var errs []error
+	var cells []cell.ID
 	for _, l := range m.holders(name) {
-		errs = append(errs, m.Refresh(ctx, l.Cell))
+		cells = append(cells, l.Cell)
 	}
+	return m.refreshAll(ctx, cells)
+}
+
+// refreshAll refreshes cells, tellAtOnce at a time and each for tellWithin at most. The error is of all that
+// could not be told.
+func (m *Manager) refreshAll(ctx context.Context, cells []cell.ID) error {
+	var g errgroup.Group
+	g.SetLimit(tellAtOnce)
+	errs := make([]error, len(cells))
+	for i, id := range cells {
+		g.Go(func() error {
+			errs[i] = m.refreshWithin(ctx, id)
+			return nil
+		})
+	}
+	g.Wait()
 	return errors.Join(errs...)
+}
+
+// refreshWithin is Refresh for tellWithin at most.
+func (m *Manager) refreshWithin(ctx context.Context, id cell.ID) error {
+	in, cancel := context.WithTimeoutCause(ctx, tellWithin, cell.Errorf(cell.Unavailable, "govern.refresh", "", "its keeper did not answer in %s", tellWithin))
+	defer cancel()
+	err := m.Refresh(in, id)
+	if err == nil || in.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	title := string(id)
+	if c, err := m.cfg.Records.Cell(id); err == nil {
+		title = c.Title()
+	}
+	return cell.Errorf(cell.Unavailable, "govern.refresh", "give the command again, or end the cell: pando stop "+title,
+		"cannot tell cell %s what it is lent: %w", title, context.Cause(in))
 }

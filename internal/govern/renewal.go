@@ -12,6 +12,7 @@ import (
 const (
 	renewalTick = time.Second      // between two looks at the login files
 	tellWithin  = 10 * time.Second // how long it may take to tell one cell
+	tellAtOnce  = 32               // how many cells a request tells at a time
 	maxBackoff  = time.Minute      // the longest backoff
 )
 
@@ -72,9 +73,7 @@ func (m *Manager) tellRenewal(ctx context.Context, id cell.ID, r *renewal) {
 		r.done = true
 		return
 	}
-	in, cancel := context.WithTimeoutCause(ctx, tellWithin, cell.Errorf(cell.Unavailable, "govern.KeepLogins", "", "its keeper did not answer in %s", tellWithin))
-	defer cancel()
-	err := m.Refresh(in, id)
+	err := m.refreshWithin(ctx, id)
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:

@@ -59,7 +59,7 @@ func generated(user cell.User, shell string) map[string]string {
 		"hosts":         "127.0.0.1 localhost\n::1 localhost\n",
 		"hostname":      "",
 		"machine-id":    "",
-		"resolv.conf":   "",
+		"resolv.conf":   silentResolv,
 		"environment":   "",
 		"profile":       profile,
 	}
@@ -73,6 +73,11 @@ func generated(user cell.User, shell string) map[string]string {
 func nsswitch(hosts string) string {
 	return "passwd: files\ngroup: files\nshadow: files\nhosts: " + hosts + "\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n"
 }
+
+// silentResolv is resolv.conf in a cell without a network. musl has no nsswitch.conf, does not
+// see that nothing listens on the loopback, and waits for five seconds: here, for its shortest
+// time in which it asks at all, and its question is counted. It still says "try again".
+const silentResolv = "options timeout:1 attempts:1\n"
 
 // profile replaces the host's, which would throw PATH away, and the snippets
 // it reads, which may hold anything.

@@ -411,21 +411,23 @@ func (r *rooted) talk(h *HostPlan, dir string) (lists []string) {
 	return lists
 }
 
-// hosts seeds the image's nsswitch.conf: in a cell without a network with the files as the last
-// source of hosts (see nsswitch), else as it is. A libc without that file's mechanism (musl) is
-// not changed by it.
+// hosts seeds what the image's resolvers go by: in a cell without a network the files as the last
+// source of hosts (see nsswitch), and a resolv.conf for musl, which knows no such sources (see
+// silentResolv); else as they are.
 func (r *rooted) hosts(h *HostPlan, talks bool) {
-	const at = "/etc/nsswitch.conf"
-	if pl := r.in.resolve(at); pl.path != at {
-		return
-	}
-	image := r.text(at)
+	image := r.text("/etc/nsswitch.conf")
 	if image == "" {
 		image = nsswitch("files dns")
 	}
-	silent := filesLast(image)
+	r.silent(h, "/etc/nsswitch.conf", image, filesLast(image), talks)
+	r.silent(h, "/etc/resolv.conf", r.text("/etc/resolv.conf"), silentResolv, talks)
+}
+
+// silent seeds one of these files with its text for a cell without a network, unless a symlink
+// leads elsewhere; in a cell that talks the seed is taken away.
+func (r *rooted) silent(h *HostPlan, at, image, silent string, talks bool) {
 	switch {
-	case silent == image:
+	case r.in.resolve(at).path != at || silent == image:
 	case talks:
 		h.Seeds = append(h.Seeds, Seed{Path: at, Instead: silent})
 	default:

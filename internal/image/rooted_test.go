@@ -231,6 +231,35 @@ func TestParseName(t *testing.T) {
 	}
 }
 
+// Without a network the resolver of musl waits for a second and not for five; with one, the
+// image's own file is below the mount again.
+func TestX40RootedResolverGivesUpSoon(t *testing.T) {
+	const at = "/etc/resolv.conf"
+	of := func(p *HostPlan) (list []Seed) {
+		for _, s := range p.Seeds {
+			if s.Path == at {
+				list = append(list, s)
+			}
+		}
+		return list
+	}
+	for image, want := range map[string]int{"": 1, "nameserver 192.0.2.1\n": 1, silentResolv: 0} {
+		f, req := rootedFake(t)
+		if image != "" {
+			f.file("/srv/root"+at, image)
+		}
+		silent, talking := rootedPlan(t, f, req), rootedPlan(t, f, req)
+		silent.Silent()
+		talking.Talk("/talk")
+		if got := of(silent); len(got) != want || want == 1 && got[0] != (Seed{Path: at, Text: silentResolv}) {
+			t.Errorf("%q: without a network %+v", image, got)
+		}
+		if got := of(talking); len(got) != want || want == 1 && got[0] != (Seed{Path: at, Instead: silentResolv}) {
+			t.Errorf("%q: with a network %+v", image, got)
+		}
+	}
+}
+
 // In a cell without a network the files are the last source of hosts, and with one the image's
 // own sources are back.
 func TestRootedNamesAreNotThereWithoutANetwork(t *testing.T) {

@@ -134,6 +134,11 @@ func TestWriteFileNeedsContent(t *testing.T) {
 			t.Errorf("%v: %v, %+v", args, err, r)
 		}
 	}
+	for _, args := range []string{`{"cell":"c","path":"x","path":"y","text":"t"}`, `{"cell":"c","path":"x","Path":"y","text":"t"}`} {
+		if r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "write_file", Arguments: json.RawMessage(args)}); err == nil && !r.IsError {
+			t.Errorf("%s was taken", args)
+		}
+	}
 	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "write_file", Arguments: map[string]any{"cell": "c", "path": "x", "text": ""}})
 	if err != nil || r.IsError || len(d.take()) == 0 {
 		t.Errorf("an empty file: %v, %+v", err, r)

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/bound"
 )
 
 // answer is a tool's answer: the same content as text and as data.
@@ -43,6 +45,9 @@ func add[In any](s *Server, name, title string, how effect, about string, do fun
 	}}, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 		c := newCall(ctx, req)
 		defer c.end()
+		if err := bound.Unique(req.Params.Arguments, "the arguments", reflect.TypeFor[In]()); err != nil {
+			return failed(err), nil, nil
+		}
 		a, err := do(ctx, c, in)
 		if err != nil {
 			return failed(err), nil, nil

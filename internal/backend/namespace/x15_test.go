@@ -31,7 +31,7 @@ r, w = os.pipe(); os.write(w, b"in a pipe")
 a, b = socket.socketpair(); a.send(b"in a socket")
 counter = os.eventfd(5, os.EFD_NONBLOCK | os.EFD_SEMAPHORE) if hasattr(os, "eventfd") else None
 libc.prctl(36, 1, 0, 0, 0)
-os.umask(0o027); os.nice(3); os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.umask(0o027); os.setpriority(os.PRIO_PROCESS, 0, 19); os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 def asked(option):
     n = ctypes.c_int(0); libc.prctl(option, ctypes.byref(n), 0, 0, 0); return n.value
 def locks(f):
@@ -52,7 +52,7 @@ def connected():
 state(), connected()`
 
 const keptState = `{'cwd': '/work/d/e', 'whole': ['FLOCK WRITE 0 EOF'], 'shared': ['FLOCK READ 0 EOF'], 'record': ['POSIX READ 100 EOF', 'POSIX WRITE 5 14'], 'reader': [], ` +
-	`'ofd': ['OFDLCK WRITE 3 6'], 'twice': ['FLOCK WRITE 0 EOF'], 'again': ['FLOCK WRITE 0 EOF'], 'one offset': 3, 'tail': 2, 'timers': (7.0, False, 3.0), 'blocked': [<Signals.SIGUSR2: 12>], 'subreaper': 1, 'umask': '0o27', 'nice': 3, 'cpus': {0}}`
+	`'ofd': ['OFDLCK WRITE 3 6'], 'twice': ['FLOCK WRITE 0 EOF'], 'again': ['FLOCK WRITE 0 EOF'], 'one offset': 3, 'tail': 2, 'timers': (7.0, False, 3.0), 'blocked': [<Signals.SIGUSR2: 12>], 'subreaper': 1, 'umask': '0o27', 'nice': 19, 'cpus': {0}}`
 
 // The source of a branch keeps all that the kernel held for it, and other processes of
 // its cell find its locks; a branch has the same on its own files. A branch that is

@@ -104,6 +104,7 @@ func Run(t *testing.T, site func(t testing.TB) Site) {
 		{"X40Refusals", testRefusals},
 		{"X40RefusalsForwardNothing", testRefusalsForwardNothing},
 		{"X40DenialsAreShown", testDenialsShown},
+		{"X40MuslIsToldAtOnce", testMusl},
 		{"Connect", testConnect},
 		{"ConnectDenied", testConnectDenied},
 		{"F10NothingElseLeaves", testNothingElse},
