@@ -88,8 +88,8 @@ func (d *Daemon) withRecord(local bool, h http.Handler) http.Handler {
 	})
 }
 
-// openStreams are the requests whose connections have become streams, with the lines that the audit log
-// gets of those that last until the daemon's end, which does not wait for them.
+// openStreams are the requests that have become streams, with the lines that the audit log gets of those
+// that last until the daemon's end, which does not wait for them.
 type openStreams struct {
 	mu      sync.Mutex // guards what follows
 	open    map[*requestRecord]auditLine
