@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/creack/pty"
 )
 
 // program is another program, found or not.
@@ -100,6 +103,68 @@ func (c command) run(ctx context.Context) ([]byte, error) {
 		return out.Bytes(), fmt.Errorf("%s: %s: %s", filepath.Base(c.args[0]), e, said)
 	}
 	return out.Bytes(), fmt.Errorf("%s: %w", filepath.Base(c.args[0]), err)
+}
+
+// begun is a command that goes on.
+type begun struct {
+	over <-chan struct{}      // closed when it has ended, or closed its output
+	end  func() (said string) // ends it and what it has started, and returns the end of what it wrote
+}
+
+// begin starts a command, at a terminal of its own or without one. wrote gets what it writes.
+func (c command) begin(terminal bool, wrote func([]byte)) (*begun, error) {
+	cmd := exec.Command(c.args[0], c.args[1:]...)
+	cmd.Dir, cmd.Env = c.dir, c.env
+	var from *os.File
+	if terminal {
+		f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 120})
+		if err != nil {
+			return nil, err
+		}
+		from = f
+	} else {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(""), w, w
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		err = cmd.Start()
+		w.Close()
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		from = r
+	}
+	const kept = 4 << 10
+	over := make(chan struct{})
+	var said []byte
+	go func() {
+		defer close(over)
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buf)
+			wrote(buf[:n])
+			said = append(said, buf[:n]...)
+			said = said[max(0, len(said)-kept):]
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return &begun{over: over, end: func() string {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		cmd.Wait()
+		select {
+		case <-over:
+		case <-time.After(time.Second): // what it left behind has its output open
+			from.Close()
+			return ""
+		}
+		from.Close()
+		return strings.TrimSpace(string(said))
+	}}, nil
 }
 
 // all runs commands one after the other.

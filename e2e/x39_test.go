@@ -22,30 +22,40 @@ while :; do
 done
 `
 
+// What a program says of the keepers' protocol that it speaks.
+const protocolNow, protocolNext, protocolFar = "pando keeper protocol 05", "pando keeper protocol 06", "pando keeper protocol 07"
+
+// buildOf makes a directory with programs that say another version of the keepers' protocol, and
+// returns the path of pando in it.
+func (h *host) buildOf(name, says string) string {
+	h.t.Helper()
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(built), "pandod"))
+	h.must(err)
+	if n := bytes.Count(text, []byte(protocolNow)); n != 1 {
+		h.t.Fatalf("the program has its protocol's number %d times", n)
+	}
+	dir := filepath.Join(h.work, name)
+	h.must(os.Mkdir(dir, 0o755))
+	h.must(os.WriteFile(filepath.Join(dir, "pandod"), bytes.ReplaceAll(text, []byte(protocolNow), []byte(says)), 0o755))
+	for _, beside := range []string{"pando-guest", "pando-runsc"} {
+		if to, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(built), beside)); err == nil {
+			h.must(os.Symlink(to, filepath.Join(dir, beside)))
+		}
+	}
+	pando, err := os.ReadFile(built) // a link would find what is beside the original
+	h.must(err)
+	h.must(os.WriteFile(filepath.Join(dir, "pando"), pando, 0o755))
+	return filepath.Join(dir, "pando")
+}
+
 // TestX39NextProtocol: a daemon of the next version of the keepers' protocol takes over the
 // keepers of this one, with the terminals of their runs, and one of this version those of the next.
 // One of the version after that is refused at once by the keepers of this one.
 func TestX39NextProtocol(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(built), "pandod"))
-	must(t, err)
-	const now, next, far = "pando keeper protocol 05", "pando keeper protocol 06", "pando keeper protocol 07"
-	if n := bytes.Count(text, []byte(now)); n != 1 {
-		t.Fatalf("the program has its protocol's number %d times", n)
-	}
-	for _, as := range []struct{ name, says string }{{"this", now}, {"next", next}, {"far", far}} {
-		name := as.name
-		must(t, os.Mkdir(filepath.Join(h.work, name), 0o755))
-		must(t, os.WriteFile(filepath.Join(h.work, name, "pandod"), bytes.ReplaceAll(text, []byte(now), []byte(as.says)), 0o755))
-		for _, beside := range []string{"pando-guest", "pando-runsc"} {
-			if to, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(built), beside)); err == nil {
-				must(t, os.Symlink(to, filepath.Join(h.work, name, beside)))
-			}
-		}
-		pando, err := os.ReadFile(built) // a link would find what is beside the original
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join(h.work, name, "pando"), pando, 0o755))
+	for _, as := range []struct{ name, says string }{{"this", protocolNow}, {"next", protocolNext}, {"far", protocolFar}} {
+		h.buildOf(as.name, as.says)
 	}
 	h.write("full", fullScreen)
 	for _, c := range []struct{ from, to string }{{"this", "next"}, {"next", "this"}} {

@@ -52,7 +52,8 @@ type app struct {
 	width  int  // columns of stdout; 80 when it is no terminal
 	// terminalOut says that stdout is a terminal.
 	terminalOut bool
-	isTTY       bool // stderr is a terminal, so progress is drawn
+	isTTY       bool      // stderr is a terminal, so progress is drawn
+	began       time.Time // when the command was started
 
 	told map[string]bool // denials already printed during the run
 
@@ -74,7 +75,7 @@ type Parts struct {
 // Main runs the command line and returns the exit code.
 func Main(args []string, version string, p Parts) int {
 	out := &output{file: os.Stdout}
-	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, stdin: os.Stdin, stdout: out, stderr: os.Stderr, told: map[string]bool{}}
+	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, began: time.Now(), stdin: os.Stdin, stdout: out, stderr: os.Stderr, told: map[string]bool{}}
 	if len(args) == 1 && args[0] == "--version" { // --version needs nothing else
 		fmt.Fprintln(a.stdout, "pando", version)
 		return a.written(nil, out, 0, nil)

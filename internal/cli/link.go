@@ -36,11 +36,12 @@ const (
 type link struct {
 	// again attaches again, from offsets of the two outputs. With nil the stream ends when its
 	// connection breaks.
-	again func(ctx context.Context, stdout, stderr int64) (attachment, error)
-	alive func(ctx context.Context) bool // reports whether a daemon answers
-	ended func() bool                    // the last daemon was told to end: the client starts none
-	what  string                         // name of the run or command that continues
-	feeds bool                           // standard input is passed on
+	again  func(ctx context.Context, stdout, stderr int64) (attachment, error)
+	alive  func(ctx context.Context) bool // reports whether a daemon answers
+	ended  func() bool                    // the last daemon was told to end: the client starts none
+	what   string                         // name of the run or command that continues
+	feeds  bool                           // standard input is passed on
+	starts bool                           // its command has just been asked for
 
 	detach   detachKeys // keys that detach; the command has a terminal
 	stays    bool       // the command continues without its client: a hang-up detaches

@@ -189,8 +189,10 @@ func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, det
 		req.TTY, req.Attach = tty && !a.json, true
 		tty = req.TTY
 	}
+	p := &progress{a: a}
+	p.show(api.Progress{Step: stepStarting})
 	run, err := a.startRun(ctx, req)
-	if err != nil {
+	if p.clear(); err != nil {
 		return err
 	}
 	a.bareRun("run "+run.ID, run.Isolation, "is")
@@ -215,6 +217,7 @@ func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, det
 	if tty {
 		l.detach, l.stays = leave, true
 	}
+	l.starts = true
 	return a.followRun(ctx, run, l, tty, func(ended api.Run) error {
 		if n := l.missing(ended.Output); n > 0 {
 			a.say("pando: %d bytes of its output are no longer kept", n)

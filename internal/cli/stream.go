@@ -80,6 +80,9 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 func (a *app) carry(ctx context.Context, l *link, out, errs io.Writer) (api.Frame, error) {
 	p := &progress{a: a}
 	defer p.clear()
+	if l.starts {
+		p.show(api.Progress{Step: stepStarting})
+	}
 	for {
 		f, err := l.recv(ctx, func(line string) {
 			p.clear()
@@ -199,11 +202,17 @@ type progress struct {
 
 const noticeable = 300 * time.Millisecond
 
+// stepStarting is shown until the daemon, which may have to start itself, tells of a step.
+const stepStarting = "starting"
+
 func (p *progress) show(s api.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.since.IsZero() {
 		p.since = time.Now()
+		if !p.a.began.IsZero() { // what came before was waited for, too: the start of the daemon, of which nothing is told
+			p.since = p.a.began
+		}
 	}
 	if s.Step == api.StepDenied {
 		if !p.a.told[s.Note] {
@@ -219,6 +228,9 @@ func (p *progress) show(s api.Progress) {
 		p.a.say("pando: %s", s.Note)
 	}
 	p.later = ""
+	if s.Step == "running" {
+		p.wipe()
+	}
 	if !p.a.isTTY || s.Step == "running" || s.Step == "waiting" || s.Step == api.StepAsking {
 		return
 	}

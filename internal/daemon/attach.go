@@ -197,6 +197,9 @@ func (s *stream) carry(ctx context.Context, late func(context.Context, *websocke
 		return ctx.Err()
 	}
 	v, err := s.a.Result()
+	if errors.Is(err, run.ErrLeft) {
+		return err // without a result: the client attaches again, to the next daemon
+	}
 	if err != nil {
 		return s.sendJSON(ctx, api.FrameError, errorOf(err))
 	}

@@ -171,10 +171,22 @@ type auditLine struct {
 
 // note logs a request.
 func (a *Audit) note(d *Daemon, v *requestRecord, r *http.Request) {
-	if a == nil || v.from == "socket" && (v.route == nil || v.route.Access == Read) && !v.front {
-		return
+	l, ok := a.line(v, r)
+	switch {
+	case !ok:
+	case l.refused() && v.from != "socket" && v.who.Token == "":
+		a.stranger(d.cfg.Log, l)
+	default:
+		a.write(d.cfg.Log, l)
 	}
-	l := auditLine{Time: v.began.UTC(), Request: v.id, Who: v.who.Name, Token: v.who.Token, From: v.from, Object: cell.Clip(v.object), Status: v.w.status, Kind: v.kind,
+}
+
+// line is the line of a request, if it has one.
+func (a *Audit) line(v *requestRecord, r *http.Request) (l auditLine, ok bool) {
+	if a == nil || v.from == "socket" && (v.route == nil || v.route.Access == Read) && !v.front {
+		return l, false
+	}
+	l = auditLine{Time: v.began.UTC(), Request: v.id, Who: v.who.Name, Token: v.who.Token, From: v.from, Object: cell.Clip(v.object), Status: v.w.status, Kind: v.kind,
 		TookMS: float64(time.Since(v.began).Microseconds()) / 1000, Bytes: v.w.bytes}
 	if v.route != nil {
 		path, _ := v.route.Split()
@@ -182,11 +194,7 @@ func (a *Audit) note(d *Daemon, v *requestRecord, r *http.Request) {
 	} else {
 		l.What = cell.Clip(r.Method) + " " + cell.Clip(r.URL.Path)
 	}
-	if l.refused() && v.from != "socket" && v.who.Token == "" {
-		a.stranger(d.cfg.Log, l)
-		return
-	}
-	a.write(d.cfg.Log, l)
+	return l, true
 }
 
 // refused reports whether a line is of a refused request.

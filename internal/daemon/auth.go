@@ -321,6 +321,7 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 	if !d.finish(finishing) {
 		d.cfg.Log.Warn("the daemon ends while requests are in progress: they are not in the audit log")
 	}
+	d.streams.writeDown(func(l auditLine) { d.cfg.Audit.write(d.cfg.Log, l) })
 	var all []error
 	for range servers {
 		all = append(all, <-ended)

@@ -80,6 +80,7 @@ type common struct {
 	met          *metrics
 	writers      nameLocks      // of single files
 	under        sync.WaitGroup // requests in progress
+	streams      openStreams
 
 	mu       sync.Mutex // guards the fields below
 	open     int        // requests in progress

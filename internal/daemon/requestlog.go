@@ -68,15 +68,61 @@ func (d *Daemon) withRecord(local bool, h http.Handler) http.Handler {
 			}
 		}
 		v.w = &recordedWriter{ResponseWriter: w}
-		v.w.stream, _ = r.Context().Value(underKey{}).(func())
+		if done, ok := r.Context().Value(underKey{}).(func()); ok {
+			v.w.stream = func() {
+				if l, ok := d.cfg.Audit.line(v, r); ok {
+					d.streams.begin(v, l)
+				}
+				done()
+			}
+		}
 		w.Header().Set("X-Request-Id", v.id)
 		defer func() {
 			d.met.count(v, local)
-			d.cfg.Audit.note(d, v, r)
+			if !d.streams.ended(v) {
+				d.cfg.Audit.note(d, v, r)
+			}
 		}()
 		defer d.recoverPanic(v, r)
 		h.ServeHTTP(v.w, r.WithContext(context.WithValue(r.Context(), requestRecordKey{}, v)))
 	})
+}
+
+// openStreams are the requests that have become streams, with the lines that the audit log gets of those
+// that last until the daemon's end, which does not wait for them.
+type openStreams struct {
+	mu      sync.Mutex // guards what follows
+	open    map[*requestRecord]auditLine
+	written map[*requestRecord]bool // those that were open at the end
+}
+
+func (s *openStreams) begin(v *requestRecord, l auditLine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[*requestRecord]auditLine{}
+	}
+	s.open[v] = l
+}
+
+// ended forgets a request that has ended. It reports whether the audit log has its line.
+func (s *openStreams) ended(v *requestRecord) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, v)
+	return s.written[v]
+}
+
+// writeDown has the lines of those that are open written.
+func (s *openStreams) writeDown(write func(auditLine)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written = map[*requestRecord]bool{}
+	for v, l := range s.open {
+		s.written[v] = true
+		l.TookMS = float64(time.Since(v.began).Microseconds()) / 1000
+		write(l)
+	}
 }
 
 // recoverPanic is deferred: after a panic it answers with an error, unless the answer has begun, and

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/operation"
+	"github.com/pando-dev/pando/internal/run"
 )
 
 func (d *Daemon) startRun(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -95,7 +97,11 @@ func (d *Daemon) getRun(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	if queryBool(r, "wait") {
-		if _, err := d.cfg.Engine.WaitRun(r.Context(), id); err != nil {
+		_, err := d.cfg.Engine.WaitRun(r.Context(), id)
+		if errors.Is(err, run.ErrLeft) {
+			w.Header().Set(api.EndingHeader, "true")
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

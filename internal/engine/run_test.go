@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -230,6 +231,40 @@ func TestF19RunOutlivesTheDaemon(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client that waits for a run while the daemon ends is not given a record of a run that goes on:
+// it is told to ask the next daemon.
+func TestRunIsLeftToTheNextDaemon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		flag := filepath.Join(t.TempDir(), "go")
+		r, err := b.StartRun(b.ctx, b.request("w", "while ! test -e "+flag+"; do sleep 0.01; done"))
+		b.must(err)
+		b.starts(r)
+		id := cell.RunID(r.ID)
+		a, err := b.runs.Attach(id, true)
+		b.must(err)
+		waited, before := make(chan error, 1), b.runs
+		go func() { _, err := before.Wait(b.ctx, id); waited <- err }()
+		synctest.Wait()
+		b.reopen()
+		<-a.Done
+		if v, err := a.Result(); !errors.Is(err, run.ErrLeft) || cell.KindOf(err) != cell.Unavailable {
+			t.Errorf("the attachment says %+v, %v", v, err)
+		}
+		if err := <-waited; !errors.Is(err, run.ErrLeft) {
+			t.Errorf("the wait ended with %v", err)
+		}
+		if _, err := before.Wait(b.ctx, id); !errors.Is(err, run.ErrLeft) {
+			t.Errorf("a wait that came late ended with %v", err)
+		}
+		b.must(os.WriteFile(flag, nil, 0o644))
+		if end, err := b.runs.Wait(b.ctx, id); err != nil || end.Phase != string(cell.Ended) {
+			t.Errorf("%+v, %v", end, err)
+		}
+	})
 }
 
 // starts waits until a run's command is there.

@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"sync"
 
@@ -24,6 +25,9 @@ type Attachment struct {
 	told    func(signal string)
 	tty     bool
 }
+
+// ErrLeft is the error in place of a result when the next daemon goes on with the run, since this one ends.
+var ErrLeft = errors.New("the daemon ends")
 
 // Signalled says that the client sends the command a signal. A run that ends
 // with it was interrupted: that is no failure of its command. One that
@@ -83,6 +87,9 @@ func (m *Manager) Attach(id cell.RunID, input bool) (*Attachment, error) {
 			return nil, lost
 		}
 		r, err := m.cfg.Records.Run(id)
+		if err == nil && r.Phase != cell.Ended && m.cfg.Life.Err() != nil {
+			return nil, cell.Errorf(cell.Unavailable, "run.Attach", "ask again", "%w, and the next one goes on with run %s", ErrLeft, id)
+		}
 		return r.API(), err
 	}
 	if l == nil {
