@@ -292,6 +292,7 @@ func (x *session) use() error {
 		began := time.Now()
 		if o := x.h.try("send", x.id, word); o.code != 0 {
 			if x.maybe[word] = true; x.disturbed(began) {
+				x.seat.types("\r") // it may have been typed without its end
 				return nil
 			}
 			return fmt.Errorf("pando send: %+v", o)
