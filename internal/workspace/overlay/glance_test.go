@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestProviderGlances is the suite with snapshots that look at as little as they can while the processes stand still.
+// TestProviderGlances is the suite of snapshots that look at as little as they can while the processes stand still.
 func TestProviderGlances(t *testing.T) {
 	for _, most := range []glanceBounds{{0, 1, 1}, {0, 100, 100}} {
-		workspacetest.Suite(t, func(root string) workspace.Provider {
+		workspacetest.Snapshots(t, func(root string) workspace.Provider {
 			p := New(root, os.Geteuid() == 0)
 			p.glance = most
 			return p

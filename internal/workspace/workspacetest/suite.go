@@ -35,10 +35,6 @@ func Suite(t *testing.T, make New) {
 		{"F16 a folder swapped for a symlink", swapped},
 		{"F17 changes without times", changesWithoutTimes},
 		{"F34 forks share no writable file", forksShareNothing},
-		{"snapshots under living processes", snapshots},
-		{"snapshots follow one another", snapshotsFollow},
-		{"snapshots have what was written through memory", writtenThroughMemory},
-		{"snapshots copy what changed", copiesWhatChanged},
 		{"resumes", resumes},
 		{"a place of its own", placed},
 		{"X26 names of one file stay one file", joins},
@@ -50,6 +46,22 @@ func Suite(t *testing.T, make New) {
 		{"long chains", longChains},
 		{"F23 a full disk", fullDisk},
 		{"drops", drops},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.f(t, make) })
+	}
+	Snapshots(t, make)
+}
+
+// Snapshots is the part of Suite about copies of generations in use.
+func Snapshots(t *testing.T, make New) {
+	for _, c := range []struct {
+		name string
+		f    func(*testing.T, New)
+	}{
+		{"snapshots under living processes", snapshots},
+		{"snapshots follow one another", snapshotsFollow},
+		{"snapshots have what was written through memory", writtenThroughMemory},
+		{"snapshots copy what changed", copiesWhatChanged},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(t, make) })
 	}
