@@ -13,11 +13,13 @@ import (
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/mcp"
 	"github.com/pando-dev/pando/internal/paths"
+	"github.com/pando-dev/pando/internal/terminal/screen"
 )
 
 // main is the command line alone: cells need Linux, and are reached from here by PANDO_HOST.
 func main() {
-	os.Exit(cli.Main(os.Args[1:], version, cli.Parts{Start: noDaemon, Serve: noServe, MCP: serveAgents, Bench: noBench}))
+	os.Exit(cli.Main(os.Args[1:], version, cli.Parts{Start: noDaemon, Serve: noServe, MCP: serveAgents, Bench: noBench,
+		Screen: func(rows, cols uint16) (cli.Screen, error) { return screen.New(rows, cols), nil }}))
 }
 
 func noDaemon(context.Context, paths.Home) error {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/pando-dev/pando/internal/backend/gvisor"
 	"github.com/pando-dev/pando/internal/backend/microvm"
@@ -18,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/reexec"
 	"github.com/pando-dev/pando/internal/sibling"
+	"github.com/pando-dev/pando/internal/terminal/screen"
 )
 
 func main() {
@@ -44,7 +46,8 @@ func main() {
 	}
 }
 
-// command does the part of pando that needs this program: start a daemon, serve, or speak MCP.
+// command does the part of pando that needs this program: start a daemon, serve, speak MCP, or follow
+// the screen of a login.
 func command(args []string) int {
 	err := sibling.Check(version)
 	switch {
@@ -60,8 +63,9 @@ func command(args []string) int {
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "pando: %v\nhint: %s\n", err, cell.HintOf(err))
 		return 1
-	case len(args) > 0 && (args[0] == "serve" || args[0] == "mcp" || args[0] == "--version"):
-		return cli.Main(args, version, cli.Parts{Start: startDaemon, Serve: serveDaemon, MCP: serveAgents})
+	case len(args) > 0 && (args[0] == "serve" || args[0] == "mcp" || args[0] == "--version") || slices.Contains(args, "--setup-token"):
+		return cli.Main(args, version, cli.Parts{Start: startDaemon, Serve: serveDaemon, MCP: serveAgents,
+			Screen: func(rows, cols uint16) (cli.Screen, error) { return screen.New(rows, cols), nil }})
 	}
 	fmt.Fprintln(os.Stderr, "pandod is the daemon of pando, which starts it: see pando --help")
 	return 2

@@ -217,7 +217,7 @@ func TestCommandLineIsThin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, heavy := range []string{
-		"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "gvisor.dev/gvisor", "github.com/prometheus", "github.com/modelcontextprotocol",
+		"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "gvisor.dev/gvisor", "github.com/prometheus", "github.com/modelcontextprotocol", "github.com/charmbracelet",
 		module + "internal/engine", module + "internal/daemon", module + "internal/e2b", module + "internal/mcp", module + "internal/backend", module + "internal/keeper",
 		module + "internal/gateway", module + "internal/vmm", module + "internal/oci", module + "internal/workspace", module + "internal/telemetry", module + "bench",
 	} {

@@ -38,6 +38,7 @@ type app struct {
 	serve   Serve
 	bench   func(args []string) error
 	mcp     MCP
+	screen  func(rows, cols uint16) (Screen, error)
 	home    paths.Home
 	client  *client.Client
 	remote  bool   // the daemon is on another host: PANDO_HOST
@@ -70,12 +71,14 @@ type Parts struct {
 	Serve Serve
 	Bench func(args []string) error // runs pando-bench with these arguments
 	MCP   MCP
+	// Screen makes a screen of this size.
+	Screen func(rows, cols uint16) (Screen, error)
 }
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, version string, p Parts) int {
 	out := &output{file: os.Stdout}
-	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, began: time.Now(), stdin: os.Stdin, stdout: out, stderr: os.Stderr, told: map[string]bool{}}
+	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, screen: p.Screen, began: time.Now(), stdin: os.Stdin, stdout: out, stderr: os.Stderr, told: map[string]bool{}}
 	if len(args) == 1 && args[0] == "--version" { // --version needs nothing else
 		fmt.Fprintln(a.stdout, "pando", version)
 		return a.written(nil, out, 0, nil)

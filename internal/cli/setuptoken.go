@@ -11,11 +11,17 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/agent"
-	"github.com/pando-dev/pando/internal/terminal/screen"
 )
 
 // setupLease is how long the cell of a login lives at most, also when this process is killed.
 const setupLease = "30m"
+
+// Screen follows what a program writes to a terminal.
+type Screen interface {
+	io.Writer
+	Resize(rows, cols uint16)
+	Lines() []string // the texts of the rows, without colours
+}
 
 // loginBySetup runs the login of an agent's program in a cell of its own, and stores the token that it
 // shows at its end. It is a command and no run, so that nothing of it is recorded but that it was: its
@@ -30,6 +36,10 @@ func (a *app) loginBySetup(ctx context.Context, known agent.Adapter) error {
 	tty, rows, cols := a.terminal()
 	if !tty {
 		return usage("--setup-token needs a terminal: the login shows an address, and asks for a code")
+	}
+	scr, err := a.screen(rows, cols)
+	if err != nil {
+		return err
 	}
 	c, err := a.client.Create(ctx, api.CreateRequest{Allow: setup.Allow, Env: known.Env(agent.Start{}), Lease: api.LeaseRequest{For: setupLease, Then: api.LeaseRemove}, CallerEnv: callerEnv(), CallerDir: a.dir})
 	if err != nil {
@@ -47,7 +57,7 @@ func (a *app) loginBySetup(ctx context.Context, known agent.Adapter) error {
 	if err != nil {
 		return err
 	}
-	w := newTokenWatch(*setup, rows, cols)
+	w := &tokenWatch{setup: *setup, scr: scr}
 	l.through = func(to io.Writer) io.Writer { w.to = to; return w }
 	w.size = func() (uint16, uint16) { _, r, c := a.terminal(); return r, c }
 	f, err := a.stream(l, true, a.json)
@@ -90,13 +100,9 @@ type tokenWatch struct {
 	setup agent.Setup
 	to    io.Writer
 	size  func() (rows, cols uint16) // nil: it stays as it was
-	scr   *screen.Screen
+	scr   Screen
 	seen  bool   // a token begins on the screen
 	token string // "" while none is whole
-}
-
-func newTokenWatch(setup agent.Setup, rows, cols uint16) *tokenWatch {
-	return &tokenWatch{setup: setup, scr: screen.New(rows, cols)}
 }
 
 // Write implements io.Writer.

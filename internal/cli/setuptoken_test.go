@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/terminal/screen"
 )
 
 const exampleToken = "sk-ant-oat01-aB3_dE6-gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6kL9nO2qR5tU8wX1zA4cD7fG0iJ3lM6oP9rS2uV5xY8aB1dE4-gH7jKAA"
@@ -32,7 +33,7 @@ func TestTokenIsFoundAndNotShown(t *testing.T) {
 	for _, cols := range []int{24, 80, 104, 110, 200} {
 		for _, piece := range []int{1, 7, 4096} {
 			var shown bytes.Buffer
-			w := newTokenWatch(agent.Setup{Begins: "sk-ant-oat", Least: 80}, 24, uint16(cols))
+			w := &tokenWatch{setup: agent.Setup{Begins: "sk-ant-oat", Least: 80}, scr: screen.New(24, uint16(cols))}
 			w.to = &shown
 			for b := []byte("Welcome\r\n" + strings.Repeat("=", cols) + "\r\n" + shownBy(exampleToken, cols)); len(b) > 0; {
 				n := min(piece, len(b))
@@ -59,7 +60,7 @@ func TestTokenAmongOtherText(t *testing.T) {
 		{"too short", "\x1b[2J\x1b[Hsk-ant-oat01-abc", ""},
 		{"drawn over rows", "\x1b[2J\x1b[H\r\nold\r\nolder\x1b[H" + exampleToken + "\x1b[2;1H\x1b[K", exampleToken},
 	} {
-		w := newTokenWatch(agent.Setup{Begins: "sk-ant-oat", Least: 80}, 24, 120)
+		w := &tokenWatch{setup: agent.Setup{Begins: "sk-ant-oat", Least: 80}, scr: screen.New(24, 120)}
 		w.to = &bytes.Buffer{}
 		w.Write([]byte(c.text))
 		if w.token != c.want || !w.seen {
