@@ -55,12 +55,33 @@ func ReadProcess(pid int) (cell.ProcessInfo, error) {
 // memory says nothing about the process.
 func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// readProcess parses proc_pid_stat(5).
+// A process that executes a program has no arguments for a moment: the kernel has changed its name already,
+// and puts them into its memory next. execLooks is how often one without arguments is looked at, and execTick
+// how long lies between.
+const (
+	execLooks = 100
+	execTick  = 200 * time.Microsecond
+)
+
+// readProcess describes a process, and not in the middle of an exec.
 func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, err error) {
+	for range execLooks {
+		var executes bool
+		if p, executes, err = readProcessNow(dir, pid, boot); err != nil || !executes {
+			break
+		}
+		time.Sleep(execTick)
+	}
+	return p, err
+}
+
+// readProcessNow parses proc_pid_stat(5). executes says that the process has no arguments, and will have some:
+// it is not ending, and no thread of the kernel's.
+func readProcessNow(dir string, pid int, boot time.Time) (p cell.ProcessInfo, executes bool, err error) {
 	name := filepath.Join(dir, "stat")
 	stat, err := os.ReadFile(name)
 	if err != nil {
-		return p, err
+		return p, false, err
 	}
 	open, end := strings.IndexByte(string(stat), '('), strings.LastIndexByte(string(stat), ')')
 	var f []string
@@ -68,7 +89,7 @@ func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, err e
 		f = strings.Fields(string(stat[end+1:]))
 	}
 	if len(f) < 22 {
-		return p, fmt.Errorf("cannot read %s: %q is not the state of a process", name, stat)
+		return p, false, fmt.Errorf("cannot read %s: %q is not the state of a process", name, stat)
 	}
 	num := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
 	p = cell.ProcessInfo{
@@ -78,10 +99,12 @@ func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, err e
 		RSS:     num(21) * int64(os.Getpagesize()),
 		Command: string(stat[open+1 : end]),
 	}
-	if cmd, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && len(cmd) > 0 {
+	cmd, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err == nil && len(cmd) > 0 {
 		p.Command = strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
 	}
-	return p, nil
+	const never = 0x4 | 0x200000 // PF_EXITING, PF_KTHREAD
+	return p, err == nil && len(cmd) == 0 && p.State != "Z" && p.State != "X" && num(6)&never == 0, nil
 }
 
 // MemoryOf is what a process that a /proc shows has in memory, in bytes, as the

@@ -3,7 +3,10 @@ package linux
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -29,4 +32,38 @@ func TestDying(t *testing.T) {
 	if !dying(cmd.Process.Pid) {
 		t.Error("a process that is gone is said to live")
 	}
+}
+
+// A process that is listed in the middle of an exec has the arguments of the new program. One that is ending
+// and a thread of the kernel's have none, and are not waited for.
+func TestProcessesInAnExec(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proc := t.TempDir()
+		put := func(name, text string) {
+			t.Helper()
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, name)), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(proc, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for pid, of := range map[string]struct{ state, flags string }{"5": {"S", "0"}, "6": {"Z", "0"}, "7": {"R", "4"}, "8": {"I", "2097152"}} {
+			put(pid+"/stat", pid+" (sleep) "+of.state+" 1 1 1 0 -1 "+of.flags+strings.Repeat(" 0", 30))
+			put(pid+"/cmdline", "")
+		}
+		time.AfterFunc(execTick*5/2, func() { put("5/cmdline", "sleep\x001000\x00") })
+		began := time.Now()
+		list, err := Processes(proc)
+		if err != nil || len(list) != 4 || list[0].Command != "sleep 1000" || list[1].Command != "sleep" || list[2].Command != "sleep" || list[3].Command != "sleep" {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if took := time.Since(began); took != 3*execTick {
+			t.Errorf("it took %s", took)
+		}
+		put("5/cmdline", "")
+		if list, err := Processes(proc); err != nil || list[0].Command != "sleep" {
+			t.Errorf("of an exec that takes long: %+v, %v", list, err)
+		}
+	})
 }
