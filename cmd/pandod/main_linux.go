@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/pando-dev/pando/internal/backend/gvisor"
 	"github.com/pando-dev/pando/internal/backend/microvm"
@@ -63,7 +64,7 @@ func command(args []string) int {
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "pando: %v\nhint: %s\n", err, cell.HintOf(err))
 		return 1
-	case len(args) > 0 && (args[0] == "serve" || args[0] == "mcp" || args[0] == "--version") || slices.Contains(args, "--setup-token"):
+	case len(args) > 0 && (args[0] == "serve" || args[0] == "mcp" || args[0] == "--version") || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--setup-token") }):
 		return cli.Main(args, version, cli.Parts{Start: startDaemon, Serve: serveDaemon, MCP: serveAgents,
 			Screen: func(rows, cols uint16) (cli.Screen, error) { return screen.New(rows, cols), nil }})
 	}

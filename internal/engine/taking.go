@@ -130,12 +130,12 @@ func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend
 		}
 		return err
 	}
-	if err = copyParts(); err == nil {
-		err = complete()
-	}
-	if errors.Is(err, workspace.ErrMoved) { // what one of them left to the time after
+	for range len(parts) + 1 { // each time another of them may have to be looked at in whole
 		if err = copyParts(); err == nil {
 			err = complete()
+		}
+		if !errors.Is(err, workspace.ErrMoved) {
+			break
 		}
 	}
 	if stands && err == nil && !paused() {

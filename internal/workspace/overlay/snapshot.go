@@ -162,7 +162,7 @@ func (s *snapshot) Ahead(ctx context.Context) error {
 	if err == nil {
 		err = s.copy(ctx, ahead)
 	}
-	if err == nil && !s.takesAll && len(s.items) > s.p.glance.least {
+	if err == nil && !s.takesAll && len(s.items) > s.p.glance.least && !slices.Contains(left, "") {
 		s.seen = viewOf(s.items, left, at)
 		s.seen.choose(s.p.glance)
 	}
