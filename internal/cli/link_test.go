@@ -213,3 +213,45 @@ func TestLinkEnds(t *testing.T) {
 		})
 	}
 }
+
+// What `pando send` types is typed once and whole, also when the daemon ends between the text and its Enter,
+// and when it has taken a part of the text.
+func TestSendGoesOn(t *testing.T) {
+	for _, took := range []int{0, 2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			one, two := newLine(), newLine()
+			l := newLink(one, true)
+			l.what, l.alive, l.ended = "run r-1", func(context.Context) bool { return true }, func() bool { return false }
+			l.again = func(context.Context, int64, int64) (attachment, error) { return two, nil }
+			defer l.close()
+			a := &app{stderr: io.Discard}
+			type end struct {
+				sent int64
+				err  error
+			}
+			done := make(chan end, 1)
+			go func() {
+				n, err := a.typeOver(t.Context(), l, []string{"word", "\r"})
+				done <- end{n, err}
+			}()
+			one.frames <- tookFrame(0)
+			synctest.Wait()
+			if got := one.all(); got != "iword" {
+				t.Errorf("to the first connection went %q", got)
+			}
+			close(one.frames)
+			time.Sleep(time.Minute)
+			two.frames <- tookFrame(took)
+			synctest.Wait()
+			two.frames <- tookFrame(4)
+			synctest.Wait()
+			if got, want := strings.ReplaceAll(two.all(), " i", ""), "i"+"word"[took:]+"\r"; got != want {
+				t.Errorf("after %d bytes %q went to the second connection, not %q", took, got, want)
+			}
+			two.frames <- tookFrame(5)
+			if got := <-done; got.sent != 5 || got.err != nil {
+				t.Errorf("%d bytes, %v", got.sent, got.err)
+			}
+		})
+	}
+}

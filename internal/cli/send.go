@@ -15,8 +15,9 @@ import (
 	"github.com/pando-dev/pando/client"
 )
 
-// sendWait bounds the wait for the daemon to say that the program was given the text.
-const sendWait = 30 * time.Second
+// sendWait bounds the wait for the daemon to say that the program was given the text: that of the keeper
+// for its screen, and that for another daemon.
+const sendWait = 20*time.Second + reconnectWindow
 
 func (a *app) sendCmd() *cobra.Command {
 	var noEnter bool
@@ -57,22 +58,27 @@ for its screen, for 20 seconds at most; another program may throw it away.`,
 	return c
 }
 
-// sendKeys types each of keys at the terminal of a run, when it has been given the one before. It
-// returns how many bytes that were.
+// sendKeys types each of keys at the terminal of a run, when it has been given the one before, also when
+// the daemon ends meanwhile. It returns how many bytes that were.
 func (a *app) sendKeys(ctx context.Context, id string, keys []string) (sent int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendWait)
 	defer cancel()
-	at, err := a.client.AttachRun(ctx, id, client.AttachOptions{Input: true, Screen: true, Name: rand.Text()})
+	l, err := a.linkTo(ctx, "run", id, client.AttachOptions{Input: true, Screen: true, Name: rand.Text()}, a.client.AttachRun)
 	if err != nil {
 		return 0, err
 	}
-	defer at.Close()
+	defer l.close()
+	return a.typeOver(ctx, l, keys)
+}
+
+// typeOver is sendKeys over a stream.
+func (a *app) typeOver(ctx context.Context, l *link, keys []string) (sent int64, err error) {
 	for _, k := range keys {
-		if err := at.Send(ctx, api.Frame{Type: api.FrameStdin, Payload: []byte(k)}); err != nil {
-			return sent, err
+		if !l.input(ctx, []byte(k)) {
+			return sent, io.ErrUnexpectedEOF // it was closed: it breaks only when it can't be had again
 		}
 		sent += int64(len(k))
-		if err := awaitTaken(ctx, at, sent); err != nil {
+		if err := a.awaitTaken(ctx, l, sent); err != nil {
 			return sent, err
 		}
 	}
@@ -80,9 +86,9 @@ func (a *app) sendKeys(ctx context.Context, id string, keys []string) (sent int6
 }
 
 // awaitTaken waits until a run's program has been given n bytes of this client.
-func awaitTaken(ctx context.Context, at *client.Attachment, n int64) error {
+func (a *app) awaitTaken(ctx context.Context, l *link, n int64) error {
 	for {
-		f, err := at.Recv(ctx)
+		f, err := l.recv(ctx, func(line string) { a.say("pando: %s", line) })
 		if err != nil {
 			return err
 		}
@@ -92,7 +98,7 @@ func awaitTaken(ctx context.Context, at *client.Attachment, n int64) error {
 			if err := json.Unmarshal(f.Payload, &t); err != nil {
 				return fmt.Errorf("cannot read how much was taken: %w", err)
 			}
-			if t.Bytes >= n {
+			if l.taken(ctx, t.Bytes); t.Bytes >= n {
 				return nil
 			}
 		case api.FrameExit, api.FrameResult:
