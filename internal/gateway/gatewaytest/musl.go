@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // The error words of musl's getaddrinfo.
@@ -73,7 +74,7 @@ func queryAt(b *Bench, server string, q *dns.Msg) ([]byte, error) {
 		return nil, err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(testenv.Patience()))
 	out, err := q.Pack()
 	if err != nil {
 		return nil, err

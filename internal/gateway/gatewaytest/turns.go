@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // testTurns: the first byte of the answer that begins a turn waits until the turn was taken; what
@@ -165,7 +166,7 @@ func testCodedTurns(t *testing.T, site joins) {
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testenv.Patience()):
 			t.Fatalf("%s: the answer did not come", what)
 		}
 		if sum := <-got; sum != sha256.Sum256(body) {
