@@ -16,6 +16,7 @@ type CreateRequest struct {
 	Kernel      string            `json:"kernel,omitempty"`      // as in RunRequest
 	Policy      string            `json:"policy,omitempty"`      // text of a policy file
 	Mounts      []string          `json:"mounts,omitempty"`      // SRC:DST[:rw]
+	ReadOnly    bool              `json:"read_only,omitempty"`   // commands can't write to the image
 	Env         []string          `json:"env,omitempty"`         // of every command in it
 	Allow       []string          `json:"allow,omitempty"`       // hosts that it may reach
 	Credentials []string          `json:"credentials,omitempty"` // names of credentials to lend to it

@@ -25,6 +25,7 @@ type RunRequest struct {
 	Policy     string   `json:"policy,omitempty"`      // text of a policy file
 	PolicyName string   `json:"policy_name,omitempty"` // name of the policy's file, for messages
 	Mounts     []string `json:"mounts,omitempty"`      // SRC:DST[:rw]
+	ReadOnly   bool     `json:"read_only,omitempty"`   // commands can't write to the image
 	Env        []string `json:"env,omitempty"`         // NAME=value, in addition to the image's variables
 	WithSecret []string `json:"with_secret,omitempty"` // paths to import although they look like secrets
 	// Allow lists the hosts that the cell may reach: HOST[:PORT], *.HOST, an address or a

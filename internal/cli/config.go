@@ -123,7 +123,7 @@ func (a *app) checkDefault(key string, values []string) error {
 		}
 	}
 	_, err := policy.Merge(policy.Defaults(policy.Host{CPUs: 1, Memory: 1 << 40}), nil, policy.Flags{
-		Mounts: r.req.Mounts, Env: env, Limits: policy.FileLimits(r.req.Limits), Allow: r.req.Allow, Credentials: r.req.Credentials,
+		Mounts: r.req.Mounts, ReadOnly: r.req.ReadOnly, Env: env, Limits: policy.FileLimits(r.req.Limits), Allow: r.req.Allow, Credentials: r.req.Credentials,
 	})
 	return apiError(err)
 }

@@ -107,7 +107,7 @@ func foreignFlag(command, flag string) string {
 		}
 	case "pids-limit":
 		return "--pids N"
-	case "mount-type", "tmpfs", "read-only":
+	case "mount-type", "tmpfs":
 		if runs {
 			return "the image is read-only to others anyway: what a cell writes stays in the cell; --mount SRC:DST shows a host path"
 		}

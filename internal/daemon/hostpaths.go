@@ -47,6 +47,7 @@ var fields = access.Fields{
 	"RunRequest.policy_name": harmless, // for messages
 	"RunRequest.anew":        harmless,
 	"RunRequest.mounts":      hostThing("the mount "),
+	"RunRequest.read_only":   harmless,
 	"RunRequest.env":         harmless, // of the command
 	"RunRequest.with_secret": fileOfSource,
 	"RunRequest.allow":       harmless, // the gateway connects, and refuses the host's own addresses
@@ -95,6 +96,7 @@ var fields = access.Fields{
 	"CreateRequest.kernel":      hostThing("the kernel "),
 	"CreateRequest.policy":      policyText,
 	"CreateRequest.mounts":      hostThing("the mount "),
+	"CreateRequest.read_only":   harmless,
 	"CreateRequest.env":         harmless,
 	"CreateRequest.allow":       harmless,
 	"CreateRequest.credentials": harmless,

@@ -176,7 +176,7 @@ func mayMode(a *api.AgentRequest, now time.Time) error {
 
 // words are the words of the downgrades of a planned run.
 func (p *runPlan) words() []string {
-	return p.policy.Words(policy.Start{Backend: p.backend.Name(), Agent: p.agent != nil, Trusts: p.agent != nil && p.agent.start.Trusts, Writable: p.image.Kind != image.KindHost})
+	return p.policy.Words(policy.Start{Backend: p.backend.Name(), Agent: p.agent != nil, Trusts: p.agent != nil && p.agent.start.Trusts, Writable: p.image.Kind != image.KindHost && !p.policy.Files.ReadOnlyRoot})
 }
 
 // mayStart refuses an agent that has no credential, and one on the host itself.

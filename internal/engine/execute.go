@@ -11,7 +11,6 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/govern"
-	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/policy/decide"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -88,10 +87,11 @@ func (x *execution) start(ctx context.Context) error {
 	return x.startCommand(ctx)
 }
 
-// mountsIn are the mounts of a policy in its canonical form.
-func mountsIn(canonical []byte) []policy.Mount {
-	eff, _ := decide.Parse(canonical) // what can't be read has none, and is another
-	return eff.Files.Mounts
+// mountsDiffer compares what two policies, in their canonical form, say of mounts.
+func mountsDiffer(canonical, other []byte) bool {
+	a, _ := decide.Parse(canonical) // what can't be read has none, and is another
+	b, _ := decide.Parse(other)
+	return !slices.Equal(a.Files.Mounts, b.Files.Mounts) || a.Files.ReadOnlyRoot != b.Files.ReadOnlyRoot
 }
 
 // regovern puts the run's policy into force in a cell that lives: what is
@@ -104,7 +104,7 @@ func (x *execution) regovern(ctx context.Context) (recorded func(), err error) {
 	}
 	what := ""
 	switch {
-	case !slices.Equal(mountsIn(pol.Canonical()), mountsIn([]byte(s.PolicyText))), !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly), !slices.Equal(pol.Processes.Deny, s.Programs):
+	case mountsDiffer(pol.Canonical(), []byte(s.PolicyText)), !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly), !slices.Equal(pol.Processes.Deny, s.Programs):
 		what = "mounts"
 	case pol.Talks() != s.Talks:
 		what = "network interface"

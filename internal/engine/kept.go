@@ -3,6 +3,7 @@ package engine
 import (
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
@@ -13,9 +14,9 @@ import (
 // keeps is what a plan's request says of that.
 func (p *runPlan) keeps() (state.Kept, error) {
 	req := &p.req
-	k := state.Kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: state.Limits(req.Limits)}
+	k := state.Kept{PolicyName: req.PolicyName, Mounts: req.Mounts, ReadOnly: req.ReadOnly, Allow: req.Allow, Credentials: req.Credentials, Limits: state.Limits(req.Limits)}
 	k.Limits.Timeout = ""
-	kept := map[string][]string{"allow": k.Allow, "credential": k.Credentials, "mount": k.Mounts, "cpus": {k.Limits.CPUs}, "memory": {k.Limits.Memory}, "pids": {k.Limits.PIDs}, "disk": {k.Limits.Disk}, "budget": {k.Limits.Budget}}
+	kept := map[string][]string{"allow": k.Allow, "credential": k.Credentials, "mount": k.Mounts, "read-only": {strconv.FormatBool(k.ReadOnly)}, "cpus": {k.Limits.CPUs}, "memory": {k.Limits.Memory}, "pids": {k.Limits.PIDs}, "disk": {k.Limits.Disk}, "budget": {k.Limits.Budget}}
 	for _, d := range req.Defaults {
 		for _, v := range d.Values {
 			if word := d.Key + " " + v; slices.Contains(kept[d.Key], v) && !slices.Contains(k.Config, word) {
@@ -65,6 +66,11 @@ func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 			configured(k, req, l.flag, l.is...)
 			words = append(words, l.flag+" "+strings.Join(l.is, " "+l.flag+" "))
 		}
+	}
+	if !req.ReadOnly && k.ReadOnly {
+		req.ReadOnly = true
+		configured(k, req, "--read-only", "true")
+		words = append(words, "--read-only")
 	}
 	for _, l := range []struct {
 		flag string

@@ -183,7 +183,7 @@ func (x *execution) imagePlan(ctx context.Context) (*image.HostPlan, error) {
 	if root.dir == "" {
 		return image.Host(r)
 	}
-	return image.Rooted(image.RootedRequest{HostRequest: r, Dir: root.dir, Kept: root.kept, Settings: root.settings, Used: x.c.Setup.Policy != (cell.Digest{})})
+	return image.Rooted(image.RootedRequest{HostRequest: r, Dir: root.dir, Kept: root.kept, ReadOnly: x.p.policy.Files.ReadOnlyRoot, Settings: root.settings, Used: x.c.Setup.Policy != (cell.Digest{})})
 }
 
 // noteImage adds the notes of the image's plan, if one was made, to the run's.

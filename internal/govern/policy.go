@@ -68,7 +68,7 @@ func (m *Manager) Effective(req api.RunRequest, source string, said map[string]s
 		}
 	}
 	out.Result, err = policy.MergeLayers(policy.Defaults(m.cfg.Host), layers, policy.Flags{
-		Mounts: req.Mounts, Env: req.Env, Secrets: req.WithSecret,
+		Mounts: req.Mounts, ReadOnly: req.ReadOnly, Env: req.Env, Secrets: req.WithSecret,
 		Limits: policy.FileLimits(req.Limits), Allow: req.Allow, Credentials: req.Credentials, Said: saidBy(req, said),
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func saidBy(req api.RunRequest, said map[string]string) map[string]string {
 			case "env":
 				v, _, _ = strings.Cut(v, "=")
 				out["env "+v] = policy.OriginConfig + "env " + v
-			case "cpus", "memory", "pids", "disk", "timeout", "budget":
+			case "cpus", "memory", "pids", "read-only", "disk", "timeout", "budget":
 				out[d.Key] = policy.OriginConfig + d.Key
 			}
 		}

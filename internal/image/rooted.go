@@ -27,6 +27,8 @@ type RootedRequest struct {
 	// Kept says that Dir is one that pando unpacked and keeps. The owner and place of any
 	// other directory are checked.
 	Kept bool
+	// ReadOnly has commands write nothing to the image.
+	ReadOnly bool
 	// Used says that the cell has written to the image before: a program may be
 	// there that the image doesn't have.
 	Used bool
@@ -77,7 +79,9 @@ func Rooted(req RootedRequest) (*HostPlan, error) {
 	}
 	r.environment()
 	r.accounts()
-	p.plan.Downgrades = append(p.plan.Downgrades, "what commands write to the image lies in layers of the cell's own, outside checkpoints and rollback")
+	if !req.ReadOnly {
+		p.plan.Downgrades = append(p.plan.Downgrades, "what commands write to the image lies in layers of the cell's own, outside checkpoints and rollback")
+	}
 	if u := req.Settings.User; u != "" && u != "root" && u != "0" && u != "0:0" && u != "root:root" {
 		p.note("the image's user "+u, "is not used: commands run as "+req.User.Name+", the owner of the workspace", "")
 	}
@@ -160,7 +164,7 @@ func (r *rooted) tops() error {
 		}
 		switch {
 		case e.mode.IsDir():
-			r.slots[at] = layered(at, r.in.disk(at))
+			r.slots[at] = r.layered(at, r.in.disk(at))
 			dirs++
 		case e.mode&os.ModeSymlink != 0 && e.text != "":
 			r.slots[at] = slot{Mount: cell.Mount{Kind: cell.Link, Target: at, Source: e.text, Role: cell.RoleImage, Why: whyImage}}
@@ -179,13 +183,15 @@ func (r *rooted) tops() error {
 		if err := os.MkdirAll(empty, 0o755); err != nil {
 			return cell.Errorf(cell.Internal, "image.Rooted", "", "cannot prepare an empty /etc: %w", err)
 		}
-		r.slots["/etc"] = layered("/etc", empty)
+		r.slots["/etc"] = r.layered("/etc", empty)
 	}
 	return nil
 }
 
-func layered(at, disk string) slot {
-	return slot{Mount: cell.Mount{Kind: cell.Overlay, Target: at, Lower: []string{disk}, Role: cell.RoleImage, Why: whyImage}}
+// layered shows a directory of the image below a layer of the cell's own. With a root that is
+// read-only the layer has what pando put there alone.
+func (r *rooted) layered(at, disk string) slot {
+	return slot{Mount: cell.Mount{Kind: cell.Overlay, Target: at, Lower: []string{disk}, ReadOnly: r.req.ReadOnly, Role: cell.RoleImage, Why: whyImage}}
 }
 
 // mounts adds what was asked for with --mount. Sources are the host's, and

@@ -155,7 +155,7 @@ func (p *Pending) script(full []string, made *confine.Measured) *linux.Script {
 		}
 	}
 	for i, m := range c.w.Spec.Mounts {
-		if p.mine[i] && m.Kind == cell.Tmpfs && m.ReadOnly {
+		if p.mine[i] && closes(m) {
 			remount(s, m.Target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
 		}
 	}

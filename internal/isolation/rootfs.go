@@ -59,7 +59,7 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 		b.place(m, w.Mounts[i], mounts[i])
 	}
 	for _, m := range w.Spec.Mounts { // after the mount points below them were made
-		if m.Kind == cell.Tmpfs && m.ReadOnly {
+		if closes(m) {
 			remount(s, m.Target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
 		}
 	}
@@ -195,6 +195,12 @@ func (b *builder) dir(at string) {
 	b.s.In(at, func(dir linux.Slot, name string) {
 		b.s.Try("mkdir "+at, unix.SYS_MKDIRAT, dir, name, 0o755)
 	})
+}
+
+// closes reports whether a mount becomes read-only when all others are made: those below it need
+// mount points.
+func closes(m cell.Mount) bool {
+	return m.ReadOnly && (m.Kind == cell.Tmpfs || m.Kind == cell.Overlay)
 }
 
 // place mounts m at its target.

@@ -32,7 +32,7 @@ func Downgrades() []Downgrade {
 		{NetworkOpen, "any public host may be reached"},
 		{NetworkHost, "a port of the host's own loopback may be reached"},
 		{RepositoryTrusted, "the agent runs what the repository configures for it"},
-		{RootWritable, "commands may write to the image, in layers outside checkpoints and rollback"},
+		{RootWritable, "commands may write to the image, in layers outside checkpoints and rollback: not with --read-only"},
 		{MountWritable, "a writable mount is outside rollback"},
 		{SecretInside, "a file that looks secret is in the cell"},
 		{CredentialUnpinned, "requests to the hosts of a credential may carry other keys"},

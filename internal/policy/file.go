@@ -16,6 +16,7 @@ type File struct {
 	Mounts      []FileMount
 	Hidden      []Line // paths of the workspace
 	ReadOnly    []Line
+	Root        FileRoot
 	Environment []FileVariable
 	Deny        []Line // programs
 	Network     FileNetwork
@@ -39,6 +40,30 @@ type FileMount struct {
 	Mount
 	Line int
 }
+
+// FileRoot is files.root; "" when the file does not say it.
+type FileRoot struct {
+	Word string
+	Line int
+}
+
+// The words of files.root.
+const (
+	wordWritable = "writable"
+	wordReadOnly = "read-only"
+)
+
+func rootWords() []string { return []string{wordWritable, wordReadOnly} }
+
+func checkRoot(s string) error {
+	if slices.Contains(rootWords(), s) {
+		return nil
+	}
+	return cell.Errorf(cell.Invalid, "policy.ParseFile", "write one of "+strings.Join(rootWords(), ", "), "%s is no word for the root file system", Quoted(s))
+}
+
+// ruleRoot is the name of the rule about the root file system, in origins and receipts.
+const ruleRoot = "read-only root"
 
 // FileVariable is one variable of environment.set.
 type FileVariable struct{ Name, Value string }

@@ -13,10 +13,12 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // Flags is the run's own layer, beneath every file.
 type Flags struct {
-	Mounts  []string // SRC:DST[:rw]
-	Env     []string // NAME=value
-	Secrets []string
-	Limits  FileLimits
+	Mounts []string // SRC:DST[:rw]
+	// ReadOnly makes the root file system read-only.
+	ReadOnly bool
+	Env      []string // NAME=value
+	Secrets  []string
+	Limits   FileLimits
 	// Allow lists what the cell may reach: HOST[:PORT], *.HOST, an address or a prefix,
 	// @PRESET.
 	Allow       []string
@@ -166,6 +168,9 @@ func (m *merger) files(l Layer) error {
 			*list.dst = append(*list.dst, line.Text)
 			m.origin(list.what+line.Text, f.at(line.Line))
 		}
+	}
+	if f.Root.Word == wordReadOnly && !m.r.Files.ReadOnlyRoot {
+		m.r.Files.ReadOnlyRoot, m.r.Origins.Lines[ruleRoot] = true, f.at(f.Root.Line)
 	}
 	return nil
 }
@@ -516,6 +521,9 @@ func (m *merger) flags(flags Flags) error {
 		}
 		m.r.Files.Mounts = append(slices.Clone(m.r.Files.Mounts), mt)
 		m.origin("mount "+mt.Target, at)
+	}
+	if flags.ReadOnly && !m.r.Files.ReadOnlyRoot {
+		m.r.Files.ReadOnlyRoot, m.r.Origins.Lines[ruleRoot] = true, flags.origin("read-only", "")
 	}
 	for _, kv := range flags.Env {
 		name, err := CheckEnv(kv)

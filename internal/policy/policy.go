@@ -51,6 +51,9 @@ type Files struct {
 	// Hidden and ReadOnly are paths of the workspace.
 	Hidden   []string `json:"hidden"`
 	ReadOnly []string `json:"read_only"`
+	// ReadOnlyRoot says that commands can't write to the image. It is left out of the canonical form
+	// where they can.
+	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
 }
 
 // Mount is one directory or file of the host.

@@ -42,6 +42,9 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	for _, m := range e.Files.Mounts {
 		add("files", "mount "+m.Target, "mount "+m.Source+" at "+m.Target+map[bool]string{true: ", writable", false: ""}[m.Writable], enforced, "mounts")
 	}
+	if e.Files.ReadOnlyRoot {
+		add("files", ruleRoot, "the image is read-only", enforced, "mounts")
+	}
 	for _, s := range e.Files.Secrets {
 		add("files", "secret "+s, "import "+s, enforced, "import")
 	}

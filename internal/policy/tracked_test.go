@@ -48,6 +48,38 @@ func TestX50MaskIsTheStrictestOfAllLayers(t *testing.T) {
 	})
 }
 
+// A read-only root of any layer counts, and its origin is the uppermost that says it.
+func TestReadOnlyRootOfAnyLayer(t *testing.T) {
+	layer := func(name, word string) Layer {
+		f, err := ParseFile(name+".yaml", []byte("version: 1\nfiles: {root: "+word+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Layer{Name: name, File: f}
+	}
+	for _, x := range []struct {
+		layers []Layer
+		flag   bool
+		want   string // origin; "": writable
+	}{
+		{nil, false, ""},
+		{nil, true, "--read-only"},
+		{[]Layer{layer(LayerUser, "writable")}, false, ""},
+		{[]Layer{layer(LayerUser, "writable")}, true, "--read-only"},
+		{[]Layer{layer(LayerHost, "read-only"), layer(LayerRun, "writable")}, false, "host.yaml:2"},
+		{[]Layer{layer(LayerUser, "writable"), layer(LayerRun, "read-only")}, false, "run.yaml:2"},
+		{[]Layer{layer(LayerUser, "read-only"), layer(LayerRun, "read-only")}, true, "user.yaml:2"},
+	} {
+		r, err := MergeLayers(Defaults(host), x.layers, Flags{ReadOnly: x.flag})
+		if err != nil || r.Files.ReadOnlyRoot != (x.want != "") || r.Origins.Lines[ruleRoot] != x.want {
+			t.Errorf("%+v: %v %q, %v", x, r.Files.ReadOnlyRoot, r.Origins.Lines[ruleRoot], err)
+		}
+	}
+	if r, _ := MergeLayers(Defaults(host), nil, Flags{ReadOnly: true}); r.Digest() == Defaults(host).Digest() {
+		t.Error("the digest does not have it")
+	}
+}
+
 // The word is part of the digest, is shown with its origin, and is refused with
 // the words that there are.
 func TestX50MaskIsPartOfThePolicy(t *testing.T) {

@@ -22,6 +22,8 @@ func (f *File) words() section {
 		{name: "files", about: "What the cell sees of the host's files, and what it may do with those of the workspace.", shape: section{words: []word{
 			{name: "mounts", about: "Directories and files of the host that the cell sees.", shape: list{item: f.mount}},
 			{name: "hidden", about: "Paths of the workspace that the cell finds empty.", shape: list{item: lines(&f.Hidden, workspacePath)}},
+			{name: "root", about: "Whether commands may write to the image: writable, or read-only. Image host is read-only in any case. Of several layers the strictest counts.",
+				line: &f.Root.Line, shape: text{words: rootWords(), set: func(s string) error { f.Root.Word = s; return checkRoot(s) }}},
 			{name: "read_only", about: "Paths of the workspace that the cell can't change.", shape: list{item: lines(&f.ReadOnly, workspacePath)}},
 		}}},
 		{name: "environment", about: "Variables of the commands.", shape: section{words: []word{

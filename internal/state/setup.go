@@ -27,6 +27,7 @@ type Kept struct {
 	PolicyName  string   `json:"policy_name,omitempty"`
 	NoVariables bool     `json:"no_variables,omitempty"` // those of the policy file, which may be secrets, are not kept
 	Mounts      []string `json:"mounts,omitempty"`
+	ReadOnly    bool     `json:"read_only,omitempty"`
 	Allow       []string `json:"allow,omitempty"`
 	Credentials []string `json:"credentials,omitempty"`
 	Limits      Limits   `json:"limits,omitzero"`
