@@ -212,9 +212,14 @@ func copyFile(in *os.File, at string, f *Found, accept func(string) bool) error 
 	if err != nil {
 		return err
 	}
+	return dressFile(out, f, xs)
+}
+
+// dressFile gives a new file the attributes, owner, mode and time of another.
+func dressFile(out *os.File, f *Found, xs []XAttr) error {
 	for _, x := range xs {
 		if err := unix.Fsetxattr(int(out.Fd()), x.Name, []byte(x.Value), 0); err != nil && err != unix.EOPNOTSUPP {
-			return &os.PathError{Op: "setxattr", Path: at, Err: err}
+			return &os.PathError{Op: "setxattr", Path: out.Name(), Err: err}
 		}
 	}
 	if f.UID|f.GID != 0 && os.Geteuid() == 0 {

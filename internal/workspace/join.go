@@ -57,6 +57,19 @@ func CopyFound(in *os.File, at string, f *Found, accept func(string) bool) error
 	return copyFile(in, at, f, accept)
 }
 
+// WriteFound makes at a file with this data, and with the attributes and what else f describes.
+func WriteFound(data []byte, xs []XAttr, at string, f *Found) error {
+	out, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if _, err := out.Write(data); err != nil {
+		return err
+	}
+	return dressFile(out, f, xs)
+}
+
 // FoundOf converts a stat of a path.
 func FoundOf(path string, st *unix.Stat_t) Found {
 	return Found{Path: path, Stat: StatOf(st), Rdev: uint64(st.Rdev), Blocks: st.Blocks, UID: st.Uid, GID: st.Gid}

@@ -1,9 +1,11 @@
 package overlay
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/workspace"
@@ -24,12 +26,14 @@ func TestProviderGlances(t *testing.T) {
 
 // TestGlance: what Take looked at may change before After, and nothing else.
 func TestGlance(t *testing.T) {
+	some, all := glanceBounds{folders: 10, files: 1}, usualGlance
 	for _, c := range []struct {
+		most   glanceBounds
 		change string
 		moved  bool
-	}{{"", false}, {"d/new", false}, {"d/written last", false}, {"e/written first", true}} {
+	}{{some, "", false}, {some, "d/new", false}, {some, "d/written last", false}, {some, "e/written first", true}, {all, "d/new", false}, {all, "e/written first", false}} {
 		p := New(t.TempDir(), os.Geteuid() == 0)
-		p.glance = glanceBounds{folders: 10, files: 1}
+		p.glance = c.most
 		g, err := p.Begin(t.Context(), workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o755}, "")
 		must(t, err)
 		write := func(name, data string) {
@@ -78,6 +82,66 @@ func TestGlance(t *testing.T) {
 		if left, err := filepath.Glob(filepath.Join(p.root, "*", "staged")); err != nil || len(left) > 0 {
 			t.Errorf("left behind: %q, %v", left, err)
 		}
+	}
+}
+
+// TestHeld: what changed since the pass ahead is read while the processes stand still, whatever it is,
+// and is in the copy when all of it has changed since.
+func TestHeld(t *testing.T) {
+	p := New(t.TempDir(), os.Geteuid() == 0)
+	g, err := p.Begin(t.Context(), workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o755}, "")
+	must(t, err)
+	dir := p.fs(g.Layer)
+	must(t, os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "gone"), []byte("gone"), 0o644))
+	s, err := p.Snapshot(t.Context(), g, workspace.SnapshotOptions{})
+	must(t, err)
+	must(t, s.Ahead(t.Context()))
+	untilTicks(t)
+	all := []string{"plain", "sparse", "large", "one name", "to", "pipe", "moved"}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.WriteFile(at("plain"), []byte("before"), 0o640))
+	must(t, unix.Setxattr(at("plain"), "user.a", []byte("before"), 0))
+	must(t, os.WriteFile(at("sparse"), []byte("before"), 0o644))
+	must(t, os.Truncate(at("sparse"), 1<<20))
+	large := bytes.Repeat([]byte("before"), mostHeld/6+1)
+	must(t, os.WriteFile(at("large"), large, 0o644))
+	must(t, os.WriteFile(at("one name"), []byte("before"), 0o644))
+	must(t, os.Link(at("one name"), at("other name")))
+	must(t, os.Symlink("before", at("to")))
+	must(t, unix.Mkfifo(at("pipe"), 0o600))
+	must(t, os.Rename(at("gone"), at("moved")))
+	untilTicks(t)
+	must(t, s.Take(t.Context()))
+	for _, name := range all {
+		must(t, os.Remove(at(name)))
+		must(t, os.WriteFile(at(name), []byte("after"), 0o600))
+	}
+	must(t, os.WriteFile(at("other name"), []byte("after"), 0o600))
+	must(t, s.After(t.Context()))
+	state, err := s.Done(t.Context())
+	must(t, err)
+	must(t, s.Drop())
+	dir = p.fs(state.Layers[0])
+	for name, want := range map[string]string{"old": "old", "plain": "before", "one name": "before", "other name": "before", "moved": "gone", "large": string(large), "sparse": "before" + strings.Repeat("\x00", 1<<20-6)} {
+		if b, err := os.ReadFile(at(name)); string(b) != want {
+			t.Errorf("%s has %.20q, %v", name, b, err)
+		}
+	}
+	var value [8]byte
+	n, err := unix.Getxattr(at("plain"), "user.a", value[:])
+	must(t, err)
+	target, err := os.Readlink(at("to"))
+	must(t, err)
+	var plain, sparse, one, other, pipe unix.Stat_t
+	for name, st := range map[string]*unix.Stat_t{"plain": &plain, "sparse": &sparse, "one name": &one, "other name": &other, "pipe": &pipe} {
+		must(t, unix.Lstat(at(name), st))
+	}
+	if string(value[:n]) != "before" || target != "before" || plain.Mode != unix.S_IFREG|0o640 || sparse.Blocks*512 >= 1<<20 || one.Ino != other.Ino || pipe.Mode&unix.S_IFMT != unix.S_IFIFO {
+		t.Errorf("attribute %q, target %q, mode %o, %d blocks, inodes %d and %d, %o", value[:n], target, plain.Mode, sparse.Blocks, one.Ino, other.Ino, pipe.Mode)
+	}
+	if _, err := os.Lstat(at("gone")); !os.IsNotExist(err) {
+		t.Error("what was moved has its old name, too")
 	}
 }
 

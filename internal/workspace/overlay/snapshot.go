@@ -23,8 +23,8 @@ import (
 // changed shows in the change times of files, as Stat says; what they can't show is copied always.
 //
 // The copy is made in passes. Each looks at all of the generation, and brings the copy to what it
-// saw. The last one is Take's, while the processes stand still, and finds little to do; of a large
-// generation it looks at a part, and After at the rest (snapshot_glance.go).
+// saw. The last one is Take's, while the processes stand still: it looks at what may have changed, and
+// After does the rest (snapshot_glance.go). Without a pass ahead Take does all.
 
 // maxChain bounds the layers of snapshots over a generation's base; above it all is copied again.
 const maxChain = 32
@@ -34,13 +34,14 @@ type snapshot struct {
 	g   workspace.Generation
 	opt workspace.SnapshotOptions
 
-	from, to *linux.Dir         // tops of the generation's layer and of the copy
-	layer    string             // the copy
-	last     *workspace.Copied  // nil: all is copied
-	items    []thing            // as the last look found them, sorted by path; the top is the first
-	takesAll bool               // since After found something that moved
-	seen     *view              // what the last pass ahead found, if Take can build on it
-	glance   *glance            // what Take looked at; nil: at all
+	from, to *linux.Dir        // tops of the generation's layer and of the copy
+	layer    string            // the copy
+	last     *workspace.Copied // nil: all is copied
+	items    []thing           // as the last look found them, sorted by path; the top is the first
+	takesAll bool              // since After found something that moved
+	seen     *view             // what the last pass ahead found, if Take can build on it
+	glance   *glance           // what Take looked at; nil: at all, and without a pass ahead
+	ticks    ticker
 	placed   []thing            // what the copy has, parents first
 	gone     []string           // of what the last snapshot had
 	folders  map[string]*folder // what was read of folders
@@ -162,9 +163,10 @@ func (s *snapshot) Ahead(ctx context.Context) error {
 	if err == nil {
 		err = s.copy(ctx, ahead)
 	}
-	if err == nil && !s.takesAll && len(s.items) > s.p.glance.least && !slices.Contains(left, "") {
+	if err == nil && !s.takesAll && !slices.Contains(left, "") {
 		s.seen = viewOf(s.items, left, at)
 		s.seen.choose(s.p.glance)
+		err = s.ready()
 	}
 	return err
 }
@@ -172,7 +174,7 @@ func (s *snapshot) Ahead(ctx context.Context) error {
 // Take implements workspace.Snapshot.
 func (s *snapshot) Take(ctx context.Context) error {
 	s.from.Forget() // what was open can have other names now
-	if s.seen == nil {
+	if s.seen == nil || s.seen.all {
 		same, err := s.p.untouched(s.g)
 		if err != nil {
 			return err
@@ -680,7 +682,10 @@ func (s *snapshot) Drop() (err error) {
 			d.Close()
 		}
 	}
-	if s.from, s.to = nil, nil; s.layer != "" && !s.done {
+	if s.ticks.f != nil {
+		s.ticks.f.Close()
+	}
+	if s.from, s.to, s.ticks.f = nil, nil, nil; s.layer != "" && !s.done {
 		err = s.p.Drop(s.layer)
 		s.layer = ""
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,21 +19,42 @@ import (
 )
 
 // To look at 50,000 files takes a tenth of a second, in which nothing in the cell would go on. So Take
-// looks at what is likely to change, which is what changed last: at folders, and at some files. It
-// copies what of that is not in the copy. After looks at the rest when the processes go on. The kernel
-// sets change times: what was changed before the standstill, by its time, is as it was then, and is
-// copied now if it changed since the last pass ahead. What Take did not look at and what changed after
-// the standstill is lost, and all is taken again.
+// looks at what is likely to change, which is what changed last: at folders, and at some files. Of a
+// small generation it looks at all. What of that is not in the copy is read into memory, since a disk
+// that is busy makes files slowly, and held until After puts it into the copy.
+//
+// After looks at the rest when the processes go on. The kernel sets change times: what was changed
+// before the standstill, by its time, is as it was then, and is copied now if it changed since the
+// last pass ahead. What Take did not look at and what changed after the standstill is lost, and all
+// is taken again.
 //
 // This is wrong if a change can get the time of an earlier moment. So times are compared with those
 // that a file of the same file system gets, and not at all when the clock was set meanwhile.
 
 type glanceBounds struct {
-	least          int // things of a generation up to which Take looks at all
+	all            int // things of a generation up to which Take looks at each
 	folders, files int // that Take looks at, at most, when nothing changed
 }
 
-var usualGlance = glanceBounds{least: 2000, folders: 2000, files: 500}
+var usualGlance = glanceBounds{all: 2000, folders: 2000, files: 500}
+
+// What is held in memory at most, of all files together. A file counts for heldLeast more than it has,
+// which is also the most that its attributes may have. The rest is copied to files.
+const (
+	mostHeld  = 32 << 20
+	heldLeast = 4 << 10
+)
+
+// mayHaveHoles is the size from which a file with fewer blocks is not held, since its holes would be filled.
+const mayHaveHoles = 64 << 10
+
+// held is what was read of a file or symlink while the processes stood still.
+type held struct {
+	data   []byte
+	xattrs []workspace.XAttr
+	target string
+	path   string // on the host: a copy, in place of data and attributes
+}
 
 // clockStep is what two clocks are apart if one was set.
 const clockStep = 2 * time.Millisecond
@@ -44,6 +66,7 @@ type view struct {
 	inodes map[uint64]*thing   // one name of each
 	lists  map[string][]*thing // what folders have
 	hot    []*thing            // what Take looks at, sorted by path
+	all    bool                // which is all
 }
 
 // viewOf makes a view of all things but the folders that were left out.
@@ -66,10 +89,11 @@ func viewOf(items []thing, left []string, at int64) *view {
 
 // choose finds what is likely to change.
 func (v *view) choose(most glanceBounds) {
+	v.all = len(v.things) <= most.all
 	var folders, files []*thing
 	for _, t := range v.things {
 		switch {
-		case t.missed:
+		case t.missed, v.all && !t.whiteout:
 			v.hot = append(v.hot, t)
 		case t.Type() == workspace.Folder:
 			folders = append(folders, t)
@@ -96,25 +120,33 @@ type glance struct {
 	cut    int64               // a later change time is of a change after the standstill
 	things map[string]*thing   // nil: there was none
 	lists  map[string][]*thing // what folders have that changed
-	staged map[string]string   // copies that were made, by the path
-	linked map[string]*thing   // of which copies were made, by LinkKey, if they have several names
+	held   map[string]*held    // by the path
+	linked map[string]*thing   // which are held, by LinkKey, if they have several names
 }
 
-// copyOf is the copy that was made of a thing, on the host; "" if none was.
-func (g *glance) copyOf(t *thing) string {
+// heldOf is what is held of a thing; nil if nothing is.
+func (g *glance) heldOf(t *thing) *held {
 	if g == nil {
-		return ""
+		return nil
 	}
-	if staged := g.staged[t.Path]; staged != "" || t.Stat.Nlink < 2 {
-		return staged
+	if h := g.held[t.Path]; h != nil || t.Stat.Nlink < 2 {
+		return h
 	}
 	if same := g.linked[workspace.LinkKey(&t.Stat)]; same != nil {
-		return g.staged[same.Path]
+		return g.held[same.Path]
 	}
-	return ""
+	return nil
 }
 
 func (s *snapshot) stagePath() string { return filepath.Join(s.p.root, s.layer, "staged") }
+
+// ready makes what Take needs of the disk.
+func (s *snapshot) ready() (err error) {
+	if s.ticks.f == nil {
+		s.ticks, err = s.newTicker()
+	}
+	return err
+}
 
 // ticker is a file beside the generation. Its change times are those of the generation's files.
 type ticker struct{ f *os.File }
@@ -144,18 +176,13 @@ func (t ticker) tick() (int64, uint64, error) {
 
 // takeGlance is Take for a part of the generation.
 func (s *snapshot) takeGlance(ctx context.Context) error {
-	g := &glance{began: time.Now(), things: map[string]*thing{}, lists: map[string][]*thing{}, staged: map[string]string{}, linked: map[string]*thing{}}
+	g := &glance{began: time.Now(), things: map[string]*thing{}, lists: map[string][]*thing{}, held: map[string]*held{}, linked: map[string]*thing{}}
 	s.glance = g
 	var err error
 	if g.at, err = coarse(); err != nil {
 		return err
 	}
-	ticks, err := s.newTicker()
-	if err != nil {
-		return err
-	}
-	defer ticks.f.Close()
-	first, dev, err := ticks.tick()
+	first, dev, err := s.ticks.tick()
 	if err != nil {
 		return err
 	}
@@ -182,10 +209,10 @@ func (s *snapshot) takeGlance(ctx context.Context) error {
 	if g.lost = g.lost || dev != s.seen.things[""].Stat.Dev; g.lost { // else these are times of another file system
 		return nil
 	}
-	if err := s.stage(ctx); err != nil {
+	if err := s.hold(ctx); err != nil {
 		return err
 	}
-	last, _, err := ticks.tick()
+	last, _, err := s.ticks.tick()
 	if err != nil {
 		return err
 	}
@@ -265,11 +292,11 @@ func (v *view) doubts(t *thing) bool {
 	return t.doubtful || t.missed || t.Stat.CTime >= v.at-workspace.RacySlack
 }
 
-// stage copies what was looked at and is not in the copy.
-func (s *snapshot) stage(ctx context.Context) error {
+// hold reads what was looked at and is not in the copy.
+func (s *snapshot) hold(ctx context.Context) error {
 	g := s.glance
-	var files []*thing
-	size := int64(0)
+	var list []*thing
+	size, room, copies := int64(0), int64(mostHeld), 0
 	unread, climbed := map[string]*thing{}, map[string]bool{} // folders above something that changed
 	for _, t := range g.things {
 		if t == nil || t.whiteout {
@@ -293,8 +320,8 @@ func (s *snapshot) stage(ctx context.Context) error {
 				unread[path] = up
 			}
 		}
-		if t.Type() == workspace.Folder {
-			continue
+		if t.Type() != workspace.File && t.Type() != workspace.Symlink {
+			continue // of the others there is nothing that is not in a Stat
 		}
 		if t.Stat.Nlink > 1 && t.Type() == workspace.File {
 			key := workspace.LinkKey(&t.Stat)
@@ -303,25 +330,34 @@ func (s *snapshot) stage(ctx context.Context) error {
 			}
 			g.linked[key] = t
 		}
-		g.staged[t.Path] = filepath.Join(s.stagePath(), strconv.Itoa(len(g.staged)))
-		files = append(files, t)
-		if t.Type() == workspace.File {
-			if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
-				return tooLarge(s.opt.Most)
-			}
+		h := &held{}
+		g.held[t.Path] = h
+		list = append(list, t)
+		if t.Type() != workspace.File {
+			continue
 		}
+		if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
+			return tooLarge(s.opt.Most)
+		}
+		if needs := t.Stat.Size + heldLeast; needs <= room && (t.Stat.Size < mayHaveHoles || t.Blocks*512 >= t.Stat.Size) {
+			room -= needs
+			continue
+		}
+		h.path = filepath.Join(s.stagePath(), strconv.Itoa(copies))
+		copies++
 	}
-	if len(files) > 0 {
+	if copies > 0 {
 		if err := os.Mkdir(s.stagePath(), 0o700); err != nil {
 			return err
 		}
 	}
-	err := workspace.Parallel(ctx, len(files), func(i int) error {
-		t := files[i]
-		if t.Type() == workspace.File {
-			return s.copyTo(t, g.staged[t.Path], still)
+	err := workspace.Parallel(ctx, len(list), func(i int) error {
+		t := list[i]
+		h := g.held[t.Path]
+		if h.path != "" {
+			return s.copyTo(t, h.path, still)
 		}
-		return workspace.CopySpecial(s.from, &t.Found, g.staged[t.Path], still.with)
+		return s.readHeld(t, h)
 	})
 	if err != nil {
 		return err
@@ -331,6 +367,29 @@ func (s *snapshot) stage(ctx context.Context) error {
 		folders = append(folders, t)
 	}
 	return s.read(ctx, folders, g.at, still)
+}
+
+// readHeld reads a file or symlink, while the processes stand still.
+func (s *snapshot) readHeld(t *thing, h *held) error {
+	return s.within(t.Path, still, func() (err error) {
+		if t.Type() == workspace.Symlink {
+			h.target, err = workspace.ReadLinkAt(s.from, t.Path)
+			return err
+		}
+		in, err := s.openFile(t)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		if h.xattrs, err = workspace.ReadXAttrs(int(in.Fd()), s.p.mark); err != nil {
+			return err
+		}
+		h.data = make([]byte, t.Stat.Size)
+		if _, err := io.ReadFull(in, h.data); err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
+			return err
+		}
+		return nil
+	})
 }
 
 // After implements workspace.Snapshot.

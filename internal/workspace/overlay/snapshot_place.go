@@ -152,8 +152,8 @@ func (s *snapshot) keeps() map[string]bool {
 
 // copySpecial copies what is neither a file nor a folder.
 func (s *snapshot) copySpecial(t *thing, m moment) error {
-	if staged := s.glance.copyOf(t); staged != "" {
-		return s.to.At(t.Path, func(at string) error { return os.Rename(staged, at) })
+	if h := s.glance.heldOf(t); h != nil {
+		return s.to.At(t.Path, func(at string) error { return workspace.CopyLink(h.target, &t.Found, at) })
 	}
 	if t.Type() == workspace.Symlink && m != still { // the others have nothing that is not in a Stat
 		fd, err := workspace.OpenBeneath(s.from, t.Path, unix.O_PATH|unix.O_NOFOLLOW)
@@ -175,28 +175,44 @@ func (s *snapshot) copySpecial(t *thing, m moment) error {
 
 // copyFile copies a regular file.
 func (s *snapshot) copyFile(t *thing, m moment) error {
-	if staged := s.glance.copyOf(t); staged != "" {
-		return s.to.At(t.Path, func(at string) error { return os.Rename(staged, at) })
+	switch h := s.glance.heldOf(t); {
+	case h == nil:
+		return s.to.At(t.Path, func(at string) error { return s.copyTo(t, at, m) })
+	case h.path != "":
+		return s.to.At(t.Path, func(at string) error { return os.Rename(h.path, at) })
+	default:
+		return s.to.At(t.Path, func(at string) error { return workspace.WriteFound(h.data, h.xattrs, at, &t.Found) })
 	}
-	return s.to.At(t.Path, func(at string) error { return s.copyTo(t, at, m) })
+}
+
+// openFile opens a regular file.
+func (s *snapshot) openFile(t *thing) (*os.File, error) {
+	fd, err := workspace.OpenBeneath(s.from, t.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	in := os.NewFile(uintptr(fd), t.Path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		in.Close()
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		in.Close()
+		return nil, &os.PathError{Op: "copy", Path: linux.Abridged(t.Path), Err: unix.EINVAL} // it was one when it was looked at
+	}
+	return in, nil
 }
 
 // copyTo copies a regular file to a path on the host.
 func (s *snapshot) copyTo(t *thing, at string, m moment) error {
 	return s.within(t.Path, m, func() error {
-		fd, err := workspace.OpenBeneath(s.from, t.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+		in, err := s.openFile(t)
 		if err != nil {
 			return err
 		}
-		in := os.NewFile(uintptr(fd), t.Path)
 		defer in.Close()
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return os.NewSyscallError("fstat", err)
-		}
-		if st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return &os.PathError{Op: "copy", Path: linux.Abridged(t.Path), Err: unix.EINVAL} // it was one when it was looked at
-		}
+		fd := int(in.Fd())
 		if err := m.unmoved(fd, t); err != nil && m == ahead {
 			return err
 		}
