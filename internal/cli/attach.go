@@ -123,6 +123,12 @@ func (a *app) linkTo(ctx context.Context, what, id string, o client.AttachOption
 // followRun carries the stream of a run until the run ends or the user detaches. It passes the
 // end to end.
 func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end func(api.Run) error) error {
+	if tty && l.feeds {
+		l.drops = &dropper{source: run.Source, copyIn: func(files []string, dir string) error { return a.copyDropped(ctx, run.Cell, files, dir) }}
+		if a.remote {
+			l.drops.source = ""
+		}
+	}
 	f, err := a.stream(l, tty, a.json)
 	switch {
 	case errors.Is(err, errDetached):

@@ -46,6 +46,7 @@ type link struct {
 	detach   detachKeys // keys that detach; the command has a terminal
 	stays    bool       // the command continues without its client: a hang-up detaches
 	readOnly bool       // signals and Ctrl-C detach, too
+	drops    *dropper   // files that are dropped on the terminal; nil: they are text
 	redrawn  func()     // called before a screen that replaces the terminal's contents
 	// through is what output passes through before it is shown; nil: nothing.
 	through func(io.Writer) io.Writer

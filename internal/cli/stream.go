@@ -53,9 +53,6 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	signal.Notify(sigs, append(forwarded, resized...)...)
 	defer signal.Stop(sigs)
 	go a.forward(ctx, l, sigs, tty)
-	if l.feeds || tty {
-		go a.feed(ctx, l, tty)
-	}
 	out, errs := a.followed(a.stdout), a.followed(a.stderr)
 	if quiet {
 		out = errs
@@ -68,6 +65,14 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	}
 	if l.through != nil {
 		out = l.through(out)
+	}
+	if l.drops != nil {
+		h := &held{to: out}
+		out = h
+		l.drops.ask, l.drops.done = a.questions(ctx, l, h)
+	}
+	if l.feeds || tty {
+		go a.feed(ctx, l, tty)
 	}
 	f, err := a.carry(ctx, l, out, errs)
 	if err != nil && l.userDetached() {
@@ -169,9 +174,15 @@ func (a *app) forward(ctx context.Context, l *link, sigs <-chan os.Signal, tty b
 func (a *app) feed(ctx context.Context, l *link, tty bool) {
 	buf := make([]byte, 32<<10)
 	keys := &detacher{keys: l.detach}
+	if l.drops != nil {
+		defer l.drops.rest() // output goes on
+	}
 	for {
 		n, err := a.stdin.Read(buf)
 		pass, leaves := keys.typed(buf[:n])
+		if l.drops != nil {
+			pass = l.drops.typed(pass)
+		}
 		const ctrlC = 3
 		if leaves || l.readOnly && bytes.IndexByte(pass, ctrlC) >= 0 {
 			l.userDetaches()
