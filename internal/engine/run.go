@@ -371,13 +371,13 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if p.home, err = e.policyHome(p); err != nil {
 		return err
 	}
-	if len(eff.Files.Hidden)+len(eff.Files.ReadOnly)+len(eff.Processes.Deny) == 0 {
+	if len(eff.Files.Hidden)+len(eff.Files.ReadOnly)+len(eff.Processes.Deny) == 0 && !eff.Files.ReadOnlyRoot {
 		return nil
 	}
 	// What can't be enforced is no policy: nothing runs without it.
 	caps, err := e.caps(e.life, p.backend)
 	if err == nil && caps.Mounts != "" {
-		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out files and processes of the policy, or "+cell.Isolated,
+		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out --read-only, and files and processes of the policy, or "+cell.Isolated,
 			"cannot hide, protect or deny anything: %s", caps.Mounts)
 	}
 	return err

@@ -68,7 +68,7 @@ func SignalExactly(p cell.ProcessInfo, sig unix.Signal) error {
 	}
 	defer unix.Close(fd)
 	// From here on the number can change hands and fd doesn't.
-	now, err := readProcess("/proc/"+strconv.Itoa(p.PID), p.PID, bootTime())
+	now, _, err := readProcessNow("/proc/"+strconv.Itoa(p.PID), p.PID, bootTime())
 	switch {
 	case IsGone(err), err == nil && !now.Started.Equal(p.Started):
 		return nil

@@ -28,13 +28,14 @@ func Processes(proc string) ([]cell.ProcessInfo, error) {
 		return nil, err
 	}
 	boot := bootTime()
+	began := time.Now()
 	var list []cell.ProcessInfo
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		switch p, err := readProcess(filepath.Join(proc, e.Name()), pid, boot); {
+		switch p, err := readProcess(filepath.Join(proc, e.Name()), pid, boot, began); {
 		case err == nil:
 			list = append(list, p)
 		case !IsGone(err):
@@ -47,7 +48,7 @@ func Processes(proc string) ([]cell.ProcessInfo, error) {
 
 // ReadProcess describes one process. IsGone tells the error of one that has ended.
 func ReadProcess(pid int) (cell.ProcessInfo, error) {
-	return readProcess("/proc/"+strconv.Itoa(pid), pid, bootTime())
+	return readProcess("/proc/"+strconv.Itoa(pid), pid, bootTime(), time.Now())
 }
 
 // IsGone reports whether a file below /proc/PID could not be read because the process
@@ -56,23 +57,23 @@ func ReadProcess(pid int) (cell.ProcessInfo, error) {
 func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // A process that executes a program has no arguments for a moment: the kernel has changed its name already,
-// and puts them into its memory next. execLooks is how often one without arguments is looked at, and execTick
-// how long lies between.
+// and puts them into its memory next. One without arguments is looked at again after execTick, until execWait is
+// over for a whole list: processes can take their arguments away.
 const (
-	execLooks = 100
-	execTick  = 200 * time.Microsecond
+	execWait = 20 * time.Millisecond
+	execTick = 200 * time.Microsecond
 )
 
-// readProcess describes a process, and not in the middle of an exec.
-func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, err error) {
-	for range execLooks {
+// readProcess describes a process, and not in the middle of an exec that is over soon. The list that it is
+// for began at a time.
+func readProcess(dir string, pid int, boot, began time.Time) (p cell.ProcessInfo, err error) {
+	for {
 		var executes bool
-		if p, executes, err = readProcessNow(dir, pid, boot); err != nil || !executes {
-			break
+		if p, executes, err = readProcessNow(dir, pid, boot); err != nil || !executes || time.Since(began) >= execWait {
+			return p, err
 		}
 		time.Sleep(execTick)
 	}
-	return p, err
 }
 
 // readProcessNow parses proc_pid_stat(5). executes says that the process has no arguments, and will have some:

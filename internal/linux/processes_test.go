@@ -61,9 +61,16 @@ func TestProcessesInAnExec(t *testing.T) {
 		if took := time.Since(began); took != 3*execTick {
 			t.Errorf("it took %s", took)
 		}
-		put("5/cmdline", "")
+		for _, pid := range []string{"5", "15", "25", "35"} { // without arguments, for good
+			put(pid+"/stat", pid+" (sleep) S 1 1 1 0 -1 0"+strings.Repeat(" 0", 30))
+			put(pid+"/cmdline", "")
+		}
+		began = time.Now()
 		if list, err := Processes(proc); err != nil || list[0].Command != "sleep" {
 			t.Errorf("of an exec that takes long: %+v, %v", list, err)
+		}
+		if took := time.Since(began); took > execWait+execTick {
+			t.Errorf("four processes without arguments took %s", took)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package overlay
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,6 +86,45 @@ func TestGlance(t *testing.T) {
 	}
 }
 
+// TestGlanceOverTheLast: folders above what changed since the last snapshot may change before After reads them.
+func TestGlanceOverTheLast(t *testing.T) {
+	p := New(t.TempDir(), os.Geteuid() == 0)
+	g, err := p.Begin(t.Context(), workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o755}, "")
+	must(t, err)
+	at := func(name string) string { return filepath.Join(p.fs(g.Layer), name) }
+	must(t, os.Mkdir(at("d"), 0o755))
+	must(t, os.WriteFile(at("d/a"), []byte("first"), 0o644))
+	untilTicks(t)
+	take := func(between func()) workspace.State {
+		t.Helper()
+		s, err := p.Snapshot(t.Context(), g, workspace.SnapshotOptions{Stands: func(workspace.State) bool { return true }})
+		must(t, err)
+		must(t, s.Ahead(t.Context()))
+		untilTicks(t)
+		must(t, s.Take(t.Context()))
+		between()
+		must(t, s.After(t.Context()))
+		state, err := s.Done(t.Context())
+		must(t, err)
+		must(t, s.Keep(state))
+		must(t, s.Drop())
+		return state
+	}
+	take(func() {})
+	must(t, os.WriteFile(at("d/a"), []byte("second"), 0o644))
+	untilTicks(t)
+	second := take(func() {
+		must(t, os.WriteFile(at("d/new"), nil, 0o644))
+		must(t, os.WriteFile(at("new"), nil, 0o644))
+	})
+	names, err := filepath.Glob(filepath.Join(p.fs(second.Layers[len(second.Layers)-1]), "*"))
+	must(t, err)
+	b, err := os.ReadFile(filepath.Join(p.fs(second.Layers[len(second.Layers)-1]), "d/a"))
+	if err != nil || string(b) != "second" || len(names) != 1 {
+		t.Errorf("the copy has %q, and d/a %q, %v", names, b, err)
+	}
+}
+
 // TestHeld: what changed since the pass ahead is read while the processes stand still, whatever it is,
 // and is in the copy when all of it has changed since.
 func TestHeld(t *testing.T) {
@@ -98,7 +138,7 @@ func TestHeld(t *testing.T) {
 	must(t, err)
 	must(t, s.Ahead(t.Context()))
 	untilTicks(t)
-	all := []string{"plain", "sparse", "large", "one name", "to", "pipe", "moved"}
+	all := []string{"plain", "sparse", "large", "one name", "to", "pipe", "with much", "moved"}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(at("plain"), []byte("before"), 0o640))
 	must(t, unix.Setxattr(at("plain"), "user.a", []byte("before"), 0))
@@ -109,6 +149,12 @@ func TestHeld(t *testing.T) {
 	must(t, os.WriteFile(at("one name"), []byte("before"), 0o644))
 	must(t, os.Link(at("one name"), at("other name")))
 	must(t, os.Symlink("before", at("to")))
+	must(t, os.WriteFile(at("with much"), []byte("before"), 0o644))
+	for i := range 3 { // one file system gives all attributes of a file 4 KiB, others more
+		if err := unix.Setxattr(at("with much"), fmt.Sprint("user.", i), bytes.Repeat([]byte("x"), 2000), 0); err != unix.ENOSPC {
+			must(t, err)
+		}
+	}
 	must(t, unix.Mkfifo(at("pipe"), 0o600))
 	must(t, os.Rename(at("gone"), at("moved")))
 	untilTicks(t)
@@ -123,7 +169,7 @@ func TestHeld(t *testing.T) {
 	must(t, err)
 	must(t, s.Drop())
 	dir = p.fs(state.Layers[0])
-	for name, want := range map[string]string{"old": "old", "plain": "before", "one name": "before", "other name": "before", "moved": "gone", "large": string(large), "sparse": "before" + strings.Repeat("\x00", 1<<20-6)} {
+	for name, want := range map[string]string{"old": "old", "plain": "before", "one name": "before", "other name": "before", "with much": "before", "moved": "gone", "large": string(large), "sparse": "before" + strings.Repeat("\x00", 1<<20-6)} {
 		if b, err := os.ReadFile(at(name)); string(b) != want {
 			t.Errorf("%s has %.20q, %v", name, b, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,7 +70,7 @@ type view struct {
 	all    bool                // which is all
 }
 
-// viewOf makes a view of all things but the folders that were left out.
+// viewOf makes a view of all things. Of folders that were left out it does not have what is in them.
 func viewOf(items []thing, left []string, at int64) *view {
 	v := &view{at: at, things: make(map[string]*thing, len(items)), inodes: make(map[uint64]*thing, len(items)), lists: map[string][]*thing{}}
 	for i := range items {
@@ -82,7 +83,9 @@ func viewOf(items []thing, left []string, at int64) *view {
 		}
 	}
 	for _, path := range left {
-		delete(v.things, path)
+		if t := v.things[path]; t != nil {
+			t.missed = true
+		}
 	}
 	return v
 }
@@ -296,8 +299,15 @@ func (v *view) doubts(t *thing) bool {
 func (s *snapshot) hold(ctx context.Context) error {
 	g := s.glance
 	var list []*thing
-	size, room, copies := int64(0), int64(mostHeld), 0
+	size, room := int64(0), int64(mostHeld)
 	unread, climbed := map[string]*thing{}, map[string]bool{} // folders above something that changed
+	for i := range s.items {                                  // since the last snapshot: they may change before After reads them
+		if t := &s.items[i]; t.Type() == workspace.Folder && (i == 0 || t.wanted()) {
+			if up := g.things[t.Path]; up != nil && up.Type() == workspace.Folder && !s.folders[t.Path].known(up) {
+				unread[t.Path] = up
+			}
+		}
+	}
 	for _, t := range g.things {
 		if t == nil || t.whiteout {
 			continue
@@ -332,32 +342,35 @@ func (s *snapshot) hold(ctx context.Context) error {
 		}
 		h := &held{}
 		g.held[t.Path] = h
-		list = append(list, t)
-		if t.Type() != workspace.File {
-			continue
-		}
-		if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
-			return tooLarge(s.opt.Most)
+		if t.Type() == workspace.File {
+			if size += t.Blocks * 512; s.opt.Most > 0 && size > s.opt.Most {
+				return tooLarge(s.opt.Most)
+			}
 		}
 		if needs := t.Stat.Size + heldLeast; needs <= room && (t.Stat.Size < mayHaveHoles || t.Blocks*512 >= t.Stat.Size) {
 			room -= needs
-			continue
+		} else {
+			h.path = s.stagedAt(len(list))
 		}
-		h.path = filepath.Join(s.stagePath(), strconv.Itoa(copies))
-		copies++
-	}
-	if copies > 0 {
-		if err := os.Mkdir(s.stagePath(), 0o700); err != nil {
-			return err
-		}
+		list = append(list, t)
 	}
 	err := workspace.Parallel(ctx, len(list), func(i int) error {
 		t := list[i]
 		h := g.held[t.Path]
-		if h.path != "" {
-			return s.copyTo(t, h.path, still)
+		if h.path == "" {
+			fits, err := s.readHeld(t, h)
+			if fits || err != nil {
+				return err
+			}
+			*h = held{path: s.stagedAt(i)}
 		}
-		return s.readHeld(t, h)
+		if err := os.Mkdir(s.stagePath(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if t.Type() == workspace.Symlink {
+			return workspace.CopySpecial(s.from, &t.Found, h.path, still.with)
+		}
+		return s.copyTo(t, h.path, still)
 	})
 	if err != nil {
 		return err
@@ -369,9 +382,14 @@ func (s *snapshot) hold(ctx context.Context) error {
 	return s.read(ctx, folders, g.at, still)
 }
 
-// readHeld reads a file or symlink, while the processes stand still.
-func (s *snapshot) readHeld(t *thing, h *held) error {
-	return s.within(t.Path, still, func() (err error) {
+// stagedAt is where something is copied to while the processes stand still.
+func (s *snapshot) stagedAt(n int) string { return filepath.Join(s.stagePath(), strconv.Itoa(n)) }
+
+// readHeld reads a file or symlink, while the processes stand still. It reports false where the
+// attributes are too large to be held.
+func (s *snapshot) readHeld(t *thing, h *held) (fits bool, err error) {
+	fits = true
+	err = s.within(t.Path, still, func() (err error) {
 		if t.Type() == workspace.Symlink {
 			h.target, err = workspace.ReadLinkAt(s.from, t.Path)
 			return err
@@ -384,12 +402,20 @@ func (s *snapshot) readHeld(t *thing, h *held) error {
 		if h.xattrs, err = workspace.ReadXAttrs(int(in.Fd()), s.p.mark); err != nil {
 			return err
 		}
+		attributes := 0
+		for _, x := range h.xattrs {
+			attributes += len(x.Name) + len(x.Value)
+		}
+		if fits = attributes <= heldLeast; !fits {
+			return nil
+		}
 		h.data = make([]byte, t.Stat.Size)
 		if _, err := io.ReadFull(in, h.data); err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
 			return err
 		}
 		return nil
 	})
+	return fits, err
 }
 
 // After implements workspace.Snapshot.
@@ -398,6 +424,7 @@ func (s *snapshot) After(ctx context.Context) error {
 		return nil
 	}
 	err := s.complete(ctx)
+	s.glance.held = nil
 	if errors.Is(err, workspace.ErrMoved) {
 		s.takesAll = true
 		err = errors.Join(err, s.forgetGlance())

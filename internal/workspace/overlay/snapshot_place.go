@@ -152,7 +152,11 @@ func (s *snapshot) keeps() map[string]bool {
 
 // copySpecial copies what is neither a file nor a folder.
 func (s *snapshot) copySpecial(t *thing, m moment) error {
-	if h := s.glance.heldOf(t); h != nil {
+	switch h := s.glance.heldOf(t); {
+	case h == nil:
+	case h.path != "":
+		return s.to.At(t.Path, func(at string) error { return os.Rename(h.path, at) })
+	default:
 		return s.to.At(t.Path, func(at string) error { return workspace.CopyLink(h.target, &t.Found, at) })
 	}
 	if t.Type() == workspace.Symlink && m != still { // the others have nothing that is not in a Stat
