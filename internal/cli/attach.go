@@ -124,7 +124,9 @@ func (a *app) linkTo(ctx context.Context, what, id string, o client.AttachOption
 // end to end.
 func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end func(api.Run) error) error {
 	if tty && l.feeds {
-		l.drops = &dropper{source: run.Source, copyIn: func(files []string, dir string) error { return a.copyDropped(ctx, run.Cell, files, dir) }}
+		l.drops = &dropper{source: run.Source, copyIn: func(ctx context.Context, files []droppedFile, dir string) error {
+			return a.copyDropped(ctx, run.Cell, files, dir)
+		}}
 		if a.remote {
 			l.drops.source = ""
 		}

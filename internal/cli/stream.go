@@ -66,10 +66,16 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	if l.through != nil {
 		out = l.through(out)
 	}
-	if l.drops != nil {
-		h := &held{to: out}
+	if d := l.drops; d != nil {
+		h := &heldBack{a: a, to: out}
 		out = h
-		l.drops.ask, l.drops.done = a.questions(ctx, l, h)
+		d.ask, d.send = h.ask, func(b []byte) { l.input(ctx, b) }
+		d.done = func() {
+			if h.goOn() {
+				a.redraw(ctx, l)
+			}
+		}
+		defer h.goOn()
 	}
 	if l.feeds || tty {
 		go a.feed(ctx, l, tty)
@@ -175,20 +181,21 @@ func (a *app) feed(ctx context.Context, l *link, tty bool) {
 	buf := make([]byte, 32<<10)
 	keys := &detacher{keys: l.detach}
 	if l.drops != nil {
-		defer l.drops.rest() // output goes on
+		defer l.drops.end() // output goes on
 	}
 	for {
 		n, err := a.stdin.Read(buf)
 		pass, leaves := keys.typed(buf[:n])
-		if l.drops != nil {
-			pass = l.drops.typed(pass)
-		}
 		const ctrlC = 3
 		if leaves || l.readOnly && bytes.IndexByte(pass, ctrlC) >= 0 {
 			l.userDetaches()
 			return
 		}
-		if len(pass) > 0 && l.feeds && !l.input(ctx, pass) {
+		switch {
+		case len(pass) == 0 || !l.feeds:
+		case l.drops != nil:
+			l.drops.typed(pass)
+		case !l.input(ctx, pass):
 			return
 		}
 		if err != nil {
