@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,6 +50,8 @@ func (a *app) listening(ctx context.Context, c api.Cell) (lines []string) {
 	if c.State != "running" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // it may be paused just now
+	defer cancel()
 	list, err := a.client.Ports(ctx, c.ID)
 	if err != nil {
 		return nil

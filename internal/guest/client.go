@@ -155,7 +155,8 @@ func (c *Client) expect() (uint32, chan answer) {
 // with the question.
 func (c *Client) ask(ctx context.Context, q question) (answer, error) {
 	id, ch := c.expect()
-	if err := c.m.writeJSON(frameAsk, id, q); err != nil {
+	if err := c.m.ask(ctx, frameAsk, id, q); err != nil {
+		c.forget(id)
 		return answer{}, err
 	}
 	return c.wait(ctx, id, ch)
@@ -171,15 +172,20 @@ func (c *Client) wait(ctx context.Context, id uint32, ch chan answer) (a answer,
 			return a, c.m.err()
 		}
 	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.asked, id)
-		c.mu.Unlock()
+		c.forget(id)
 		return a, context.Cause(ctx)
 	}
 	if a.Error != nil {
 		return a, a.Error.err()
 	}
 	return a, nil
+}
+
+// forget drops the answer to a question.
+func (c *Client) forget(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.asked, id)
 }
 
 // List returns all processes of the cell except the first.
@@ -214,7 +220,7 @@ func (c *Client) ReadFiles(ctx context.Context, path string, w io.Writer) error 
 	stop := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
 	defer stop()
 	id, ch := c.expect()
-	if err := c.m.writeJSON(frameAsk, id, question{Op: opRead, Path: path, Streams: []uint32{s.id}}); err != nil {
+	if err := c.m.ask(ctx, frameAsk, id, question{Op: opRead, Path: path, Streams: []uint32{s.id}}); err != nil {
 		return err
 	}
 	if _, err := io.Copy(w, s); err != nil {
@@ -232,7 +238,7 @@ func (c *Client) WriteFiles(ctx context.Context, path string, owner cell.User, r
 	stop := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
 	defer stop()
 	id, ch := c.expect()
-	if err := c.m.writeJSON(frameAsk, id, question{Op: opWrite, Path: path, UID: owner.UID, GID: owner.GID, Streams: []uint32{s.id}}); err != nil {
+	if err := c.m.ask(ctx, frameAsk, id, question{Op: opWrite, Path: path, UID: owner.UID, GID: owner.GID, Streams: []uint32{s.id}}); err != nil {
 		return err
 	}
 	read := &noted{r: r}
@@ -321,7 +327,7 @@ func (c *Client) Tried(ctx context.Context) (int64, error) {
 // calls wait. If stop is set, and always on gVisor, the processes are frozen, too, so that
 // copies do not run before their adoption.
 func (c *Client) Hold(ctx context.Context, stop bool) error {
-	if err := c.m.take(); err != nil {
+	if err := c.m.take(ctx); err != nil {
 		return err
 	}
 	id, ch := c.expect()

@@ -26,7 +26,7 @@ const lostLimit = 10 * time.Second
 // hold pauses the guest until it may continue. It reports whether the connection is still the
 // same.
 func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
-	if err := m.take(); err != nil {
+	if err := m.take(context.Background()); err != nil {
 		return false, err
 	}
 	err = g.holdFiles()

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -40,6 +41,11 @@ func TestHoldAndGoOn(t *testing.T) {
 			}
 			asked := make(chan error, 1)
 			go func() { _, err := b.List(b.ctx); asked <- err }()
+			limited, cancel := context.WithTimeout(b.ctx, 5*time.Millisecond) // F28: a caller's limit holds meanwhile
+			if _, err := b.Ports(limited); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("within a limit, while it stands still: %v", err)
+			}
+			cancel()
 			select {
 			case err := <-asked:
 				t.Errorf("answered while it stands still: %v", err)

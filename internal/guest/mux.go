@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"io"
@@ -39,7 +40,7 @@ func newMux(in io.Reader, out io.Writer) *mux {
 }
 
 // take waits for the write turn.
-func (m *mux) take() error {
+func (m *mux) take(ctx context.Context) error {
 	select {
 	case <-m.turn:
 		return nil
@@ -50,6 +51,8 @@ func (m *mux) take() error {
 		return nil
 	case <-m.gone:
 		return m.err()
+	case <-ctx.Done(): // while the other end is held nothing is sent
+		return context.Cause(ctx)
 	}
 }
 
@@ -57,7 +60,12 @@ func (m *mux) give() { m.turn <- struct{}{} }
 
 // write sends a frame, or long JSON as several frames.
 func (m *mux) write(t frameType, id uint32, payload []byte) error {
-	if err := m.take(); err != nil {
+	return m.writeWithin(context.Background(), t, id, payload)
+}
+
+// writeWithin is write for as long as ctx lasts.
+func (m *mux) writeWithin(ctx context.Context, t frameType, id uint32, payload []byte) error {
+	if err := m.take(ctx); err != nil {
 		return err
 	}
 	defer m.give()
@@ -84,6 +92,11 @@ func (m *mux) writeNow(t frameType, id uint32, payload []byte) error {
 }
 
 func (m *mux) writeJSON(t frameType, id uint32, v any) error {
+	return m.ask(context.Background(), t, id, v)
+}
+
+// ask is writeJSON for as long as ctx lasts.
+func (m *mux) ask(ctx context.Context, t frameType, id uint32, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -91,7 +104,7 @@ func (m *mux) writeJSON(t frameType, id uint32, v any) error {
 	if len(b) > maxJSON {
 		return cell.Errorf(cell.Invalid, "guest", "", "cannot send %d bytes in one message: %d are the most", len(b), maxJSON)
 	}
-	return m.write(t, id, b)
+	return m.writeWithin(ctx, t, id, b)
 }
 
 // fail ends the connection for all its users.

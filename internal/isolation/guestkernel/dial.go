@@ -71,5 +71,8 @@ func (d *Driver) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	if g == nil {
 		return nil, cell.Errorf(cell.Unavailable, d.kind.Name+".Ports", "", "the cell's kernel has ended")
 	}
+	if _, still := s.stops(); still {
+		return nil, cell.Errorf(cell.Conflict, d.kind.Name+".Ports", "pando resume CELL", "cannot list the ports of the cell: its kernel stands still")
+	}
 	return g.Ports(ctx)
 }

@@ -443,6 +443,10 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 // lost.
 const killGrace = 10 * time.Second
 
+// syncGrace is the time limit for a guest to write its commands' data, before a freeze fails. A disk may
+// be busy.
+const syncGrace = 5 * time.Minute
+
 // Sync implements server.Syncer.
 func (d *Driver) Sync(id cell.ID) error {
 	s, err := d.sandbox(id)
@@ -485,7 +489,9 @@ func (d *Driver) Freeze(id cell.ID) error {
 	s.brief = time.Since(s.prepared) < briefly
 	s.prepared = time.Time{}
 	if g := s.guest(); g != nil {
-		if err := g.Sync(context.Background()); err != nil {
+		written, cancel := context.WithTimeout(context.Background(), syncGrace)
+		err := g.Sync(written)
+		if cancel(); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
