@@ -221,15 +221,16 @@ func TestRunsWaitForForks(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := newBed(t, "f: 0")
-				b.template("warm", "x = 1")
-				x := b.toys.hold("fork")
+				x := b.toys.hold("fork") // before the template's pool has a fork, which none would wait for
 				x.works = works
+				b.template("warm", "x = 1")
 				forked := make(chan error, 1)
 				go func() {
 					_, err := b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Name: "n", Count: 1}, nil)
 					forked <- err
 				}()
 				<-x.begun
+				synctest.Wait() // that may have been a fork for the pool: by now this one has its name
 				ctx, cancel := context.WithCancelCause(b.ctx)
 				began := make(chan error, 2)
 				start := func(ctx context.Context) {
