@@ -55,9 +55,11 @@ type dropper struct {
 	// source is the directory that the cell has at the same path; "" when it has none.
 	source string
 	send   func([]byte) // what goes to the command
-	// ask shows a question in a row of its own, and holds back output; done takes the row away.
-	ask  func(question)
-	done func()
+	// ask shows a question in a row of its own, and holds back output; done takes the row away. shown is
+	// when it was drawn last.
+	ask   func(question)
+	done  func()
+	shown func() time.Time
 	// copyIn copies files into a new directory of the cell.
 	copyIn func(ctx context.Context, files []droppedFile, dir string) error
 
@@ -78,7 +80,6 @@ type drop struct {
 	paths  []string
 	files  []droppedFile // those that the cell lacks
 	dir    string        // where they are copied to
-	at     time.Time     // when the question was shown
 	told   bool          // nothing is asked: something went wrong, and was told
 	cancel func()        // while it is copied
 }
@@ -248,7 +249,7 @@ func firstKey(b []byte) (meaning, int) {
 // key takes the first key while something is asked, and returns how long it is.
 func (d *dropper) key(b []byte) int {
 	a := d.asked
-	if time.Since(a.at) < armAfter {
+	if time.Since(d.shown()) < armAfter {
 		d.send(b)
 		return len(b)
 	}
@@ -303,7 +304,6 @@ func (d *dropper) show(a *drop, q question) {
 	}
 	d.asked = a
 	d.ask(q)
-	a.at = time.Now()
 }
 
 // isDrop asks about a paste, if it is the paths of files that the cell lacks.
@@ -506,6 +506,7 @@ type heldBack struct {
 	mu sync.Mutex // guards what follows
 	to io.Writer
 	q  *question
+	at time.Time // when the row was drawn
 	b  []byte
 }
 
@@ -522,6 +523,14 @@ func (h *heldBack) Write(b []byte) (int, error) {
 		h.row()
 	}
 	return len(b), nil
+}
+
+// shown is when the question was drawn. When more output came than is held back it is drawn anew: that
+// output can have the terminal report something.
+func (h *heldBack) shown() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at
 }
 
 func (h *heldBack) ask(q question) {
@@ -555,6 +564,7 @@ func (h *heldBack) row() {
 		text = "\x1b[38;2;0;0;0;48;2;255;210;60mpando: " + text
 	}
 	fmt.Fprintf(h.a.stdout, "\x1b\\\x1b[?2026l\x1b7\x1b(B\x0f\x1b[?6l\x1b[%d;1H\x1b[0m\x1b[2K%s\x1b[0m\x1b8", rows, text)
+	h.at = time.Now()
 }
 
 // fit is a question in so many columns.

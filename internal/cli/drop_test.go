@@ -54,6 +54,7 @@ type testDropper struct {
 	sent     strings.Builder
 	question string
 	asking   bool
+	at       time.Time
 	copied   []string
 	dir      string
 }
@@ -63,7 +64,8 @@ func newTestDropper(source string, fails error) *testDropper {
 	t.dropper = dropper{
 		source: source,
 		send:   func(b []byte) { t.sent.Write(b) },
-		ask:    func(q question) { t.question, t.asking = q.fit(80), true },
+		ask:    func(q question) { t.question, t.asking, t.at = q.fit(80), true, time.Now() },
+		shown:  func() time.Time { return t.at },
 		done:   func() { t.asking = false },
 		copyIn: func(ctx context.Context, files []droppedFile, dir string) error {
 			for _, f := range files {
@@ -221,7 +223,11 @@ func TestHeldBack(t *testing.T) {
 	if out.String() != "1" || !strings.Contains(screen.String(), "abc") {
 		t.Errorf("wrote %q, shows %q", out.String(), screen.String())
 	}
+	h.at = time.Time{}
 	h.Write(make([]byte, mostHeldBack))
+	if h.shown().IsZero() {
+		t.Error("a question that is drawn anew can be answered at once")
+	}
 	if out.Len() != 2+mostHeldBack || strings.Count(screen.String(), "abc") != 2 {
 		t.Errorf("wrote %d bytes", out.Len())
 	}

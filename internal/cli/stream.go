@@ -69,7 +69,7 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	if d := l.drops; d != nil {
 		h := &heldBack{a: a, to: out}
 		out = h
-		d.ask, d.send = h.ask, func(b []byte) { l.input(ctx, b) }
+		d.ask, d.shown, d.send = h.ask, h.shown, func(b []byte) { l.input(ctx, b) }
 		d.done = func() {
 			if h.goOn() {
 				a.redraw(ctx, l)

@@ -221,10 +221,12 @@ func (c *Client) ReadFiles(ctx context.Context, path string, w io.Writer) error 
 	defer stop()
 	id, ch := c.expect()
 	if err := c.m.ask(ctx, frameAsk, id, question{Op: opRead, Path: path, Streams: []uint32{s.id}}); err != nil {
+		c.forget(id)
 		return err
 	}
 	if _, err := io.Copy(w, s); err != nil {
-		s.CloseRead()
+		c.forget(id)
+		go s.CloseRead() // which waits while the guest stands still
 		return err
 	}
 	_, err := c.wait(ctx, id, ch)
@@ -239,6 +241,7 @@ func (c *Client) WriteFiles(ctx context.Context, path string, owner cell.User, r
 	defer stop()
 	id, ch := c.expect()
 	if err := c.m.ask(ctx, frameAsk, id, question{Op: opWrite, Path: path, UID: owner.UID, GID: owner.GID, Streams: []uint32{s.id}}); err != nil {
+		c.forget(id)
 		return err
 	}
 	read := &noted{r: r}
@@ -293,9 +296,11 @@ func (c *Client) join(ctx context.Context, q question) (net.Conn, error) {
 	s := c.m.open(c.number())
 	q.Streams = []uint32{s.id}
 	if _, err := c.ask(ctx, q); err != nil {
-		s.CloseRead() // the connection may still arrive
-		s.CloseWrite()
-		c.m.forget(s)
+		go func() { // which waits while the guest stands still
+			s.CloseRead() // the connection may still arrive
+			s.CloseWrite()
+			c.m.forget(s)
+		}()
 		return nil, err
 	}
 	mine, theirs, err := socketPair()

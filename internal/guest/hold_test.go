@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,6 +45,12 @@ func TestHoldAndGoOn(t *testing.T) {
 			limited, cancel := context.WithTimeout(b.ctx, 5*time.Millisecond) // F28: a caller's limit holds meanwhile
 			if _, err := b.Ports(limited); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("within a limit, while it stands still: %v", err)
+			}
+			if _, err := b.Dial(limited, 9); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a connection within a limit, while it stands still: %v", err)
+			}
+			if err := b.ReadFiles(limited, "/etc/hostname", io.Discard); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("files within a limit, while it stands still: %v", err)
 			}
 			cancel()
 			select {

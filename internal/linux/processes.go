@@ -64,8 +64,8 @@ const (
 	execTick = 200 * time.Microsecond
 )
 
-// readProcess describes a process, and not in the middle of an exec that is over soon. The list that it is
-// for began at a time.
+// readProcess describes a process, and not in the middle of an exec that is over soon. began is when the list
+// that it is for was begun.
 func readProcess(dir string, pid int, boot, began time.Time) (p cell.ProcessInfo, err error) {
 	for {
 		var executes bool

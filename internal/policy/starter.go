@@ -82,7 +82,7 @@ version: 1
 	if len(hidden) > 0 {
 		b.WriteString("# Paths of the project that the cell finds empty. (What looks secret is not\n# imported in the first place.)\nfiles:\n  hidden: [" + strings.Join(hidden, ", ") + "]\n\n")
 	} else {
-		b.WriteString("# files:\n#   hidden: [config/keys]     # the cell finds them empty\n#   read_only: [LICENSE]\n#   mounts:\n#     - {source: ../shared, target: /srv/shared}\n\n")
+		b.WriteString("# files:\n#   hidden: [config/keys]     # the cell finds them empty\n#   read_only: [LICENSE]\n#   root: read-only           # commands write nothing to an image\n#   mounts:\n#     - {source: ../shared, target: /srv/shared}\n\n")
 	}
 	b.WriteString(`# isolation: {least: gvisor}  # the weakest backend that may run it: none, namespace, gvisor, microvm
 

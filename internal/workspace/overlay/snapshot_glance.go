@@ -177,7 +177,7 @@ func (t ticker) tick() (int64, uint64, error) {
 	return unix.TimespecToNsec(st.Ctim), uint64(st.Dev), nil
 }
 
-// takeGlance is Take for a part of the generation.
+// takeGlance is Take after a pass ahead.
 func (s *snapshot) takeGlance(ctx context.Context) error {
 	g := &glance{began: time.Now(), things: map[string]*thing{}, lists: map[string][]*thing{}, held: map[string]*held{}, linked: map[string]*thing{}}
 	s.glance = g
@@ -300,8 +300,10 @@ func (s *snapshot) hold(ctx context.Context) error {
 	g := s.glance
 	var list []*thing
 	size, room := int64(0), int64(mostHeld)
-	unread, climbed := map[string]*thing{}, map[string]bool{} // folders above something that changed
-	for i := range s.items {                                  // since the last snapshot: they may change before After reads them
+	// Folders above something that changed, since the last snapshot or the last pass: they may change
+	// before After reads them.
+	unread, climbed := map[string]*thing{}, map[string]bool{}
+	for i := range s.items {
 		if t := &s.items[i]; t.Type() == workspace.Folder && (i == 0 || t.wanted()) {
 			if up := g.things[t.Path]; up != nil && up.Type() == workspace.Folder && !s.folders[t.Path].known(up) {
 				unread[t.Path] = up
