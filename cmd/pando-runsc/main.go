@@ -26,6 +26,7 @@ const leanAfter = 3 * time.Second
 func main() {
 	alias.HandleAlias()
 	theFreezer.begin()
+	refuseOffsets()
 	if err := tellMissing(); err != nil {
 		fmt.Fprintln(os.Stderr, "pando-runsc:", err)
 		os.Exit(1)
