@@ -172,7 +172,10 @@ func (a *as) one(ctx context.Context, s selection, rep *report) error {
 	}
 	env := []string{"PATH=" + filepath.Dir(goProgram) + ":$PATH", "PANDO_BIN=" + filepath.Join(a.dir, "bin/pando"),
 		"PANDO_FAULTS_BIN=" + filepath.Join(a.dir, "bin/faults/pando"), "E2E_PROJECT=" + filepath.Join(a.dir, "project"),
-		"E2E_CLAUDE=" + os.Getenv("E2E_CLAUDE"), "E2E_SOAK=" + os.Getenv("E2E_SOAK"), "PANDO_TEST_SLOW=" + os.Getenv("PANDO_TEST_SLOW")}
+	}
+	for _, name := range []string{"E2E_CLAUDE", "E2E_CODEX", "E2E_COPILOT", "E2E_GEMINI", "E2E_OPENCODE", "E2E_SOAK", "PANDO_TEST_SLOW"} {
+		env = append(env, name+"="+os.Getenv(name))
+	}
 	// su's shell ignores an interrupt that its own parent ignores; tests send some.
 	line := fmt.Sprintf("cd '%s' && %s env --default-signal=INT %s 2>&1", dir, strings.Join(env, " "), strings.Join(args, " "))
 	c := exec.CommandContext(ctx, "sh", "-c", `su "$1" -c "$2" | go tool test2json -t -p "$3"`, "sh", a.user, line, module+s.pkg)
