@@ -79,7 +79,7 @@ type Checkpoint struct {
 	Isolation     string    `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	Number        int       `json:"number"`
 	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
-	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork", "branch", "template", "turn"
+	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "looked", "fork", "branch", "template", "turn"
 	Run           string    `json:"run,omitempty"`
 	Message       string    `json:"message,omitempty"` // the message given when it was made; of a turn, what the user said
 	Turn          int       `json:"turn,omitempty"`    // number of the turn of the agent that begins here
@@ -166,7 +166,7 @@ type ForkRequest struct {
 	Turn    int    `json:"turn,omitempty"`    // instead of Number: the beginning of a turn of the cell's agent
 	Name    string `json:"name,omitempty"`    // of one cell, or the prefix of several: NAME-1, NAME-2; default derived from the cell's name
 	Count   int    `json:"count,omitempty"`   // default 1
-	Files   bool   `json:"files,omitempty"`   // for a checkpoint with memory: its files alone
+	Files   bool   `json:"files,omitempty"`   // the files alone: of a checkpoint with memory, or of a cell in which something runs
 	Certify string `json:"certify,omitempty"` // "strict": fail if a copy inherits a random number generator
 	// AtFork is a command that a shell runs in each copy before any of its processes continues.
 	// A copy in which it fails is not made.

@@ -31,7 +31,8 @@ need are printed and compared with those of this host.
 
 Forks of a cell have its files as of a checkpoint, and no processes. If the checkpoint
 has memory (pando checkpoint, of a running cell on gvisor or microvm), its processes
-continue in each fork, unless --files is given. With --turn they begin where a turn of the
+continue in each fork, unless --files is given. With --files a cell can be forked while
+something runs in it, too: the forks have the files of now. With --turn they begin where a turn of the
 cell's agent began, with its home, so each can take up the conversation there. pando
 branch forks a running cell with its memory.`,
 		Example: `  pando fork pyagent -n 100 --eval 'numpy.zeros(5).tolist()'
@@ -87,7 +88,7 @@ branch forks a running cell with its memory.`,
 	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
 	c.Flags().StringVar(&req.AtFork, "at-fork", "", atForkHelp)
 	c.Flags().IntVar(&turn, "turn", 0, "fork a cell as of the beginning of this turn of its agent")
-	c.Flags().BoolVar(&files, "files", false, "of a checkpoint with memory, fork its files alone")
+	c.Flags().BoolVar(&files, "files", false, "fork the files alone, of a checkpoint with memory or of a cell in which something runs")
 	return c
 }
 

@@ -530,6 +530,8 @@ func (a *app) checkpointCmd() *cobra.Command {
 	var req api.CheckpointRequest
 	c := &cobra.Command{
 		Use: "checkpoint CELL", Short: "Save a cell's present state", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		Long: `Save a cell's present state: its files, of an agent's cell its home, and on gvisor and
+microvm its memory. While a run goes on in the cell, its memory is not saved.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := a.client.Checkpoint(cmd.Context(), args[0], req)
 			if err != nil {

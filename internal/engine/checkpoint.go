@@ -11,49 +11,50 @@ import (
 
 // RemoveCheckpoint drops a checkpoint of a cell.
 func (e *Engine) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) error {
-	release, err := e.alive.Lock(ctx, id, "remove a checkpoint")
-	if err != nil {
-		return err
-	}
-	defer release()
-	c, err := e.alive.Usable(id)
-	if err != nil {
-		return err
-	}
-	return e.gc.RemoveCheckpoint(&c, number)
+	return e.alive.Within(ctx, id, "remove a checkpoint", func(cell.RunID) error {
+		c, err := e.alive.Usable(id)
+		if err != nil {
+			return err
+		}
+		return e.gc.RemoveCheckpoint(&c, number)
+	})
 }
 
 // NameCheckpoint gives a checkpoint another message.
-func (e *Engine) NameCheckpoint(ctx context.Context, id cell.ID, number int, message string) (api.Checkpoint, error) {
-	release, err := e.alive.Lock(ctx, id, "name a checkpoint")
-	if err != nil {
-		return api.Checkpoint{}, err
-	}
-	defer release()
-	c, err := e.alive.Usable(id)
-	if err != nil {
-		return api.Checkpoint{}, err
-	}
-	k, err := e.reg.Numbered(id, number)
-	if err != nil {
-		return api.Checkpoint{}, err
-	}
-	k.Message = redactor.String(message)
-	if err := e.reg.Commit(&k); err != nil {
-		return api.Checkpoint{}, err
-	}
-	return e.checkpointView(&k, &c), nil
+func (e *Engine) NameCheckpoint(ctx context.Context, id cell.ID, number int, message string) (out api.Checkpoint, err error) {
+	err = e.alive.Within(ctx, id, "name a checkpoint", func(cell.RunID) error {
+		c, err := e.alive.Usable(id)
+		if err != nil {
+			return err
+		}
+		k, err := e.reg.Numbered(id, number)
+		if err != nil {
+			return err
+		}
+		k.Message = redactor.String(message)
+		if err := e.reg.Commit(&k); err != nil {
+			return err
+		}
+		out = e.checkpointView(&k, &c)
+		return nil
+	})
+	return out, err
 }
 
-// Checkpoint makes the present state of a cell a checkpoint, with a message.
-func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (_ api.Checkpoint, err error) {
+// Checkpoint makes the present state of a cell a checkpoint, with a message. While the command of a run goes
+// on, memory is not kept: the command is the run's.
+func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (out api.Checkpoint, err error) {
 	ctx, a := e.act(ctx, "checkpoint", id)
 	defer a.over(&err)
-	release, err := e.alive.Lock(ctx, id, "checkpoint")
-	if err != nil {
-		return api.Checkpoint{}, err
-	}
-	defer release()
+	err = e.alive.Within(ctx, id, "checkpoint", func(run cell.RunID) (err error) {
+		out, err = e.checkpointNow(ctx, id, req, run)
+		return err
+	})
+	return out, err
+}
+
+// checkpointNow is Checkpoint for a caller with the cell's lock: a run, or "".
+func (e *Engine) checkpointNow(ctx context.Context, id cell.ID, req api.CheckpointRequest, within cell.RunID) (api.Checkpoint, error) {
 	defer e.pins.Begin().End()
 	c, err := e.alive.Usable(id)
 	if err != nil {
@@ -65,7 +66,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 			return api.Checkpoint{}, err
 		}
 	}
-	k, err := e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindManual, Message: req.Message}, true)
+	k, err := e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindManual, Message: req.Message}, within, within == "")
 	if err != nil {
 		return api.Checkpoint{}, err
 	}

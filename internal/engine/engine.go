@@ -143,7 +143,11 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
-		Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
+		Working: func(id cell.ID) bool { return e.runs.In(id) != nil },
+		WithinRun: func(ctx context.Context, run cell.RunID, do func() error) (bool, error) {
+			return e.runs.Within(ctx, run, do)
+		},
+		Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
 		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken,
 		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)

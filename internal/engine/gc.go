@@ -22,7 +22,7 @@ func (e *Engine) newGC() *gc.Manager {
 			return err
 		},
 		Lock: func(ctx context.Context, id cell.ID, why string) (func(), error) {
-			return e.locks.Acquire(ctx, id, why, nil)
+			return e.locks.AcquireUnlessRun(ctx, id, why)
 		},
 		TryLock: e.locks.TryAcquire, AtRest: e.alive.AtRest, AwaitGone: e.alive.AwaitGone, Remove: e.remove,
 		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: func(id cell.ID) []workspace.State { return e.spawn.Above(id) }, Begun: spawn.BegunLayers,

@@ -15,9 +15,12 @@ import (
 // newGovern makes the manager of what cells and callers may do.
 func (e *Engine) newGovern() *govern.Manager {
 	return govern.New(govern.Config{
-		Records: e.reg, Locks: &e.locks, Log: e.log, Home: e.cfg.Home, Credentials: e.cfg.Credentials, Redactor: &redactor, User: e.cfg.User,
+		Records: e.reg, Log: e.log, Home: e.cfg.Home, Credentials: e.cfg.Credentials, Redactor: &redactor, User: e.cfg.User,
 		Host: e.cfg.Host, HostPolicy: e.cfg.HostPolicy, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots, Proxy: e.cfg.Proxy, Life: e.life, Background: e.background,
 		Instances: func() govern.Instances { return e.alive }, Usable: func(id cell.ID) (state.Cell, error) { return e.alive.Usable(id) },
+		Lock: func(ctx context.Context, id cell.ID, purpose string) (func(), error) {
+			return e.alive.Lock(ctx, id, purpose)
+		},
 		Turn: e.takeTurn, RunIn: e.runNow, Report: func(id cell.ID, p api.Progress) {
 			if l := e.runs.In(id); l != nil {
 				l.Report(p)

@@ -87,7 +87,10 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 			return e.cellView(&c), nil
 		}
 	}
-	release, err := e.locks.Acquire(ctx, id, "stop", nil)
+	release, err := e.locks.AcquireUnlessRun(ctx, id, "stop")
+	if errors.As(err, new(state.HeldByRun)) {
+		return e.cellView(&c), nil
+	}
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -127,20 +130,22 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	if dry {
 		return e.cellView(&c), nil
 	}
-	if l := e.runs.UnderWay(id); l != nil {
-		if err := e.alive.MayWait(id); err != nil {
+	var release func()
+	for release == nil { // each run that waits for another may begin
+		if l := e.runs.UnderWay(id); l != nil {
+			if err := e.alive.MayWait(id); err != nil {
+				return api.Cell{}, err
+			}
+			l.Interrupt(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"))
+			select {
+			case <-l.Done():
+			case <-ctx.Done():
+				return api.Cell{}, context.Cause(ctx)
+			}
+		}
+		if release, err = e.locks.AcquireUnlessRun(ctx, id, "remove"); err != nil && !errors.As(err, new(state.HeldByRun)) {
 			return api.Cell{}, err
 		}
-		l.Interrupt(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"))
-		select {
-		case <-l.Done():
-		case <-ctx.Done():
-			return api.Cell{}, context.Cause(ctx)
-		}
-	}
-	release, err := e.locks.Acquire(ctx, id, "remove", nil)
-	if err != nil {
-		return api.Cell{}, err
 	}
 	defer release()
 	if c, err = e.reg.Cell(id); err != nil {

@@ -288,17 +288,17 @@ func (x *execution) beforeCheckpoint(ctx context.Context) error {
 // topmost layer is copied while they are frozen. c is changed and committed.
 // The caller holds the cell's lock.
 func (e *Engine) settle(ctx context.Context, c *state.Cell, kind, message string, run cell.RunID) (state.Checkpoint, error) {
-	return e.settleWith(ctx, c, state.Checkpoint{Kind: kind, Message: message, Run: run}, false)
+	return e.settleWith(ctx, c, state.Checkpoint{Kind: kind, Message: message, Run: run}, run, false)
 }
 
-// settleWith is settle, with what the new checkpoint is about; with memory, it has what runs
-// in the cell, too, where that can be captured.
-func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoint, memory bool) (state.Checkpoint, error) {
+// settleWith is settle, with what the new checkpoint is about, for a run, a caller within one (see live.Manager.Within),
+// or ""; with memory, it has what runs in the cell, too, where that can be captured.
+func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool) (state.Checkpoint, error) {
 	head, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return head, err
 	}
-	if err := e.reg.Unfinished(c, k.Run); err != nil {
+	if err := e.reg.Unfinished(c, within); err != nil {
 		return head, err
 	}
 	began := time.Now()
@@ -344,6 +344,9 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if k.Memory != nil || k.Home != nil { // which are not the same
 		same = false
 	}
+	if k.Kind == state.KindAfter && e.madeDuring(&head, k.Run) { // that is kept and given up by itself
+		same = false
+	}
 	if same {
 		if inst == nil {
 			layer := c.Gen.Layer
@@ -370,6 +373,12 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	}
 	*c = next
 	return k, nil
+}
+
+// madeDuring reports whether a checkpoint was made while a run went on.
+func (e *Engine) madeDuring(k *state.Checkpoint, id cell.RunID) bool {
+	r, err := e.reg.Run(id)
+	return err == nil && r.In.Before != k.ID
 }
 
 // dropLayer removes a layer that nothing names, in the background.

@@ -16,8 +16,8 @@ func (e *Engine) newResults() *result.Manager {
 		Pin:  func() func() { return e.pins.Begin().End },
 		Tree: e.trees.get, PutTree: e.trees.put, TreeOf: e.tree, Side: e.side,
 		Verify: func(ctx context.Context, k *state.Checkpoint) error { _, err := e.walk(ctx, k); return err },
-		Checkpoint: func(ctx context.Context, c *state.Cell, message string) (state.Checkpoint, error) {
-			return e.settle(ctx, c, state.KindManual, message, "")
+		Checkpoint: func(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID) (state.Checkpoint, error) {
+			return e.settleWith(ctx, c, k, within, false)
 		},
 		HomeAt: e.homeAt, Memory: e.memoryOf, Processes: e.alive.CountProcesses, Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Show: e.cellView,
 		Act: func(ctx context.Context, what string, id cell.ID) (context.Context, func(*error)) {

@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/live"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
@@ -218,8 +219,11 @@ func TestF19RunOutlivesTheDaemon(t *testing.T) {
 				b.must(err)
 				b.starts(r)
 				b.reopen()
-				if _, err := b.Checkpoint(soon(t), b.id("w"), api.CheckpointRequest{}); err == nil {
-					t.Error("a checkpoint was made under a run")
+				if _, err := b.results.Restore(soon(t), b.id("w"), api.RestoreRequest{Number: 1}); cell.KindOf(err) != cell.Conflict {
+					t.Errorf("a restore under a run: %v", err)
+				}
+				if k, err := b.Checkpoint(b.ctx, b.id("w"), api.CheckpointRequest{}); err != nil || k.Kind != state.KindManual || k.Run != "" || k.Memory {
+					t.Errorf("a checkpoint within the run: %+v, %v", k, err)
 				}
 				b.must(os.WriteFile(flag, nil, 0o644))
 				end, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
@@ -448,5 +452,106 @@ func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
 		}
 		b.has("w", "f: 1")
 		b.verified()
+	})
+}
+
+// What is done in a cell in which the command of a run goes on does not wait for that: it is done within
+// the run, or refused at once. The checkpoint that the run began at stays, and a collection leaves the cell alone.
+func TestActsWithinARun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		flag, more := filepath.Join(t.TempDir(), "go"), filepath.Join(t.TempDir(), "more")
+		wait := func(path string) string { return "while ! test -e " + path + "; do sleep 0.01; done; " }
+		b.run("parent", "echo 1 > f")
+		_, err := b.Fork(b.ctx, b.id("parent"), api.ForkRequest{Name: "w"})
+		b.must(err)
+		r, err := b.StartRun(b.ctx, b.request("w", "echo 2 > f; "+wait(more)+"echo 3 > f; "+wait(flag)+"echo 4 > f"))
+		b.must(err)
+		b.starts(r)
+		id := b.id("w")
+		look := func(want string) {
+			t.Helper()
+			b.until(want+" is seen", func() bool {
+				d, err := b.results.Diff(soon(t), result.DiffRequest{Target: result.Target{Cell: id}, Form: "text"})
+				b.must(err)
+				return strings.Contains(d.Text, "+"+want)
+			})
+		}
+		look("2")
+		b.must(os.WriteFile(more, nil, 0o644))
+		look("3")
+		if _, err := b.NameCheckpoint(soon(t), id, 1, "named"); err != nil {
+			t.Error(err)
+		}
+		b.wantKind("the removal of what the run began at", b.RemoveCheckpoint(soon(t), id, 1), cell.Conflict, "a run that goes on")
+		for what, do := range map[string]func() error{
+			"restore": func() error { return second(b.results.Restore(soon(t), id, api.RestoreRequest{Number: 1})) },
+			"accept":  func() error { return second(b.results.Accept(soon(t), result.Target{Cell: id}, api.AcceptRequest{})) },
+			"discard": func() error { return second(b.results.Discard(soon(t), result.Target{Cell: id}, api.DiscardRequest{})) },
+			"undo":    func() error { return second(b.results.Undo(soon(t), id, api.UndoRequest{})) },
+			"fork":    func() error { return second(b.Fork(soon(t), id, api.ForkRequest{Name: "no"})) },
+			"policy":  func() error { return b.govern.SetPolicy(soon(t), id, "version: 1\n", false) },
+		} {
+			b.wantKind(what, do(), cell.Conflict, "under way")
+		}
+		res, err := b.Fork(soon(t), id, api.ForkRequest{Name: "copy", Files: true})
+		b.must(err)
+		b.has(res.Cells[0].Name, "f: 3")
+
+		for _, k := range b.reg.Checkpoints(id) {
+			if k.Kind == state.KindLooked {
+				k.Expires = time.Now().Add(-time.Hour)
+				b.must(b.reg.Commit(&k))
+			}
+		}
+		collect := func(want bool) {
+			t.Helper()
+			res, err := b.GC(soon(t), false)
+			b.must(err)
+			n := 0
+			for _, i := range res.Items {
+				if i.What == "checkpoint" {
+					n++
+				}
+			}
+			if n > 0 != want {
+				t.Errorf("%d checkpoints are collected: %+v", n, res.Items)
+			}
+		}
+		collect(false)
+		b.must(os.WriteFile(flag, nil, 0o644))
+		end, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
+		b.must(err)
+		if end.Before.Number != 1 || end.Verdict != string(cell.Pending) {
+			t.Errorf("the run: %+v", end)
+		}
+		b.has("w", "f: 4")
+		collect(true)
+		b.verified()
+	})
+}
+
+// A panic in what is done within a run is the caller's.
+func TestPanicWithinARun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		flag := filepath.Join(t.TempDir(), "go")
+		r, err := b.StartRun(b.ctx, b.request("w", "while ! test -e "+flag+"; do sleep 0.01; done"))
+		b.must(err)
+		b.starts(r)
+		func() {
+			defer func() {
+				if p := recover(); !strings.Contains(fmt.Sprint(p), "a fault") {
+					t.Errorf("the caller got %v", p)
+				}
+			}()
+			b.alive.Within(b.ctx, b.id("w"), "test", func(cell.RunID) error { panic("a fault") })
+		}()
+		b.must(os.WriteFile(flag, nil, 0o644))
+		if end, err := b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || end.ExitCode == nil || *end.ExitCode != 0 {
+			t.Errorf("%+v, %v", end, err)
+		}
 	})
 }

@@ -27,8 +27,8 @@ func (e *Engine) newSpawn() *spawn.Manager {
 
 		Maker: makerOf, Confined: func(ctx context.Context) bool { return viewOf(ctx).isConfined() }, MayBuild: e.mayBuild,
 		RunIn: e.runNow,
-		Settle: func(ctx context.Context, c *state.Cell, kind string) (state.Checkpoint, error) {
-			return e.settle(ctx, c, kind, "", "")
+		Settle: func(ctx context.Context, c *state.Cell, kind string, within cell.RunID) (state.Checkpoint, error) {
+			return e.settleWith(ctx, c, state.Checkpoint{Kind: kind}, within, false)
 		},
 		Plan: e.planDraft, Tree: e.tree, TreeAbove: e.treeAbove, GetTree: e.trees.get, PutTree: e.trees.put, Begin: e.begin, Affordable: affordable,
 

@@ -43,7 +43,7 @@ func (e *Engine) turnOf(ctx context.Context, l *run.Live, id cell.ID, at cell.Tu
 		return k, cell.Errorf(cell.Unsupported, "engine.takeTurn", "work in a cell without --disk", "cell %s has a disk of its own (--disk), which its home is on", c.Title())
 	}
 	return e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindTurn, Message: cell.Clip(redactor.String(at.Text)), Run: l.ID(), Turn: e.reg.LastTurn(id) + 1,
-		Expires: time.Now().Add(state.KeepResult).UTC()}, false)
+		Expires: time.Now().Add(state.KeepResult).UTC()}, l.ID(), false)
 }
 
 // undo is result.Manager's, for a turn, too: then the agent is ended first.

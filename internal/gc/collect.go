@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -130,6 +131,9 @@ func (m *Manager) whyOver(c *state.Cell, now time.Time) string {
 // removeOver removes a cell, with its lock, if it is still kept no longer.
 func (m *Manager) removeOver(ctx context.Context, id cell.ID, now time.Time) (bool, error) {
 	release, err := m.cfg.Lock(ctx, id, "gc")
+	if errors.As(err, new(state.HeldByRun)) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -155,14 +159,19 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] {
 				continue
 			}
-			items = append(items, api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "expired"})
+			item := api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "expired"}
 			if dry {
+				items = append(items, item)
 				continue
 			}
 			release, err := m.cfg.Lock(ctx, c.ID, "gc")
+			if errors.As(err, new(state.HeldByRun)) { // which begins at a checkpoint; the next collection looks again
+				continue
+			}
 			if err != nil {
 				return items, err
 			}
+			items = append(items, item)
 			fresh, ferr := reg.Cell(c.ID)
 			kk, kerr := reg.Checkpoint(k.ID)
 			if ferr == nil && kerr == nil && fresh.Head != k.ID && !kk.Expires.IsZero() && now.After(kk.Expires) {

@@ -46,7 +46,8 @@ type Config struct {
 	Images      func() ([]oci.Image, error)
 	ImageNeeded func(*oci.Image) bool
 	RemoveImage func(*oci.Image) error
-	// Lock takes the lock of a cell or an import (see ImportLock). why is shown to what waits.
+	// Lock takes the lock of a cell or an import (see ImportLock). why is shown to what waits. It fails with
+	// state.HeldByRun while the command of a run goes on in the cell.
 	// TryLock fails with Conflict when the lock is taken.
 	Lock    func(ctx context.Context, id cell.ID, why string) (release func(), err error)
 	TryLock func(id cell.ID, why string) (release func(), err error)

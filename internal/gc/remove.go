@@ -3,6 +3,7 @@ package gc
 import (
 	"context"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -185,6 +186,8 @@ func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
 		k.Message = ""
 	case m.cfg.Records.HasRun(&k):
 		return cell.Errorf(cell.Conflict, opName, "discard the run", "cannot remove checkpoint %s@%d: it belongs to run %s", c.Title(), number, k.Run)
+	case slices.ContainsFunc(m.cfg.Records.Runs(c.ID), func(r state.Run) bool { return r.Phase != cell.Ended && r.In.Before == k.ID }):
+		return cell.Errorf(cell.Conflict, opName, "wait until it has ended", "cannot remove checkpoint %s@%d: a run that goes on began there", c.Title(), number)
 	default:
 		k.Gone = true
 	}

@@ -55,8 +55,9 @@ func (b *bed) open() {
 	b.must(err)
 	b.Manager = New(Config{
 		Records: b.reg, Log: slog.New(slog.NewTextHandler(b.Output(), nil)), Home: b.home, Credentials: credentials,
-		Host: policy.Host{CPUs: 2, Memory: 4 << 30}, Life: b.ctx, Redactor: &b.redactor, Locks: new(state.CellLocks),
-		Instances: func() Instances { return instances{b} }, Usable: b.reg.Cell, RunIn: func(cell.ID) cell.RunID { return "" },
+		Host: policy.Host{CPUs: 2, Memory: 4 << 30}, Life: b.ctx, Redactor: &b.redactor,
+		Instances: func() Instances { return instances{b} }, Usable: b.reg.Cell,
+		Lock: func(context.Context, cell.ID, string) (func(), error) { return func() {}, nil }, RunIn: func(cell.ID) cell.RunID { return "" },
 		Background: func(f func(context.Context)) { go f(b.ctx) },
 		Alive:      func() []cell.ID { return slices.Sorted(maps.Keys(b.alive)) },
 		Pause: func(_ context.Context, id cell.ID) error {

@@ -41,7 +41,6 @@ import (
 // Config is what a Manager is made of.
 type Config struct {
 	Records     *state.Registry
-	Locks       *state.CellLocks
 	Log         *slog.Logger
 	Home        paths.Home
 	Credentials *credential.Store
@@ -60,6 +59,7 @@ type Config struct {
 	// for others.
 	Instances func() Instances
 	Usable    func(cell.ID) (state.Cell, error)
+	Lock      func(ctx context.Context, id cell.ID, purpose string) (release func(), err error)
 
 	// Of runs. RunIn is the one that goes on in a cell, "" if there is none. Report tells its
 	// clients, if there is one.

@@ -27,7 +27,7 @@ func (m *Manager) SetPolicy(ctx context.Context, id cell.ID, text string, guest 
 			return err
 		}
 	}
-	release, err := m.cfg.Locks.Acquire(ctx, id, "govern", nil)
+	release, err := m.cfg.Lock(ctx, id, "give another policy to")
 	if err != nil {
 		return err
 	}

@@ -47,8 +47,10 @@ type Config struct {
 	// Stage begins a part of an act, which is measured by itself.
 	Stage func(ctx context.Context, what string) (context.Context, func(error))
 
-	// Of runs: Working reports whether one is under way in a cell.
-	Working func(id cell.ID) bool
+	// Of runs: Working reports whether one is under way in a cell. WithinRun has a run do something while its command
+	// goes on; done is false if it does not any more.
+	Working   func(id cell.ID) bool
+	WithinRun func(_ context.Context, run cell.RunID, do func() error) (done bool, err error)
 
 	// Of the start of cells. Prepare gives one at rest a writable layer and mounts: what it
 	// changed is committed with the cell, and done is called then, also after an error. Specify

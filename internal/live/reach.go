@@ -3,6 +3,7 @@ package live
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -81,13 +82,44 @@ func (m *Manager) MayWait(id cell.ID) error {
 	return m.reachable(&c)
 }
 
-// Lock waits for a cell's lock, for a request. It fails at once in an unreached cell while
-// a run has the lock.
+// Lock waits for a cell's lock, for a request. It fails at once while the command of a run goes on there, which
+// may take hours.
 func (m *Manager) Lock(ctx context.Context, id cell.ID, purpose string) (release func(), err error) {
 	if err := m.MayWait(id); err != nil {
 		return nil, err
 	}
-	return m.cfg.Locks.Acquire(ctx, id, purpose, nil)
+	release, err = m.cfg.Locks.AcquireUnlessRun(ctx, id, purpose)
+	if by := (state.HeldByRun{}); errors.As(err, &by) {
+		c, gone := m.cfg.Registry.Cell(id)
+		if gone != nil {
+			return nil, gone
+		}
+		err = cell.Errorf(cell.Conflict, "live.Lock", "wait until it has ended (pando logs -f "+c.Title()+"), or end it: pando stop "+c.Title(), "cannot %s cell %s: %w in it", purpose, c.Title(), err)
+	}
+	return release, err
+}
+
+// Within does something with a cell's lock, for a request. While the command of a run goes on there the run, which
+// has the lock, does it, and is named.
+func (m *Manager) Within(ctx context.Context, id cell.ID, purpose string, do func(run cell.RunID) error) error {
+	for {
+		if err := m.MayWait(id); err != nil {
+			return err
+		}
+		release, err := m.cfg.Locks.AcquireUnlessRun(ctx, id, purpose)
+		if by := (state.HeldByRun{}); errors.As(err, &by) {
+			done, err := m.cfg.WithinRun(ctx, by.Run, func() error { return do(by.Run) })
+			if done {
+				return err
+			}
+			continue // its command has ended
+		}
+		if err != nil {
+			return err
+		}
+		defer release()
+		return do("")
+	}
 }
 
 // InstanceOf returns a cell's instance, nil when it is at rest. It fails when the cell is unreached.

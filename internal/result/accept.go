@@ -42,17 +42,26 @@ func (m *Manager) Accept(ctx context.Context, t Target, req api.AcceptRequest, s
 	return out, err
 }
 
-// decide holds the lock of a target's cell while do decides about it.
+// decide holds the lock of a target's cell while do decides about it. While the command of a run goes on in the cell,
+// what is about earlier runs and the source alone is done within that, and the rest is refused.
 func (m *Manager) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *state.Cell, run *state.Run) error) error {
 	id, err := m.cellOf(t)
 	if err != nil {
 		return err
+	}
+	r, err := m.cfg.Records.Run(t.Run)
+	if what == "revert" || err == nil && (what == "accept" || r.Verdict == cell.Restored || r.Verdict == cell.Discarded) {
+		return m.cfg.Cells.Within(ctx, id, what, func(cell.RunID) error { return m.decideHeld(id, t, seen, do) })
 	}
 	release, err := m.cfg.Cells.Lock(ctx, id, what)
 	if err != nil {
 		return err
 	}
 	defer release()
+	return m.decideHeld(id, t, seen, do)
+}
+
+func (m *Manager) decideHeld(id cell.ID, t Target, seen []Seen, do func(c *state.Cell, run *state.Run) error) error {
 	defer m.cfg.Pin()()
 	c, err := m.cfg.Records.Cell(id)
 	if err != nil {
@@ -91,7 +100,7 @@ func (m *Manager) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (
 	if _, err := m.cfg.Cells.Usable(c.ID); err != nil {
 		return nil, err
 	}
-	at, err := m.presentHeld(ctx, c)
+	at, err := m.presentHeld(ctx, c, "")
 	if err != nil {
 		if r := m.cfg.Records.LatestResult(c.ID); r != nil && r.In.After == "" && ctx.Err() == nil {
 			return nil, noResult(r, c)
@@ -305,12 +314,9 @@ func (m *Manager) acceptLater(args acceptArgs) {
 		case <-ctx.Done():
 			return
 		}
-		release, err := m.cfg.Locks.Acquire(ctx, args.Cell, "accept", nil)
-		if err != nil {
-			return
-		}
-		defer release()
-		err = operation.Do(ctx, m.cfg.Records, operation.NewID(), OpAccept, args, func(ctx context.Context) error { return m.resumeAccept(ctx, args) })
+		err := m.cfg.Cells.Within(ctx, args.Cell, "accept", func(cell.RunID) error {
+			return operation.Do(ctx, m.cfg.Records, operation.NewID(), OpAccept, args, func(ctx context.Context) error { return m.resumeAccept(ctx, args) })
+		})
 		if err != nil {
 			m.cfg.Log.Warn("cannot write the receipt of an accept yet", "cell", args.Cell, "error", err)
 		}

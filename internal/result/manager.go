@@ -52,9 +52,9 @@ type Config struct {
 	TreeOf  func(context.Context, *state.Checkpoint) (*workspace.Tree, error)
 	Side    func(context.Context, *state.Checkpoint) (workspace.Side, error)
 	Verify  func(context.Context, *state.Checkpoint) error
-	// Checkpoint makes the present state of a cell a checkpoint with a message, and its head, if it
-	// is not one. c is changed and committed.
-	Checkpoint func(ctx context.Context, c *state.Cell, message string) (state.Checkpoint, error)
+	// Checkpoint makes the present state of a cell a checkpoint, of which k says what it is for, and its head, if it
+	// is not one, within a run or "". c is changed and committed.
+	Checkpoint func(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID) (state.Checkpoint, error)
 	// HomeAt gives a cell the home of a checkpoint, if that has one. c is changed; done is called
 	// when that was recorded, or was not.
 	HomeAt func(ctx context.Context, c *state.Cell, k *state.Checkpoint) (done func(recorded bool), err error)
@@ -77,6 +77,7 @@ type Config struct {
 type Cells interface {
 	// Lock takes the lock of a cell. It fails when the cell does not answer.
 	Lock(ctx context.Context, id cell.ID, purpose string) (release func(), err error)
+	Within(ctx context.Context, id cell.ID, purpose string, do func(run cell.RunID) error) error
 	// Usable returns a cell that is made and not removed.
 	Usable(cell.ID) (state.Cell, error)
 	// Deactivate ends what lives of a cell.

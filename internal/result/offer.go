@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -161,35 +162,32 @@ func (o *offer) changed() []string {
 }
 
 // Present is the cell's state now: its head, or what was written since, as a checkpoint
-// that is made for the purpose.
-func (m *Manager) Present(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
+// that is made for the purpose, also while a run goes on.
+func (m *Manager) Present(ctx context.Context, c *state.Cell) (k state.Checkpoint, err error) {
 	if c.Gen == nil {
 		return m.cfg.Records.Checkpoint(c.Head)
 	}
-	if m.cfg.Working(c.ID) {
-		return state.Checkpoint{}, cell.Errorf(cell.Conflict, "result.Diff", "wait for it, or follow it with pando logs -f "+c.Title(), "a run is under way in cell %s", c.Title())
-	}
-	release, err := m.cfg.Cells.Lock(ctx, c.ID, "diff")
-	if err != nil {
-		return state.Checkpoint{}, err
-	}
-	defer release()
-	defer m.cfg.Pin()()
-	fresh, err := m.cfg.Cells.Usable(c.ID)
-	if err != nil {
-		return state.Checkpoint{}, err
-	}
-	*c = fresh
-	return m.presentHeld(ctx, c)
+	err = m.cfg.Cells.Within(ctx, c.ID, "diff", func(within cell.RunID) error {
+		defer m.cfg.Pin()()
+		fresh, err := m.cfg.Cells.Usable(c.ID)
+		if err != nil {
+			return err
+		}
+		*c = fresh
+		k, err = m.presentHeld(ctx, c, within)
+		return err
+	})
+	return k, err
 }
 
-// presentHeld is Present for a caller with the cell's lock. Of a cell at its head it makes no checkpoint: what a
-// decision is about has no home.
-func (m *Manager) presentHeld(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
+// presentHeld is Present for a caller with the cell's lock: a run, or "". Of a cell at its head it makes no
+// checkpoint: what a decision is about has no home. What was only looked at is kept for a while.
+func (m *Manager) presentHeld(ctx context.Context, c *state.Cell, within cell.RunID) (state.Checkpoint, error) {
 	if c.Gen == nil {
 		return m.cfg.Records.Checkpoint(c.Head)
 	}
-	k, err := m.cfg.Checkpoint(ctx, c, "as it was looked at")
+	looked := state.Checkpoint{Kind: state.KindLooked, Message: "as it was looked at", Expires: time.Now().Add(state.KeepResult).UTC()}
+	k, err := m.cfg.Checkpoint(ctx, c, looked, within)
 	if err != nil {
 		return k, fmt.Errorf("cannot look at the workspace now: %w", err)
 	}

@@ -195,7 +195,7 @@ func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpo
 	}
 	if c.Gen != nil || withHome && to.Home != nil {
 		head := c.Head
-		k, err := m.cfg.Checkpoint(ctx, c, "before the restore")
+		k, err := m.cfg.Checkpoint(ctx, c, state.Checkpoint{Kind: state.KindManual, Message: "before the restore"}, "")
 		switch {
 		case err != nil && c.State == cell.Failed && ctx.Err() == nil && !durable.IsFull(err):
 			// What can't be read can't be kept, and must not keep the cell from its
@@ -298,6 +298,9 @@ func (m *Manager) beforeLatest(ctx context.Context, c *state.Cell) (int, error) 
 	if err != nil {
 		return 0, err
 	}
+	if m.cfg.Working(c.ID) {
+		return 0, cell.Errorf(cell.Conflict, "result.Undo", "wait until it has ended (pando logs -f "+c.Title()+"), or end it: pando stop "+c.Title(), "cannot undo in cell %s: a run is under way in it", c.Title())
+	}
 	now, err := m.Present(ctx, c)
 	if err != nil {
 		return 0, err
@@ -307,6 +310,9 @@ func (m *Manager) beforeLatest(ctx context.Context, c *state.Cell) (int, error) 
 	}
 	head = m.cfg.Records.FilesOf(head)
 	up, err := m.cfg.Records.Checkpoint(head.Parent)
+	for err == nil && up.Kind == state.KindLooked && head.Kind == state.KindAfter { // in the middle of the run
+		up, err = m.cfg.Records.Checkpoint(up.Parent)
+	}
 	if head.Parent == "" || err == nil && up.Cell != c.ID {
 		return 0, cell.Errorf(cell.Conflict, "result.Undo", "`pando runs` lists the runs of all cells; what was applied is taken back with pando revert", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
 	}

@@ -2,7 +2,10 @@ package run
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -76,14 +79,30 @@ func (l *Live) Stop(ctx context.Context, why error, grace time.Duration) {
 	l.stop(why)
 }
 
+var errOver = errors.New("its command has ended")
+
 // Within has the run, which has the lock of its cell, do something there while its command goes on. It is a
 // Conflict when the command does not run (any more).
 func (l *Live) Within(ctx context.Context, do func() error) error {
-	over := cell.Errorf(cell.Conflict, "run.Within", "", "the command of run %s has ended", l.id)
+	over := cell.Errorf(cell.Conflict, "run.Within", "", "run %s: %w", l.id, errOver)
 	done := make(chan error, 1)
+	var panicked any
+	work := func() {
+		defer close(done)
+		defer func() { // a panic is the caller's
+			if p := recover(); p != nil {
+				panicked = fmt.Sprintf("%v\n%s", p, debug.Stack())
+			}
+		}()
+		done <- do()
+	}
 	select {
-	case l.within <- func() { done <- do() }:
-		return <-done
+	case l.within <- work:
+		err := <-done
+		if panicked != nil {
+			panic(panicked)
+		}
+		return err
 	case <-l.waited:
 		return over
 	case <-l.done:
@@ -91,6 +110,19 @@ func (l *Live) Within(ctx context.Context, do func() error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Within is Live.Within of a run; without a run under way it is false, and do is not called.
+func (m *Manager) Within(ctx context.Context, id cell.RunID, do func() error) (done bool, err error) {
+	l := m.find(id)
+	if l == nil {
+		return false, nil
+	}
+	err = l.Within(ctx, func() error {
+		done = true
+		return do()
+	})
+	return done || !errors.Is(err, errOver), err
 }
 
 // Report tells its clients how far it is.

@@ -43,11 +43,13 @@ func (m *Manager) Recover(r state.Run, cause error) {
 		x.Imported = nil
 	}
 	m.add(l)
+	release, err := m.cfg.Locks.TryAcquire(c.ID, "run "+run.ID) // before a client can ask for it
 	m.cfg.Background(func(ctx context.Context) {
 		defer m.ended(l)
-		release, err := m.cfg.Locks.Acquire(ctx, c.ID, "run "+run.ID, nil)
 		if err != nil {
-			return
+			if release, err = m.cfg.Locks.Acquire(ctx, c.ID, "run "+run.ID, nil); err != nil {
+				return
+			}
 		}
 		defer release()
 		l.working.Store(true)

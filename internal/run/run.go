@@ -157,6 +157,7 @@ func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 // waitFor waits for the end of the command, and does meanwhile what is asked for with Live.Within.
 func (x *execution) waitFor(ctx context.Context) (status cell.Status, err error) {
 	defer close(x.Live.waited)
+	defer x.m.cfg.Locks.Serve(x.Cell.ID, x.Run.RunID())()
 	if x.Run.In.IdlePause > 0 {
 		ctx, stop := context.WithCancel(ctx)
 		over := make(chan struct{})

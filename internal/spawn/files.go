@@ -17,10 +17,10 @@ import (
 )
 
 // Fork makes new cells from a checkpoint: their files are its files, their
-// processes none. Nothing is copied; each writes into a layer of its own.
+// processes none. Nothing is copied; each writes into a layer of its own. Of a cell in which
+// something runs, its files of now are forked when they are asked for alone.
 func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res api.ForkResult, err error) {
 	const opName = "spawn.Fork"
-	began := time.Now()
 	count := max(req.Count, 1)
 	if req.Count < 0 || count > MaxFork {
 		return api.ForkResult{}, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", MaxFork), "cannot make %d cells", req.Count)
@@ -40,14 +40,20 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 		req.Number = at.Number
 	}
 	defer m.cfg.Pin()()
-	// A run has the lock to its end, and changes no checkpoint.
-	if past, err := m.reg.Numbered(id, req.Number); err != nil || past.Memory != nil || m.cfg.RunIn(id) == "" {
-		release, err := m.live.Lock(ctx, id, "fork")
-		if err != nil {
-			return api.ForkResult{}, err
-		}
-		defer release()
+	if past, err := m.reg.Numbered(id, req.Number); err == nil && past.Memory == nil && m.cfg.RunIn(id) != "" {
+		return m.fork(ctx, id, req, want, count, "") // a run has the lock to its end, and changes no checkpoint
 	}
+	err = m.live.Within(ctx, id, "fork", func(run cell.RunID) (err error) {
+		res, err = m.fork(ctx, id, req, want, count, run)
+		return err
+	})
+	return res, err
+}
+
+// fork is Fork for a caller with the cell's lock: a run, or "".
+func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, want terms, count int, within cell.RunID) (res api.ForkResult, err error) {
+	const opName = "spawn.Fork"
+	began := time.Now()
 	src, err := m.live.Usable(id)
 	if err != nil {
 		return api.ForkResult{}, err
@@ -56,13 +62,16 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 	if req.Number > 0 {
 		k, err = m.reg.Numbered(src.ID, req.Number)
 	} else {
-		if inst := m.live.Instance(src.ID); inst != nil {
+		if inst := m.live.Instance(src.ID); inst != nil && !req.Files {
+			if within != "" {
+				return api.ForkResult{}, cell.Errorf(cell.Conflict, opName, "wait until it has ended, or "+m.forkFiles(&src), "cannot fork %s: run %s is under way in it", src.Title(), within)
+			}
 			if !backend.NothingRuns(ctx, inst) {
 				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName, m.branchOrFiles(ctx, &src),
 					"cannot fork %s: it has processes, and a fork of files would leave their memory behind", src.Title())
 			}
 		}
-		k, err = m.cfg.Settle(ctx, &src, state.KindFork)
+		k, err = m.cfg.Settle(ctx, &src, state.KindFork, within)
 	}
 	if err != nil {
 		return api.ForkResult{}, err
@@ -227,13 +236,12 @@ func dropped(c *state.Cell, built, withHome bool) string {
 	return strings.Join(lost[:last], ", ") + " and " + lost[last]
 }
 
-// forkFiles says how the files of a cell can be forked now. While something runs in it,
-// they are forked as of a checkpoint.
+// forkFiles says how the files of a cell can be forked now.
 func (m *Manager) forkFiles(c *state.Cell) string {
 	if m.live.AtRest(c.ID) {
 		return "fork its files: pando fork " + c.Title()
 	}
-	return fmt.Sprintf("fork its files as of a checkpoint: pando fork %s@%d --files, or make one now: pando checkpoint %s", c.Title(), m.reg.HeadNumber(c), c.Title())
+	return "fork its files as they are now: pando fork --files " + c.Title()
 }
 
 // branchOrFiles is forkFiles of a cell that runs, with the branch where that can be had.

@@ -73,9 +73,9 @@ type Config struct {
 	MayBuild func(ctx context.Context, template string) (_ context.Context, done func(), _ error)
 
 	// Of runs. RunIn is the run that is under way in a cell; "" for none. Settle makes the present
-	// files of a cell a checkpoint. Plan checks a request for the cell of a template.
+	// files of a cell a checkpoint, within a run or "". Plan checks a request for the cell of a template.
 	RunIn  func(cell.ID) cell.RunID
-	Settle func(ctx context.Context, c *state.Cell, kind string) (state.Checkpoint, error)
+	Settle func(ctx context.Context, c *state.Cell, kind string, within cell.RunID) (state.Checkpoint, error)
 	Plan   func(ctx context.Context, req api.RunRequest) (Draft, error)
 
 	// Of files. Tree is the tree of a checkpoint, TreeAbove that of a new state over a base.
@@ -148,6 +148,7 @@ type Live interface {
 // Cells says which cells can be worked with, and locks them.
 type Cells interface {
 	Lock(ctx context.Context, id cell.ID, purpose string) (release func(), err error)
+	Within(ctx context.Context, id cell.ID, purpose string, do func(run cell.RunID) error) error
 	Usable(cell.ID) (state.Cell, error)
 	AtRest(cell.ID) bool
 }

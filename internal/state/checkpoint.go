@@ -65,6 +65,7 @@ const (
 	KindBefore   = "before"
 	KindAfter    = "after"
 	KindManual   = "manual"
+	KindLooked   = "looked" // made to show or decide about what there is
 	KindFork     = "fork"
 	KindTemplate = "template"
 	KindBranch   = "branch"
