@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -70,9 +72,12 @@ func (e *Engine) checkpointNow(ctx context.Context, id cell.ID, req api.Checkpoi
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
-	if k.Message != req.Message && req.Message != "" {
-		// Nothing changed since the last one: it gets the message.
-		k.Message = req.Message
+	if k.Message != req.Message && req.Message != "" || k.Kind == state.KindLooked || !k.Expires.IsZero() && k.Kind == state.KindTurn {
+		// Nothing changed since the last one: it gets the message, and is kept.
+		k.Message, k.Expires = cmp.Or(req.Message, k.Message), time.Time{}
+		if k.Kind == state.KindLooked {
+			k.Kind, k.Message = state.KindManual, req.Message
+		}
 		if err := e.reg.Commit(&k); err != nil {
 			return api.Checkpoint{}, err
 		}

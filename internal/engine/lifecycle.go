@@ -89,6 +89,12 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 	}
 	release, err := e.locks.AcquireUnlessRun(ctx, id, "stop")
 	if errors.As(err, new(state.HeldByRun)) {
+		if l == nil { // it began in the meantime, and is what goes on
+			return e.StopWithin(ctx, id, grace)
+		}
+		if c, err = e.reg.Cell(id); err != nil {
+			return api.Cell{}, err
+		}
 		return e.cellView(&c), nil
 	}
 	if err != nil {

@@ -375,10 +375,10 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	return k, nil
 }
 
-// madeDuring reports whether a checkpoint was made while a run went on.
+// madeDuring reports whether a checkpoint was made while a run went on, for something else.
 func (e *Engine) madeDuring(k *state.Checkpoint, id cell.RunID) bool {
 	r, err := e.reg.Run(id)
-	return err == nil && r.In.Before != k.ID
+	return err == nil && r.In.Before != k.ID && (k.Kind != state.KindAfter || k.Run != id)
 }
 
 // dropLayer removes a layer that nothing names, in the background.

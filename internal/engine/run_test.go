@@ -481,10 +481,13 @@ func TestActsWithinARun(t *testing.T) {
 		look("2")
 		b.must(os.WriteFile(more, nil, 0o644))
 		look("3")
+		if k, err := b.Checkpoint(soon(t), id, api.CheckpointRequest{Message: "kept"}); err != nil || k.Kind != state.KindManual || k.Message != "kept" {
+			t.Errorf("a checkpoint of what was looked at: %+v, %v", k, err)
+		}
 		if _, err := b.NameCheckpoint(soon(t), id, 1, "named"); err != nil {
 			t.Error(err)
 		}
-		b.wantKind("the removal of what the run began at", b.RemoveCheckpoint(soon(t), id, 1), cell.Conflict, "a run that goes on")
+		b.wantKind("the removal of what the run began at", b.RemoveCheckpoint(soon(t), id, 1), cell.Conflict, "a run began at it")
 		for what, do := range map[string]func() error{
 			"restore": func() error { return second(b.results.Restore(soon(t), id, api.RestoreRequest{Number: 1})) },
 			"accept":  func() error { return second(b.results.Accept(soon(t), result.Target{Cell: id}, api.AcceptRequest{})) },
@@ -527,7 +530,13 @@ func TestActsWithinARun(t *testing.T) {
 			t.Errorf("the run: %+v", end)
 		}
 		b.has("w", "f: 4")
+		first, err := b.reg.Numbered(id, 1)
+		b.must(err)
+		first.Expires = time.Now().Add(-time.Hour)
+		b.must(b.reg.Commit(&first))
 		collect(true)
+		b.must(second(b.results.Discard(b.ctx, result.Target{Cell: id}, api.DiscardRequest{})))
+		b.has("w", "f: 1")
 		b.verified()
 	})
 }

@@ -156,7 +156,7 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 	}
 	for _, c := range cells {
 		for _, k := range reg.Checkpoints(c.ID) {
-			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] {
+			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] || m.beginsResult(c.ID, k.ID) {
 				continue
 			}
 			item := api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "expired"}

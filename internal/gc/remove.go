@@ -186,12 +186,23 @@ func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
 		k.Message = ""
 	case m.cfg.Records.HasRun(&k):
 		return cell.Errorf(cell.Conflict, opName, "discard the run", "cannot remove checkpoint %s@%d: it belongs to run %s", c.Title(), number, k.Run)
-	case slices.ContainsFunc(m.cfg.Records.Runs(c.ID), func(r state.Run) bool { return r.Phase != cell.Ended && r.In.Before == k.ID }):
-		return cell.Errorf(cell.Conflict, opName, "wait until it has ended", "cannot remove checkpoint %s@%d: a run that goes on began there", c.Title(), number)
+	case m.beginsResult(c.ID, k.ID):
+		return cell.Errorf(cell.Conflict, opName, "wait until the run has ended, or discard it", "cannot remove checkpoint %s@%d: a run began at it, and its result is kept", c.Title(), number)
 	default:
 		k.Gone = true
 	}
 	return m.cfg.Records.Commit(&k)
+}
+
+// beginsResult reports whether a run began at a checkpoint that goes on, or has a result that is kept.
+func (m *Manager) beginsResult(id cell.ID, at cell.CheckpointID) bool {
+	return slices.ContainsFunc(m.cfg.Records.Runs(id), func(r state.Run) bool {
+		if r.In.Before != at || r.Phase != cell.Ended {
+			return r.In.Before == at
+		}
+		after, err := m.cfg.Records.Checkpoint(r.In.After)
+		return err == nil && !after.Gone && after.ID != at
+	})
 }
 
 // GiveUp removes the layers of a checkpoint after commit made it durable that it is gone. Where the

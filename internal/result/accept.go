@@ -314,11 +314,16 @@ func (m *Manager) acceptLater(args acceptArgs) {
 		case <-ctx.Done():
 			return
 		}
+		begun := false
 		err := m.cfg.Cells.Within(ctx, args.Cell, "accept", func(cell.RunID) error {
+			begun = true
 			return operation.Do(ctx, m.cfg.Records, operation.NewID(), OpAccept, args, func(ctx context.Context) error { return m.resumeAccept(ctx, args) })
 		})
 		if err != nil {
 			m.cfg.Log.Warn("cannot write the receipt of an accept yet", "cell", args.Cell, "error", err)
+			if !begun && ctx.Err() == nil {
+				m.acceptLater(args)
+			}
 		}
 	})
 }

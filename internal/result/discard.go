@@ -49,6 +49,9 @@ func (m *Manager) discardHeld(ctx context.Context, c *state.Cell, run *state.Run
 	if err != nil {
 		return out, err
 	}
+	if to.Gone {
+		return out, cell.Errorf(cell.NotFound, opName, "accept it, or remove the cell: pando rm "+c.Title(), "checkpoint %s@%d, which it would go back to, was removed", c.Title(), to.Number)
+	}
 	out = api.DiscardResult{CellName: c.Title(), Runs: runsAPI(o.covers), Number: to.Number, DryRun: req.DryRun}
 	ask := len(o.covers) > 1 && !req.Lose
 	if out.Ended, err = m.cfg.Processes(ctx, c); err != nil && (req.DryRun || ask) {

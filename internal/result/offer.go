@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -181,13 +180,12 @@ func (m *Manager) Present(ctx context.Context, c *state.Cell) (k state.Checkpoin
 }
 
 // presentHeld is Present for a caller with the cell's lock: a run, or "". Of a cell at its head it makes no
-// checkpoint: what a decision is about has no home. What was only looked at is kept for a while.
+// checkpoint: what a decision is about has no home.
 func (m *Manager) presentHeld(ctx context.Context, c *state.Cell, within cell.RunID) (state.Checkpoint, error) {
 	if c.Gen == nil {
 		return m.cfg.Records.Checkpoint(c.Head)
 	}
-	looked := state.Checkpoint{Kind: state.KindLooked, Message: "as it was looked at", Expires: time.Now().Add(state.KeepResult).UTC()}
-	k, err := m.cfg.Checkpoint(ctx, c, looked, within)
+	k, err := m.cfg.Checkpoint(ctx, c, state.Checkpoint{Kind: state.KindLooked, Message: "as it was looked at"}, within)
 	if err != nil {
 		return k, fmt.Errorf("cannot look at the workspace now: %w", err)
 	}

@@ -310,8 +310,10 @@ func (m *Manager) beforeLatest(ctx context.Context, c *state.Cell) (int, error) 
 	}
 	head = m.cfg.Records.FilesOf(head)
 	up, err := m.cfg.Records.Checkpoint(head.Parent)
-	for err == nil && up.Kind == state.KindLooked && head.Kind == state.KindAfter { // in the middle of the run
-		up, err = m.cfg.Records.Checkpoint(up.Parent)
+	if run, rerr := m.cfg.Records.Run(head.Run); rerr == nil && head.ID == run.In.After { // what was made in its middle is no step
+		for err == nil && up.ID != run.In.Before && (up.Kind == state.KindLooked || up.Kind == state.KindFork) {
+			up, err = m.cfg.Records.Checkpoint(up.Parent)
+		}
 	}
 	if head.Parent == "" || err == nil && up.Cell != c.ID {
 		return 0, cell.Errorf(cell.Conflict, "result.Undo", "`pando runs` lists the runs of all cells; what was applied is taken back with pando revert", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
