@@ -135,13 +135,14 @@ func bare(t testing.TB, dial func() net.Conn) *Gateway {
 }
 
 // FuzzDNS: every message is answered by one that can be packed, and what is not
-// allowed is not resolved.
+// allowed is not resolved: its address is one of those at which it is refused.
 func FuzzDNS(f *testing.F) {
 	g := bare(f, nil)
 	for _, m := range []*dns.Msg{
 		new(dns.Msg).SetQuestion("a.test.", dns.TypeA),
 		new(dns.Msg).SetQuestion("A.tEst.", dns.TypeAAAA),
 		new(dns.Msg).SetQuestion("evil.test.", dns.TypeTXT),
+		new(dns.Msg).SetQuestion("evil.test.", dns.TypeA),
 		new(dns.Msg).SetQuestion("a.test.", dns.TypeANY).SetEdns0(4096, true),
 	} {
 		b, err := m.Pack()
@@ -170,7 +171,13 @@ func FuzzDNS(f *testing.F) {
 				t.Fatalf("%d bytes: %v", len(out), m)
 			}
 			for _, rr := range m.Answer {
-				if hostOf(rr.Header().Name) != "a.test" || len(q.Question) != 1 || q.Question[0].Qclass != dns.ClassINET {
+				host, _ := serviceOf(hostOf(rr.Header().Name))
+				refused := false
+				if a, ok := rr.(*dns.A); ok {
+					at, _ := netip.AddrFromSlice(a.A.To4())
+					refused = cell.DefaultLink().Refusals().Contains(at)
+				}
+				if refused == (host == "a.test") || len(q.Question) != 1 || q.Question[0].Qclass != dns.ClassINET {
 					t.Fatalf("%v for %v", rr, q)
 				}
 			}
