@@ -34,7 +34,7 @@ var notOnGvisor = map[string]string{
 
 // oftenOnGvisor are those, and of gVisor's own, that every change must pass. The others
 // hold, and are for soak: all of them together take longer than everything else.
-var oftenOnGvisor = []string{"run", "run-directory", "terminal", "denied-programs", "network", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/ceilings-of-copies", "whole/live-python", "whole/memory-restored", "whole/x18-memory-is-marked", "whole/x09-renewed", "whole/x48-stopped-stays-stopped"}
+var oftenOnGvisor = []string{"run", "run-directory", "terminal", "terminal-offsets", "acts-in-a-run", "denied-programs", "network", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/ceilings-of-copies", "whole/live-python", "whole/memory-restored", "whole/x18-memory-is-marked", "whole/x09-renewed", "whole/x48-stopped-stays-stopped"}
 
 func TestScriptsOnGvisor(t *testing.T) {
 	if !hasGvisor() {

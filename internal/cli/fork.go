@@ -32,9 +32,9 @@ need are printed and compared with those of this host.
 Forks of a cell have its files as of a checkpoint, and no processes. If the checkpoint
 has memory (pando checkpoint, of a running cell on gvisor or microvm), its processes
 continue in each fork, unless --files is given. With --files a cell can be forked while
-something runs in it, too: the forks have the files of now. With --turn they begin where a turn of the
-cell's agent began, with its home, so each can take up the conversation there. pando
-branch forks a running cell with its memory.`,
+something runs in it, too: the forks have the files of now. With --turn they begin where
+a turn of the cell's agent began, with its home, so each can take up the conversation
+there. pando branch forks a running cell with its memory.`,
 		Example: `  pando fork pyagent -n 100 --eval 'numpy.zeros(5).tolist()'
   pando fork tests -n 16 --name shard -- sh -c 'pytest $(sed -n ${PANDO_CELL##*-}p shards)'
   pando fork web@3 --name try

@@ -72,12 +72,14 @@ func (e *Engine) checkpointNow(ctx context.Context, id cell.ID, req api.Checkpoi
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
-	if k.Message != req.Message && req.Message != "" || k.Kind == state.KindLooked || !k.Expires.IsZero() && k.Kind == state.KindTurn {
-		// Nothing changed since the last one: it gets the message, and is kept.
-		k.Message, k.Expires = cmp.Or(req.Message, k.Message), time.Time{}
-		if k.Kind == state.KindLooked {
-			k.Kind, k.Message = state.KindManual, req.Message
-		}
+	kept := k // the last one, if nothing has changed since: it is kept, with this message
+	kept.Expires = time.Time{}
+	if kept.Kind == state.KindLooked {
+		kept.Kind, kept.Message = state.KindManual, ""
+	}
+	kept.Message = cmp.Or(req.Message, kept.Message)
+	if kept.Kind != k.Kind || kept.Message != k.Message || !k.Expires.IsZero() {
+		k = kept
 		if err := e.reg.Commit(&k); err != nil {
 			return api.Checkpoint{}, err
 		}

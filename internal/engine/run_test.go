@@ -243,10 +243,7 @@ func TestRunIsLeftToTheNextDaemon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, "f: 0")
-		flag := filepath.Join(t.TempDir(), "go")
-		r, err := b.StartRun(b.ctx, b.request("w", "while ! test -e "+flag+"; do sleep 0.01; done"))
-		b.must(err)
-		b.starts(r)
+		r, flag := b.goesOn("w")
 		id := cell.RunID(r.ID)
 		a, err := b.runs.Attach(id, true)
 		b.must(err)
@@ -455,6 +452,16 @@ func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
 	})
 }
 
+// goesOn starts a run in a cell, with a command that goes on until there is a file.
+func (b *bed) goesOn(cell string) (r api.Run, flag string) {
+	b.Helper()
+	flag = filepath.Join(b.TempDir(), "go")
+	r, err := b.StartRun(b.ctx, b.request(cell, "while ! test -e "+flag+"; do sleep 0.01; done"))
+	b.must(err)
+	b.starts(r)
+	return r, flag
+}
+
 // What is done in a cell in which the command of a run goes on does not wait for that: it is done within
 // the run, or refused at once. The checkpoint that the run began at stays, and a collection leaves the cell alone.
 func TestActsWithinARun(t *testing.T) {
@@ -546,10 +553,7 @@ func TestPanicWithinARun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, "f: 0")
-		flag := filepath.Join(t.TempDir(), "go")
-		r, err := b.StartRun(b.ctx, b.request("w", "while ! test -e "+flag+"; do sleep 0.01; done"))
-		b.must(err)
-		b.starts(r)
+		r, flag := b.goesOn("w")
 		func() {
 			defer func() {
 				if p := recover(); !strings.Contains(fmt.Sprint(p), "a fault") {

@@ -40,9 +40,6 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 		req.Number = at.Number
 	}
 	defer m.cfg.Pin()()
-	if past, err := m.reg.Numbered(id, req.Number); err == nil && past.Memory == nil && m.cfg.RunIn(id) != "" {
-		return m.fork(ctx, id, req, want, count, "") // a run has the lock to its end, and changes no checkpoint
-	}
 	err = m.live.Within(ctx, id, "fork", func(run cell.RunID) (err error) {
 		res, err = m.fork(ctx, id, req, want, count, run)
 		return err
