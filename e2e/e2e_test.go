@@ -71,7 +71,7 @@ func hasGvisor() bool {
 }
 
 // passed are the variables of toolchains that scripts see.
-var passed = []string{"PANDO_BACKEND", "GOMODCACHE", "GOCACHE", "GOFLAGS", "GOPROXY", "CARGO_HOME", "RUSTUP_HOME", "PYENV_ROOT"}
+var passed = []string{"GOMODCACHE", "GOCACHE", "GOFLAGS", "GOPROXY", "CARGO_HOME", "RUSTUP_HOME", "PYENV_ROOT"}
 
 func TestScripts(t *testing.T) { runScripts(t, testscript.Params{Dir: "testdata"}, nil) }
 

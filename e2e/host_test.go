@@ -64,6 +64,9 @@ func newHostOf(t *testing.T, bin string) *host {
 			h.env = append(h.env, k+"="+v)
 		}
 	}
+	if v := os.Getenv("E2E_BACKEND"); v != "" { // of the soak: the same tests on another backend
+		h.env = append(h.env, "PANDO_BACKEND="+v)
+	}
 	return h
 }
 
