@@ -25,6 +25,7 @@ import (
 type toyHost struct {
 	host     *mem.Host
 	creating func(context.Context) error // goes before each creation of a cell; nil: nothing does
+	started  func(run cell.RunID)        // follows each start of a command, before its caller knows; nil: nothing does
 
 	mu      sync.Mutex // guards what follows
 	cells   map[cell.ID]*toy
@@ -303,6 +304,9 @@ func (i *toyInstance) Process(ctx context.Context, name string) (backend.Process
 
 func (i *toyInstance) Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (backend.Process, error) {
 	p, err := i.Instance.Start(ctx, name, s, logs)
+	if f := i.h.started; f != nil {
+		f(s.Run)
+	}
 	return &toyProcess{p, i.h}, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -144,6 +145,35 @@ func TestX33RunsThatAreBeingStarted(t *testing.T) {
 		if run.Cause != "interrupted" || run.Error == nil || run.Error.Kind != "interrupted" || run.Error.Message != "cannot start the run: it was cancelled, while it was being started (cannot read the answer: unexpected EOF)" {
 			t.Errorf("it ended as %q, %+v", run.Cause, run.Error)
 		}
+	})
+}
+
+// A run that is interrupted when its command has started, before the daemon knows, ran: what it
+// changed is its result.
+func TestX33RunsThatHaveJustStarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		attached := make(chan *run.Attachment, 1)
+		b.toys.started = func(id cell.RunID) {
+			if id != "" {
+				time.Sleep(time.Second) // the command writes meanwhile
+				(<-attached).Signalled("SIGINT")
+			}
+		}
+		for _, name := range []string{"new", "new"} { // then it is an old one
+			r, a := b.attached(name, "echo half > g; sleep 60", false)
+			attached <- a
+			run, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
+			b.must(err)
+			if run.Cause != "interrupted" || run.Verdict != "pending" || run.Error != nil || run.Changes.Added != 1 {
+				t.Errorf("it ended as %q, %s, %+v, with %+v", run.Cause, run.Verdict, run.Error, run.Changes)
+			}
+			a.Release(false)
+			_, err = b.results.Discard(b.ctx, runTarget(r), api.DiscardRequest{})
+			b.must(err)
+		}
+		b.verified()
 	})
 }
 

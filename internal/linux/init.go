@@ -3,8 +3,6 @@ package linux
 import (
 	"encoding/binary"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // InitProgram returns an executable file in memory that only waits: the first process of a
@@ -14,14 +12,10 @@ import (
 //
 // The file is an ELF executable of one segment: header, program header, code.
 func InitProgram() (*os.File, error) {
-	fd, err := unix.MemfdCreate("pando-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
-	if err == unix.EINVAL { // before Linux 6.3 there is no MFD_EXEC, and no need for it
-		fd, err = unix.MemfdCreate("pando-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
+	f, err := MemoryFile("pando-init", true)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "pando-init")
 	if _, err := f.Write(initELF()); err != nil {
 		f.Close()
 		return nil, err
@@ -32,9 +26,9 @@ func InitProgram() (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+	if err := Seal(f); err != nil {
 		f.Close()
-		return nil, os.NewSyscallError("seal", err)
+		return nil, err
 	}
 	return f, nil
 }

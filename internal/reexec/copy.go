@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // Copy returns a copy of this executable in memory that no process can change, and the path
@@ -23,17 +24,13 @@ func Copy() (f *os.File, path string, err error) {
 		return nil, "", err
 	}
 	defer src.Close()
-	name := failpoint.Program("pando")
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
-	if err == unix.EINVAL { // before Linux 6.3 there is no MFD_EXEC, and no need for it
-		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
+	low, err := linux.MemoryFile(failpoint.Program("pando"), true)
 	if err != nil {
-		return nil, "", os.NewSyscallError("memfd_create", err)
+		return nil, "", err
 	}
-	defer unix.Close(fd)
+	defer low.Close()
 	// Above the numbers that a child's own descriptors get before it executes.
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 100)
+	high, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, 100)
 	if err != nil {
 		return nil, "", os.NewSyscallError("fcntl", err)
 	}
@@ -42,9 +39,9 @@ func Copy() (f *os.File, path string, err error) {
 		f.Close()
 		return nil, "", err
 	}
-	if _, err := unix.FcntlInt(uintptr(high), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+	if err := linux.Seal(f); err != nil {
 		f.Close()
-		return nil, "", os.NewSyscallError("seal", err)
+		return nil, "", err
 	}
 	return f, "/proc/self/fd/" + strconv.Itoa(high), nil
 }

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // A Kind is a language with a built-in interpreter program.
@@ -81,13 +80,12 @@ func sized(src []byte) []byte { return append(fmt.Appendf(nil, "%16d", len(src))
 // File returns an immutable file in memory with this content, positioned at its end. Reopening
 // it by /proc/self/fd reads from the start.
 func File(content []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("pando", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := linux.MemoryFile("pando", false)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "program")
 	if _, err = f.Write(content); err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+		err = linux.Seal(f)
 	}
 	if err != nil {
 		f.Close()

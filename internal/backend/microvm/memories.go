@@ -51,7 +51,7 @@ func (m *memories) brief(path string, has int64) (bool, error) {
 	if err != nil || available < 2*has+briefRest {
 		return false, err
 	}
-	f, err := sealable()
+	f, err := linux.MemoryFile("pando-memory", false)
 	if err != nil {
 		return false, err
 	}
@@ -61,7 +61,7 @@ func (m *memories) brief(path string, has int64) (bool, error) {
 // lend makes path a link to a memory, which it seals. It takes ownership of f.
 func (m *memories) lend(path string, f *os.File) error {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&allSeals != allSeals {
+	if err != nil || seals&linux.AllSeals != linux.AllSeals {
 		f.Close()
 		return cell.Errorf(cell.Internal, "microvm.Capture", "", "cannot copy the machine: the file of its memory can be changed (%v)", err)
 	}
@@ -115,7 +115,7 @@ func (m *memories) open(path string) (*os.File, error) {
 		m.add(path, w)
 	}
 	if !w.sealed {
-		if err := seal(w.file); err != nil {
+		if err := linux.Seal(w.file); err != nil {
 			return nil, err
 		}
 		w.sealed = true
@@ -159,7 +159,7 @@ func load(path string) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := sealable()
+	to, err := linux.MemoryFile("pando-memory", false)
 	if err != nil {
 		return nil, err
 	}
@@ -172,23 +172,6 @@ func load(path string) (_ *os.File, err error) {
 		return nil, err
 	}
 	return to, copySparse(from, to)
-}
-
-// sealable creates a file in memory.
-func sealable() (*os.File, error) {
-	fd, err := unix.MemfdCreate("pando-memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	return os.NewFile(uintptr(fd), "memory"), nil
-}
-
-const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-
-// seal makes a file in memory immutable.
-func seal(f *os.File) error {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, allSeals)
-	return os.NewSyscallError("seal", err)
 }
 
 // copySparse copies the data of a file, without its holes, to the same offsets.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // D34: the memory that copies map is that of the image, and reopening it gives
@@ -123,8 +125,8 @@ func TestBriefMemory(t *testing.T) {
 func TestD34LentMemoryIsSealed(t *testing.T) {
 	m := newMemories()
 	dir := t.TempDir()
-	for name, seals := range map[string]int{"none": 0, "can be cut": unix.F_SEAL_WRITE | unix.F_SEAL_SEAL, "all": allSeals} {
-		f, err := sealable()
+	for name, seals := range map[string]int{"none": 0, "can be cut": unix.F_SEAL_WRITE | unix.F_SEAL_SEAL, "all": linux.AllSeals} {
+		f, err := linux.MemoryFile("pando-memory", false)
 		if err != nil {
 			t.Fatal(err)
 		}

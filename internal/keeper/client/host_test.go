@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -356,6 +357,64 @@ func TestOneExchangeEach(t *testing.T) {
 	if want := []string{"create", "start", "run"}; !slices.Equal(all, want) {
 		t.Errorf("the keeper was asked %q, not %q", all, want)
 	}
+}
+
+// A command is known even if its start is given up while the keeper starts it: it runs, and may have
+// changed files.
+func TestStartThatIsGivenUp(t *testing.T) {
+	h := newHost(t, t.TempDir())
+	id := cell.NewID()
+	l, err := listen(h.Dir, h.socket(id))
+	must(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	starts := make(chan bool, 1)
+	go func() {
+		uc, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		k := reexec.NewConn(uc)
+		defer k.Close()
+		var req proto.Request
+		for files, err := k.Recv(&req); err == nil; files, err = k.Recv(&req) {
+			proto.CloseAll(files)
+			if req.Op == proto.Start.Name {
+				cancel(errors.New("given up"))
+				starts <- true
+			}
+			proto.Start.Reply(k, proto.Begun{PID: 1}, nil)
+		}
+	}()
+	c, err := reach(h.Dir, h.socket(id), 1)
+	must(t, err)
+	defer c.Close()
+	i, err := h.Make(t.Context(), c, id, proto.NewCell{Cell: id}, cell.Assurance{})
+	must(t, err)
+	p, err := i.Start(ctx, "p", cell.Start{}, [3]*os.File{})
+	must(t, err)
+	if <-starts; p.PID() != 1 {
+		t.Errorf("the process is %d", p.PID())
+	}
+	if _, err := i.Start(ctx, "q", cell.Start{}, [3]*os.File{}); err == nil || err.Error() != "given up" || len(starts) > 0 {
+		t.Errorf("a start that was given up before it was asked for: %v", err)
+	}
+}
+
+// A start that is not answered is waited for as long as the grace, and not longer.
+func TestOutlast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		longer, end := outlast(ctx, time.Minute)
+		defer end()
+		given := errors.New("given up")
+		cancel(given)
+		began := time.Now()
+		<-longer.Done()
+		if d := time.Since(began); d != time.Minute || context.Cause(longer) != given {
+			t.Errorf("it ended after %v: %v", d, context.Cause(longer))
+		}
+	})
 }
 
 // A whole cell is found by the next daemon, with what was measured of it; a

@@ -60,7 +60,31 @@ func (i *Instance) Alive(ctx context.Context) bool {
 // of names the cell in a request.
 func (i *Instance) of() proto.OfCell { return proto.OfCell{Cell: i.Cell} }
 
+// startGrace is how long a start that is under way is waited for when its context ends. An
+// answer that was not heard may be that of a command that runs, and changes files.
+const startGrace = 10 * time.Second
+
+// outlast returns a context that ends grace after ctx, with its cause, or when end is called.
+func outlast(ctx context.Context, grace time.Duration) (longer context.Context, end func()) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(grace):
+			cancel(context.Cause(ctx))
+		case <-longer.Done():
+		}
+	})
+	return longer, func() { stop(); cancel(nil) }
+}
+
+// Start starts a command. When ctx ends before the keeper has answered, the command may be
+// there: the process is returned then, for its caller to end.
 func (i *Instance) Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (backend.Process, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	ctx, end := outlast(ctx, startGrace)
+	defer end()
 	req := proto.NewProcess{Cell: i.Cell, Proc: name, Start: s}
 	var files []*os.File
 	if logs != [3]*os.File{} {
