@@ -78,8 +78,15 @@ func world(t *testing.T, addrs ...string) {
 		}
 	}
 	must(t, os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0))
+	if os.Getuid() == 0 {
+		return // it was given none
+	}
 	// Each thread has its own: a program with more of them than the daemon can't be looked at by it.
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
+	switch _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno {
+	case 0:
+	case unix.ENOTSUP:
+		t.Skip("needs a test without cgo: CGO_ENABLED=0")
+	default:
 		must(t, errno)
 	}
 }
