@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/testenv"
 )
@@ -252,6 +254,12 @@ type script struct {
 
 func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	if r.Header.Get("Content-Encoding") == "zstd" {
+		if d, err := zstd.NewReader(bytes.NewReader(body)); err == nil {
+			body, _ = io.ReadAll(d)
+			d.Close()
+		}
+	}
 	s.mu.Lock()
 	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
 	s.read = s.read || instructed(body)
@@ -263,15 +271,17 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r.URL.Path, body)
 }
 
-// scripted is an installation with an agent on its PATH, in a world in which s poses as a host.
-func scripted(t *testing.T, prog, domain string, s *script) *host {
+// scripted is an installation with an agent on its PATH, in a world in which s poses as these hosts.
+func scripted(t *testing.T, prog string, s *script, domains ...string) *host {
 	t.Helper()
 	world(t, inside4, "192.0.2.8")
 	h := newHost(t)
 	ca := newAuthority(t)
-	ca.serveTLS(inside4+":443", s, domain)
+	ca.serveTLS(inside4+":443", s, domains...)
 	zone := newNames(t, "127.0.0.1:5300")
-	zone.set(domain, inside4)
+	for _, d := range domains {
+		zone.set(d, inside4)
+	}
 	h.env = append(h.env, "PANDO_RESOLVER="+zone.addr, "PANDO_ROOTS="+ca.file(h))
 	for i, kv := range h.env {
 		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
@@ -309,7 +319,7 @@ func openAI(key, tool string, arguments map[string]any) *script {
 				Input []struct{ Type string }
 			}
 			json.Unmarshal(body, &ask)
-			if path != "/v1/responses" {
+			if path != "/v1/responses" && path != "/backend-api/codex/responses" {
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}
@@ -342,9 +352,13 @@ func googleAI(key string) *script {
 			case !strings.Contains(string(body), `"functionDeclarations"`):
 				part = map[string]any{"text": `{"reasoning":"x","complexity_reasoning":"x","complexity_score":1,"model_choice":"flash"}`}
 			}
-			b, _ := json.Marshal(map[string]any{
+			answer := map[string]any{
 				"candidates":    []any{map[string]any{"index": 0, "finishReason": "STOP", "content": map[string]any{"role": "model", "parts": []any{part}}}},
-				"usageMetadata": map[string]any{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}, "modelVersion": "scripted"})
+				"usageMetadata": map[string]any{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}, "modelVersion": "scripted"}
+			if strings.HasPrefix(path, "/v1internal:") { // of an account
+				answer = map[string]any{"response": answer, "traceId": "t"}
+			}
+			b, _ := json.Marshal(answer)
 			if strings.HasSuffix(path, ":streamGenerateContent") {
 				w.Header().Set("Content-Type", "text/event-stream")
 				io.WriteString(w, "data: "+string(b)+"\r\n\r\n")
@@ -410,7 +424,7 @@ func TestAgentsCodex(t *testing.T) {
 		return
 	}
 	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
-	h := scripted(t, prog, "api.openai.com", openAI(key, "exec_command", map[string]any{"cmd": friendlier}))
+	h := scripted(t, prog, openAI(key, "exec_command", map[string]any{"cmd": friendlier}), "api.openai.com")
 	h.lend("openai", key)
 	h.works("codex", "codex at a terminal", [3]string{"/quit", "/quit", "\r"}, "permissions: YOLO mode", "Ask Codex to do anything")
 }
@@ -422,7 +436,7 @@ func TestAgentsGemini(t *testing.T) {
 		return
 	}
 	const key = "AIzaSyNotARealKeyButAsLongAsOne01234567"
-	h := scripted(t, prog, "generativelanguage.googleapis.com", googleAI(key))
+	h := scripted(t, prog, googleAI(key), "generativelanguage.googleapis.com")
 	h.lend("gemini", key)
 	h.works("gemini", "gemini", [3]string{"\x03", "again to exit", "\x03"}, "Type your message")
 }
@@ -435,7 +449,7 @@ func TestAgentsCopilot(t *testing.T) {
 		return
 	}
 	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
-	h := scripted(t, prog, "api.openai.com", openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}))
+	h := scripted(t, prog, openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}), "api.openai.com")
 	h.lend("openai", key)
 	h.works("copilot", "copilot at a terminal", [3]string{"/exit", "/exit", "\r"}, "/ commands")
 }
@@ -447,7 +461,7 @@ func TestAgentsOpencode(t *testing.T) {
 		return
 	}
 	const key = "sk-proj-not-a-real-key-but-as-long-as-one-0123456789"
-	h := scripted(t, prog, "api.openai.com", openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}))
+	h := scripted(t, prog, openAI(key, "bash", map[string]any{"command": friendlier, "description": "Make it friendlier"}), "api.openai.com")
 	h.lend("openai", key)
 	h.works("opencode", "opencode", [3]string{"/exit", "/exit", "\r"}, "Ask anything")
 }

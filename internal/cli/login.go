@@ -52,11 +52,12 @@ input. It is kept encrypted, and goes only to the hosts that are named: a cell h
 placeholder. It is an ordinary credential (pando credential ls), and takes the place of the
 one before, also in running cells.
 
-With --from-host it is the login of the agent's program on this host: Claude Code's, or an
-API key of Codex or opencode. The token in the program's login file is lent and not stored,
-and the file is read again when it changes. The program alone refreshes the login: when the
-token has expired, requests are refused, and say to run it once. The file must be yours
-alone, no link, and outside of repositories and sources. A login in a keyring is no file.
+With --from-host it is the login of the agent's program on this host: Claude Code's, Codex'
+with ChatGPT, Gemini CLI's with Google, or an API key of Codex or opencode. The token in the
+program's login file is lent and not stored, and the file is read again when it changes. The
+program alone refreshes the login: when the token has expired, requests are refused, and say
+to run it once. The file must be yours alone, no link, and outside of repositories and
+sources. A login in a keyring is no file.
 
 With --setup-token the program's own login runs here, at this terminal: claude setup-token,
 for a subscription of Claude Code. It runs in a cell of its own, which has an empty
@@ -96,8 +97,8 @@ Without AGENT it lists which agents are logged in, and by what.`,
 	f.StringVar(&from.file, "from-file", "", "take the value from this file (readable by its owner alone, outside of repositories and sources)")
 	f.BoolVar(&from.host, "from-host", false, "lend the login of the agent's program on this host, by its file")
 	f.BoolVar(&from.setup, "setup-token", false, "run the program's own login in a cell without your files (claude setup-token), and keep its token")
-	f.StringVar(&from.service, "service", "", "of an agent that takes keys of several services: openai, anthropic (default: as the value begins)")
-	complete(c, "service", "anthropic", "openai")
+	f.StringVar(&from.service, "service", "", "of an agent with several: openai, anthropic, chatgpt, gemini, google (default: as the value begins)")
+	complete(c, "service", "anthropic", "chatgpt", "gemini", "google", "openai")
 	return c
 }
 
@@ -138,8 +139,8 @@ func (a *app) logoutCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&service, "service", "", "of an agent with credentials of several services: openai, anthropic (default: the one that is lent)")
-	complete(c, "service", "anthropic", "openai")
+	c.Flags().StringVar(&service, "service", "", "of an agent with several: openai, anthropic, chatgpt, gemini, google (default: the one that is lent)")
+	complete(c, "service", "anthropic", "chatgpt", "gemini", "google", "openai")
 	return c
 }
 

@@ -19,18 +19,19 @@ const (
 // Credential is the public part of a credential, for callers that may know it exists. The
 // value is not part of it.
 type Credential struct {
-	Name    string    `json:"name"`
-	Kind    string    `json:"kind"`
-	For     []string  `json:"for"`            // places, as cell.ParsePlace reads them; hosts for SSH
-	As      string    `json:"as,omitempty"`   // "Authorization: Bearer {secret}"
-	Also    []Use     `json:"also,omitempty"` // places where it goes in another way
-	Env     []string  `json:"env,omitempty"`  // variables that hold the placeholder in the cell
-	Key     string    `json:"key,omitempty"`  // SSH: fingerprint, "SHA256:…"
-	Shape   string    `json:"shape,omitempty"`
-	Comment string    `json:"comment,omitempty"`
-	Created time.Time `json:"created"`
-	Login   *Login    `json:"login,omitempty"` // the value is in this file, and not stored
-	Expires time.Time `json:"-"`               // of a login file: when its token expires; zero: not known
+	Name    string         `json:"name"`
+	Kind    string         `json:"kind"`
+	For     []string       `json:"for"`            // places, as cell.ParsePlace reads them; hosts for SSH
+	As      string         `json:"as,omitempty"`   // "Authorization: Bearer {secret}"
+	Also    []Use          `json:"also,omitempty"` // places where it goes in another way
+	Env     []string       `json:"env,omitempty"`  // variables that hold the placeholder in the cell
+	Key     string         `json:"key,omitempty"`  // SSH: fingerprint, "SHA256:…"
+	Shape   string         `json:"shape,omitempty"`
+	Comment string         `json:"comment,omitempty"`
+	Created time.Time      `json:"created"`
+	Login   *Login         `json:"login,omitempty"` // the value is in this file, and not stored
+	Expires time.Time      `json:"-"`               // of a login file: when its token expires; zero: not known
+	Claims  map[string]any `json:"-"`               // of the value, where programs read them; nil: they don't
 }
 
 // Expired reports whether the token of a login file has expired.

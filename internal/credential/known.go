@@ -16,9 +16,10 @@ type known struct {
 // form is one kind of secret of a service.
 type form struct {
 	prefix string
-	hosts  []string
+	hosts  []string // each may have a path; all of it without one
 	as     string
 	env    []string
+	claims bool // programs read the claims in it
 }
 
 const bearer = "Authorization: Bearer {secret}"
@@ -30,12 +31,21 @@ var services = sync.OnceValue(func() map[string]known {
 	return map[string]known{
 		"anthropic": {forms: []form{
 			// What `claude setup-token` prints.
-			{"sk-ant-oat", []string{"api.anthropic.com"}, bearer, []string{"CLAUDE_CODE_OAUTH_TOKEN"}},
-			{"", []string{"api.anthropic.com"}, "x-api-key: {secret}", []string{"ANTHROPIC_API_KEY"}},
+			{prefix: "sk-ant-oat", hosts: []string{"api.anthropic.com"}, as: bearer, env: []string{"CLAUDE_CODE_OAUTH_TOKEN"}},
+			{hosts: []string{"api.anthropic.com"}, as: "x-api-key: {secret}", env: []string{"ANTHROPIC_API_KEY"}},
 		}},
+		// The token is good for all of an account's: conversations, tasks in the cloud. This is what Codex
+		// asks for its own work.
+		"chatgpt": {forms: []form{{
+			hosts: []string{"chatgpt.com/backend-api/codex/**", "chatgpt.com/backend-api/wham/accounts/check",
+				"chatgpt.com/backend-api/wham/rate-limit-reset-credits", "chatgpt.com/backend-api/wham/settings/user", "chatgpt.com/backend-api/wham/usage"},
+			as: bearer, env: []string{"CHATGPT_ACCESS_TOKEN"}, claims: true,
+		}}},
 		"openai":     one(bearer, []string{"api.openai.com"}, "OPENAI_API_KEY"),
 		"openrouter": one(bearer, []string{"openrouter.ai"}, "OPENROUTER_API_KEY"),
 		"gemini":     one("x-goog-api-key: {secret}", []string{"generativelanguage.googleapis.com"}, "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+		// An account's token is good for Google's cloud, too. This is what Gemini CLI asks.
+		"google": one(bearer, []string{"cloudcode-pa.googleapis.com", "www.googleapis.com/oauth2/v2/userinfo"}, "GOOGLE_CLOUD_ACCESS_TOKEN"),
 		"github": {
 			forms: []form{{hosts: []string{"api.github.com", "uploads.github.com"}, as: bearer, env: []string{"GH_TOKEN", "GITHUB_TOKEN"}}},
 			also:  []Use{{places("github.com"), "Authorization: Basic {basic:x-access-token}"}}, // git over https
@@ -52,7 +62,10 @@ var services = sync.OnceValue(func() map[string]known {
 
 func places(hosts ...string) (list []string) {
 	for _, h := range hosts {
-		list = append(list, "https://"+h+"/**")
+		if !strings.Contains(h, "/") {
+			h += "/**"
+		}
+		list = append(list, "https://"+h)
 	}
 	return list
 }
@@ -92,6 +105,17 @@ func (k known) fit(name, value string) Credential {
 		}
 	}
 	return Credential{Name: name, Kind: Token}
+}
+
+// readClaims returns the claims of a value, where programs read them in it.
+func readClaims(name, value string) map[string]any {
+	for _, f := range services()[name].forms {
+		if f.claims {
+			claims, _ := Claims(value)
+			return claims
+		}
+	}
+	return nil
 }
 
 // Complete fills in the missing settings of a credential of a well-known service. A

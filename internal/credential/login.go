@@ -41,14 +41,14 @@ func LoginFile(program string, getenv func(string) string) (string, error) {
 	}
 	why := "no file is known in which it keeps one"
 	switch program {
+	case "gemini":
+		return below("GEMINI_CLI_HOME", "", ".gemini", "oauth_creds.json")
 	case "claude":
 		return below("CLAUDE_CONFIG_DIR", ".claude", ".credentials.json")
 	case "codex":
 		return below("CODEX_HOME", ".codex", "auth.json")
 	case "opencode":
 		return below("XDG_DATA_HOME", ".local/share", "opencode", "auth.json")
-	case "gemini":
-		why = "a Google account's login is for other hosts than those of an API key, and in a cell Gemini CLI would refresh it"
 	case "copilot":
 		why = "in a cell Copilot CLI uses a key of a model service, and no login of GitHub's"
 	}
@@ -275,14 +275,16 @@ func (l *Login) again() string {
 func Renew(program string) string { return "run `" + program + "` once on this host, then go on" }
 
 // ParseLogin reads the token of a service in a login file, and when it expires. The forms are those that
-// Claude Code 2.1.328, Codex 0.171.0 and opencode 1.18.33 write. No error quotes the file.
+// Claude Code 2.1.328, Codex 0.171.0, Gemini CLI 0.61.0 and opencode 1.18.33 write. No error quotes the file.
 func ParseLogin(program, service string, b []byte) (token string, expires time.Time, err error) {
 	if !json.Valid(b) {
 		return "", expires, errors.New("it is no JSON")
 	}
 	switch program {
 	case "codex":
-		token, err = codexLogin(b)
+		return codexLogin(service, b)
+	case "gemini":
+		return geminiLogin(service, b)
 	case "opencode":
 		token, err = opencodeLogin(service, b)
 	default:
@@ -301,24 +303,64 @@ func claudeLogin(b []byte) (token string, expires time.Time, err error) {
 	if json.Unmarshal(b, &f) != nil || f.OAuth.Access == "" {
 		return "", expires, errors.New("it has no access token")
 	}
-	if at := time.UnixMilli(f.OAuth.Expires).UTC(); f.OAuth.Expires > 0 && at.Year() < 10_000 { // else JSON could not say it
-		expires = at
-	}
-	return f.OAuth.Access, expires, nil
+	return f.OAuth.Access, timeOf(f.OAuth.Expires), nil
 }
 
-func codexLogin(b []byte) (string, error) {
+// timeOf is a time of a login file; zero where it is none that JSON could say.
+func timeOf(milliseconds int64) (t time.Time) {
+	if at := time.UnixMilli(milliseconds).UTC(); milliseconds > 0 && at.Year() < 10_000 {
+		t = at
+	}
+	return t
+}
+
+func geminiLogin(service string, b []byte) (token string, expires time.Time, err error) {
 	var f struct {
-		Key    string         `json:"OPENAI_API_KEY"`
-		Tokens map[string]any `json:"tokens"`
+		Access  string  `json:"access_token"`
+		Expires float64 `json:"expiry_date"` // milliseconds
 	}
 	switch err := json.Unmarshal(b, &f); {
-	case err == nil && f.Key != "":
-		return f.Key, nil
-	case err == nil && len(f.Tokens) > 0:
-		return "", errors.New("it is a login with ChatGPT, and Codex asks ChatGPT's service with it before it works in a cell")
+	case err != nil || f.Access == "":
+		return "", expires, errors.New("it has no access token")
+	case service != "google":
+		return "", expires, errors.New("it is a login with Google, and has no API key")
 	}
-	return "", errors.New("it has no API key")
+	if f.Expires < 1e15 {
+		expires = timeOf(int64(f.Expires))
+	}
+	return f.Access, expires, nil
+}
+
+func codexLogin(service string, b []byte) (token string, expires time.Time, err error) {
+	var f struct {
+		Mode   string `json:"auth_mode"` // "chatgpt", "apikey"; earlier versions do not write it
+		Key    string `json:"OPENAI_API_KEY"`
+		Tokens struct {
+			Access string `json:"access_token"`
+		} `json:"tokens"`
+	}
+	if json.Unmarshal(b, &f) != nil {
+		return "", expires, errors.New("it is of a form that is not known")
+	}
+	subscribed := f.Tokens.Access != "" && (f.Key == "" || f.Mode == "chatgpt")
+	switch {
+	case service == "chatgpt" && subscribed:
+		claims, err := Claims(f.Tokens.Access)
+		if err != nil {
+			return "", expires, errors.New("its access token is none: " + err.Error())
+		}
+		if at, ok := claims["exp"].(float64); ok && at < 1e12 {
+			expires = timeOf(int64(at) * 1000)
+		}
+		return f.Tokens.Access, expires, nil
+	case service == "chatgpt":
+		return "", expires, errors.New("it is no login with ChatGPT")
+	case subscribed:
+		return "", expires, errors.New("it is a login with ChatGPT, and has no API key")
+	case f.Key == "":
+		return "", expires, errors.New("it has no API key")
+	}
+	return f.Key, expires, nil
 }
 
 func opencodeLogin(service string, b []byte) (string, error) {

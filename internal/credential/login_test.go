@@ -371,6 +371,7 @@ func TestLoginFileHangs(t *testing.T) {
 // What is no token that can be lent is refused, and no error quotes the file.
 func TestLoginForms(t *testing.T) {
 	const key = "sk-proj-0123456789"
+	jwt := jwtOf(`{"exp":1}`)
 	for _, x := range []struct{ program, service, file, want, err string }{
 		{"claude", "anthropic", claudeFile("sk-ant-oat01-1", 0), "sk-ant-oat01-1", ""},
 		{"claude", "anthropic", `{"claudeAiOauth":{"refreshToken":"sk-secret"}}`, "", "no access token"},
@@ -378,7 +379,17 @@ func TestLoginForms(t *testing.T) {
 		{"claude", "anthropic", `sk-secret`, "", "no JSON"},
 		{"codex", "openai", `{"OPENAI_API_KEY":"` + key + `"}`, key, ""},
 		{"codex", "openai", `{"OPENAI_API_KEY":null,"tokens":{"access_token":"sk-secret","refresh_token":"sk-secret"}}`, "", "login with ChatGPT"},
-		{"codex", "openai", `{"OPENAI_API_KEY":["sk-secret"]}`, "", "no API key"},
+		{"codex", "openai", `{"OPENAI_API_KEY":["sk-secret"]}`, "", "not known"},
+		{"codex", "openai", `{}`, "", "no API key"},
+		{"codex", "openai", `{"OPENAI_API_KEY":"` + key + `","tokens":{"access_token":"` + jwt + `"}}`, key, ""},
+		{"codex", "openai", `{"auth_mode":"chatgpt","OPENAI_API_KEY":"sk-secret","tokens":{"access_token":"sk-secret"}}`, "", "login with ChatGPT"},
+		{"codex", "chatgpt", `{"OPENAI_API_KEY":null,"tokens":{"access_token":"` + jwt + `","refresh_token":"sk-secret"}}`, jwt, ""},
+		{"codex", "chatgpt", `{"auth_mode":"chatgpt","OPENAI_API_KEY":"sk-secret","tokens":{"access_token":"` + jwt + `"}}`, jwt, ""},
+		{"codex", "chatgpt", `{"OPENAI_API_KEY":null,"tokens":{"access_token":"sk-secret"}}`, "", "no JSON Web Token"},
+		{"codex", "chatgpt", `{"OPENAI_API_KEY":"sk-secret"}`, "", "no login with ChatGPT"},
+		{"gemini", "google", `{"access_token":"ya29.x","refresh_token":"sk-secret","expiry_date":1}`, "ya29.x", ""},
+		{"gemini", "google", `{"refresh_token":"sk-secret"}`, "", "no access token"},
+		{"gemini", "gemini", `{"access_token":"sk-secret"}`, "", "login with Google"},
 		{"opencode", "openai", `{"anthropic":{"type":"api","key":"sk-secret"},"openai":{"type":"api","key":"` + key + `"}}`, key, ""},
 		{"opencode", "anthropic", `{"anthropic":{"type":"oauth","access":"sk-secret","refresh":"sk-secret"}}`, "", "of a subscription"},
 		{"opencode", "anthropic", `{"openai":{"type":"api","key":"sk-secret"}}`, "", "no API key of anthropic"},
@@ -395,8 +406,20 @@ func TestLoginForms(t *testing.T) {
 			t.Errorf("expiresAt %d: %s, %v", ms, expires, errors.Join(err, jerr))
 		}
 	}
+	for text, year := range map[string]int{"-1": 1, "0": 1, "1700000000": 2023, "1.7e9": 2023, "253402300800": 1, "1e300": 1, `"x"`: 1} {
+		_, expires, err := ParseLogin("codex", "chatgpt", []byte(`{"tokens":{"access_token":"`+jwtOf(`{"exp":`+text+`}`)+`"}}`))
+		if err != nil || expires.Year() != year {
+			t.Errorf("exp %s: %s, %v", text, expires, err)
+		}
+	}
+	for text, year := range map[string]int{"-1": 1, "0": 1, "1700000000000": 2023, "1700000000000.5": 2023, "1e300": 1} {
+		_, expires, err := ParseLogin("gemini", "google", []byte(`{"access_token":"ya29.x","expiry_date":`+text+`}`))
+		if err != nil || expires.Year() != year {
+			t.Errorf("expiry_date %s: %s, %v", text, expires, err)
+		}
+	}
 	env := func(v string) string { return map[string]string{"HOME": "/home/me", "CODEX_HOME": "/elsewhere"}[v] }
-	for program, want := range map[string]string{"claude": "/home/me/.claude/.credentials.json", "codex": "/elsewhere/auth.json", "opencode": "/home/me/.local/share/opencode/auth.json", "gemini": "", "copilot": "", "other": ""} {
+	for program, want := range map[string]string{"claude": "/home/me/.claude/.credentials.json", "codex": "/elsewhere/auth.json", "opencode": "/home/me/.local/share/opencode/auth.json", "gemini": "/home/me/.gemini/oauth_creds.json", "copilot": "", "other": ""} {
 		if got, err := LoginFile(program, env); got != want || (cell.KindOf(err) == cell.Unsupported) != (want == "") {
 			t.Errorf("%s: %q, %v", program, got, err)
 		}

@@ -132,7 +132,7 @@ func TestScannerLeavesTheRest(t *testing.T) {
 	values := map[string]Secret{"it": NewSecret(sample), "short": NewSecret("hunter22")}
 	for _, text := range []string{
 		"", "hello", sample[:len(sample)-1], sample[1:], "hunter2", "hunt\ner22", base64.StdEncoding.EncodeToString([]byte("hunter2")),
-		Placeholder(ShapeOf(NewSecret(sample))), strings.Repeat("sk-ant-api03-", 1000), "\x1b[", `\u`, "%", "\\",
+		placeholder(ShapeOf(NewSecret(sample))), strings.Repeat("sk-ant-api03-", 1000), "\x1b[", `\u`, "%", "\\",
 	} {
 		if got := scan(t, text, 0, values); len(got) != 0 {
 			t.Errorf("%q: %v", text, got)

@@ -288,11 +288,13 @@ func (s *Store) GetContext(ctx context.Context, name string) (Credential, Secret
 	case c == nil:
 		return Credential{}, Secret{}, s.missing(name)
 	case c.Login == nil:
-		return c.Credential, Secret{c.Value}, nil
+		of := c.Credential
+		of.Claims = readClaims(name, c.Value)
+		return of, Secret{c.Value}, nil
 	}
 	of := c.Credential
 	now, err := s.login(ctx, name, of.Login)
-	of.Expires = now.expires
+	of.Expires, of.Claims = now.expires, readClaims(name, now.value)
 	return of, Secret{now.value}, err
 }
 

@@ -266,7 +266,7 @@ func TestPlaceholderHasTheShape(t *testing.T) {
 			t.Errorf("the shape %s tells of %s", shape, v)
 		}
 		for range 100 {
-			p := Placeholder(shape)
+			p := placeholder(shape)
 			if seen[p] {
 				t.Fatalf("%s was made twice", p)
 			}

@@ -52,7 +52,7 @@ func (m *Manager) Lend(c *state.Cell, handles []string) ([]cell.Lent, []string, 
 		case !ok:
 			l = state.Lending{Cell: c.ID, Handle: h, Since: time.Now().UTC()}
 			if known.Kind == credential.Token {
-				l.Placeholder = credential.Placeholder(known.Shape)
+				l.Placeholder = known.Placeholder()
 			}
 			fresh = append(fresh, &l)
 		}

@@ -107,7 +107,7 @@ func (m *Manager) LendFork(c *state.Cell, a *cell.Adoption) ([]*state.Lending, e
 		case had && copied: // what runs in a copy has it in its memory
 			l.Placeholder = was.Placeholder
 		default:
-			l.Placeholder = credential.Placeholder(known.Shape)
+			l.Placeholder = known.Placeholder()
 		}
 		lendings = append(lendings, l)
 		out = append(out, &l)

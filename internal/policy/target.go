@@ -32,19 +32,30 @@ func presets() map[string]target {
 		}},
 		// What claude setup-token asks: for a token in exchange for a code.
 		"@anthropic-login": {hosts: []string{"platform.claude.com"}, ports: []string{"443"}, paths: []string{"/v1/oauth/hello", "/v1/oauth/token"}},
-		"@crates":          https("crates.io", "index.crates.io", "static.crates.io"),
-		"@debian":          {hosts: []string{"deb.debian.org", "security.debian.org"}, ports: []string{"80", "443"}},
-		"@gemini":          https("generativelanguage.googleapis.com"),
+		// What Codex asks with a login of ChatGPT; the account's conversations and tasks are elsewhere.
+		"@chatgpt": {hosts: []string{"chatgpt.com"}, ports: []string{"443"}, paths: []string{"/backend-api/codex/**"}, more: []Rule{
+			{Hosts: []string{"chatgpt.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/backend-api/wham/accounts/check", "/backend-api/wham/rate-limit-reset-credits", "/backend-api/wham/settings/user", "/backend-api/wham/usage"}},
+			codexNews(),
+		}},
+		"@crates": https("crates.io", "index.crates.io", "static.crates.io"),
+		"@debian": {hosts: []string{"deb.debian.org", "security.debian.org"}, ports: []string{"80", "443"}},
+		"@gemini": https("generativelanguage.googleapis.com"),
+		// What Gemini CLI asks with a Google account.
+		"@gemini-code-assist": {hosts: []string{"cloudcode-pa.googleapis.com"}, ports: []string{"443"}, more: []Rule{
+			{Hosts: []string{"www.googleapis.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/oauth2/v2/userinfo"}},
+		}},
 		"@github": https("api.github.com", "codeload.github.com", "github.com", "objects.githubusercontent.com",
 			"raw.githubusercontent.com", "release-assets.githubusercontent.com"),
-		"@go":  https("proxy.golang.org", "sum.golang.org"),
-		"@npm": https("registry.npmjs.org"),
-		// Codex reads a line of news at its start, and there is no switch for that.
-		"@openai": {hosts: []string{"api.openai.com"}, ports: []string{"443"}, more: []Rule{
-			{Hosts: []string{"raw.githubusercontent.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/openai/codex/main/announcement_tip.toml"}},
-		}},
-		"@pypi": https("files.pythonhosted.org", "pypi.org"),
+		"@go":     https("proxy.golang.org", "sum.golang.org"),
+		"@npm":    https("registry.npmjs.org"),
+		"@openai": {hosts: []string{"api.openai.com"}, ports: []string{"443"}, more: []Rule{codexNews()}},
+		"@pypi":   https("files.pythonhosted.org", "pypi.org"),
 	}
+}
+
+// codexNews allows the line of news that Codex reads at its start, for which there is no switch.
+func codexNews() Rule {
+	return Rule{Hosts: []string{"raw.githubusercontent.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/openai/codex/main/announcement_tip.toml"}}
 }
 
 // Presets lists the presets' names.

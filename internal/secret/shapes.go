@@ -129,7 +129,7 @@ var shapes = sync.OnceValue(func() []shape {
 		{what: "AWS secret key", anchors: []string{"secret_access_key", "secretAccessKey", "SecretAccessKey", "SECRET_ACCESS_KEY"}, rare: 4, find: findAWSSecret, not: requests}, // signs, and is not sent
 		{what: "Google API key", service: "gemini", anchors: []string{"AIza"}, body: base64URL, min: 35, max: 35, some: 30},
 		{what: "Google OAuth client secret", anchors: []string{"GOCSPX-"}, body: base64URL, min: 28, max: 28},
-		{what: "Google OAuth token", anchors: []string{"ya29."}, body: base64URL, min: 50, some: 20},
+		{what: "Google OAuth token", service: "google", anchors: []string{"ya29."}, body: base64URL, min: 50, some: 20},
 		{what: "Google OAuth refresh token", anchors: []string{"1//0"}, body: base64URL, min: 40},
 		{what: "Azure storage key", anchors: []string{"AccountKey="}, rare: 6, inside: true, body: base64Std, min: 88, max: 88, check: endsIn("==")},
 		{what: "Azure shared access key", anchors: []string{"SharedAccessKey="}, rare: 5, body: base64Std, min: 44, max: 44, check: endsIn("=")},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/agent"
+	"github.com/pando-dev/pando/internal/credential"
 )
 
 // Adapter is Codex's. It implements agent.Adapter.
@@ -16,10 +17,23 @@ type Adapter struct{}
 func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "codex", Title: "Codex", Program: "codex", Package: "@openai/codex",
-		Logins: []agent.Login{{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}}},
+		Logins: []agent.Login{
+			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}},
+			{Credential: "chatgpt", Variables: []string{token}, Allow: []string{"@chatgpt"}, Account: true},
+		},
 		Memory: ".codex/AGENTS.md",
 	}
 }
+
+// token is the variable that has the placeholder of the access token of a subscription. Codex reads its
+// login file (Files).
+const token = "CHATGPT_ACCESS_TOKEN"
+
+// The providers of models in config.toml, by what they take.
+const (
+	byKey   = "pando"
+	byLogin = "chatgpt"
+)
 
 // full switches off Codex's own sandbox, which can't nest in a cell, and its questions.
 const full = "--dangerously-bypass-approvals-and-sandbox"
@@ -41,7 +55,7 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 		mode = append(mode, "--disable", "hooks")
 	}
 	if s.Model != "" {
-		mode = append(mode, "-c", "model_providers.pando.base_url="+quoted(s.Versioned()))
+		mode = append(mode, "-c", "model_provider="+quoted(byKey), "-c", "model_providers.pando.base_url="+quoted(s.Versioned()))
 	}
 	var again []string
 	if s.Continue {
@@ -60,7 +74,7 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 // Env implements agent.Adapter.
 func (Adapter) Env(agent.Start) []string { return nil }
 
-// head of config.toml: a provider of its own, because the one that is built in asks for a
+// head of config.toml: providers of its own, because the one that is built in asks for a
 // login, and tries WebSockets first.
 const head = `check_for_update_on_startup = false
 model_provider = "pando"
@@ -69,6 +83,13 @@ model_provider = "pando"
 name = "OpenAI"
 base_url = "https://api.openai.com/v1"
 env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+supports_websockets = false
+
+[model_providers.chatgpt]
+name = "OpenAI"
+base_url = "https://chatgpt.com/backend-api/codex"
+requires_openai_auth = true
 wire_api = "responses"
 supports_websockets = false
 
@@ -94,10 +115,16 @@ func (Adapter) Files(s agent.Start) []agent.File {
 	if !off(s) {
 		now, other = other, now
 	}
+	of := func(provider string) []byte { return []byte("\nmodel_provider = " + quoted(provider) + "\n") }
+	mine, others := of(byKey), of(byLogin)
+	if s.Login.Account {
+		mine, others = others, mine
+	}
 	files := []agent.File{{Path: ".codex/config.toml", Make: func(old []byte) []byte {
 		if old == nil {
 			old = []byte(head)
 		}
+		old = bytes.Replace(old, others, mine, 1)
 		if bytes.Contains(old, other) {
 			return bytes.Replace(old, other, now, 1)
 		}
@@ -106,10 +133,24 @@ func (Adapter) Files(s agent.Start) []agent.File {
 		}
 		return append(append(bytes.Clone(old), '\n'), now...)
 	}}}
+	if s.Login.Account {
+		files = append(files, agent.File{Path: ".codex/auth.json", Make: func(old []byte) []byte { return login(old, s.Getenv(token)) }})
+	}
 	if off(s) {
 		files = append(files, agent.File{Path: ".codex/AGENTS.md", Link: s.Root + "/AGENTS.md"})
 	}
 	return files
+}
+
+// login is the login file with a token that has the login's claims. Codex refreshes a login that was not for
+// some days, or a token that expires: not this one.
+func login(old []byte, token string) []byte {
+	claims, _ := credential.Claims(token)
+	about, _ := claims["https://api.openai.com/auth"].(map[string]any)
+	return agent.Merge(old, func(f map[string]any) {
+		f["auth_mode"], f["OPENAI_API_KEY"], f["last_refresh"] = "chatgpt", nil, "2100-01-01T00:00:00Z"
+		f["tokens"] = map[string]any{"id_token": token, "access_token": token, "refresh_token": "none", "account_id": about["chatgpt_account_id"]}
+	})
 }
 
 // Off implements agent.Adapter.

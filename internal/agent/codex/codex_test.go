@@ -1,7 +1,9 @@
 package codex
 
 import (
+	"encoding/base64"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/agent"
@@ -16,5 +18,41 @@ func TestTask(t *testing.T) {
 	want := []string{"codex", "exec", full, "--skip-git-repo-check", "--json", "--", "-x"}
 	if err != nil || !slices.Equal(argv, want) {
 		t.Errorf("%q, %v; want %q", argv, err, want)
+	}
+}
+
+// With the login of an account, Codex has a login file of its placeholder, and asks the provider that takes
+// logins; the other one after a start with a key.
+func TestAccount(t *testing.T) {
+	e := base64.RawURLEncoding.EncodeToString
+	token := "e30." + e([]byte(`{"https://api.openai.com/auth":{"chatgpt_account_id":"acc-1"}}`)) + ".pando"
+	logins := Adapter{}.About().Logins
+	start := agent.Start{Dir: "/src", Root: "/src", Login: logins[1], Env: []string{logins[1].Variables[0] + "=" + token}}
+	made := map[string]string{}
+	for _, f := range (Adapter{}).Files(start) {
+		if f.Make != nil {
+			made[f.Path] = string(f.Make(nil))
+		}
+	}
+	auth := made[".codex/auth.json"]
+	for _, want := range []string{`"account_id":"acc-1"`, `"access_token":"` + token + `"`, `"id_token":"` + token + `"`, `"auth_mode":"chatgpt"`, `"OPENAI_API_KEY":null`} {
+		if !strings.Contains(auth, want) {
+			t.Errorf("%s is not in the login file: %s", want, auth)
+		}
+	}
+	config := made[".codex/config.toml"]
+	if strings.Count(config, "\nmodel_provider = \"chatgpt\"\n") != 1 || strings.Contains(config, "\nmodel_provider = \"pando\"\n") {
+		t.Errorf("the configuration is\n%s", config)
+	}
+	start.Login = logins[0]
+	for _, f := range (Adapter{}).Files(start) {
+		switch f.Path {
+		case ".codex/auth.json":
+			t.Error("with a key there is a login file")
+		case ".codex/config.toml":
+			if back := string(f.Make([]byte(config))); strings.Count(back, "\nmodel_provider = \"pando\"\n") != 1 || strings.Contains(back, "\nmodel_provider = \"chatgpt\"\n") {
+				t.Errorf("with a key the configuration is\n%s", back)
+			}
+		}
 	}
 }

@@ -14,7 +14,10 @@ type Adapter struct{}
 func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "gemini", Title: "Gemini CLI", Program: "gemini", Package: "@google/gemini-cli",
-		Logins: []agent.Login{{Credential: "gemini", Variables: []string{"GEMINI_API_KEY"}, Allow: []string{"@gemini"}}},
+		Logins: []agent.Login{
+			{Credential: "gemini", Variables: []string{"GEMINI_API_KEY"}, Allow: []string{"@gemini"}},
+			{Credential: "google", Variables: []string{"GOOGLE_CLOUD_ACCESS_TOKEN"}, Allow: []string{"@gemini-code-assist"}, Account: true},
+		},
 		Memory: ".gemini/GEMINI.md",
 	}
 }
@@ -47,6 +50,9 @@ func (Adapter) Env(s agent.Start) []string {
 	if s.Trusts {
 		env = append(env, "GEMINI_CLI_TRUST_WORKSPACE=true")
 	}
+	if s.Login.Account { // it takes the token of the variable, and looks for no file
+		env = append(env, "GOOGLE_GENAI_USE_GCA=true")
+	}
 	if s.Model != "" {
 		env = append(env, "GOOGLE_GEMINI_BASE_URL="+strings.TrimRight(s.Model, "/"))
 	}
@@ -76,10 +82,14 @@ func (Adapter) Brings() []agent.Bring {
 }
 
 // Files implements agent.Adapter.
-func (Adapter) Files(agent.Start) []agent.File {
+func (Adapter) Files(s agent.Start) []agent.File {
+	by := "gemini-api-key"
+	if s.Login.Account {
+		by = "oauth-personal"
+	}
 	return []agent.File{{Path: ".gemini/settings.json", Make: func(old []byte) []byte {
 		return agent.Merge(old, func(conf map[string]any) {
-			agent.Object(agent.Object(conf, "security"), "auth")["selectedType"] = "gemini-api-key"
+			agent.Object(agent.Object(conf, "security"), "auth")["selectedType"] = by
 			agent.Object(conf, "privacy")["usageStatisticsEnabled"] = false
 			general := agent.Object(conf, "general")
 			general["enableAutoUpdate"], general["enableAutoUpdateNotification"] = false, false
