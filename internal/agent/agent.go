@@ -64,7 +64,8 @@ type Login struct {
 	// Bearer is a variable of which the program sends the value as "Authorization: Bearer", when it sends
 	// that of Variables in another header; "" if there is none.
 	Bearer string
-	// Account says that it is an account's and no key, which a model server of the user's own could take.
+	// Account says that it is an account's and no key, which a model server of the user's own could take. No
+	// other agent has it, so that it comes before keys.
 	Account bool
 }
 

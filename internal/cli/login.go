@@ -50,7 +50,8 @@ token of a subscription, as claude setup-token prints it. At a terminal it asks 
 value is typed or pasted without being shown, or comes from a variable, a file or standard
 input. It is kept encrypted, and goes only to the hosts that are named: a cell has a
 placeholder. It is an ordinary credential (pando credential ls), and takes the place of the
-one before, also in running cells.
+one before, also in running cells. The login of an account with ChatGPT or Google comes
+before keys that are stored for other agents, too.
 
 With --from-host it is the login of the agent's program on this host: Claude Code's, Codex'
 with ChatGPT, Gemini CLI's with Google, or an API key of Codex or opencode. The token in the
@@ -227,15 +228,46 @@ func (a *app) login(ctx context.Context, known agent.Adapter, from loginFlags) e
 	return a.loggedIn(ctx, about, c)
 }
 
+// few are the first of some places.
+func few(places []string) string {
+	if len(places) > 3 {
+		return fmt.Sprintf("%s and %d more", places[0], len(places)-1)
+	}
+	return strings.Join(places, ", ")
+}
+
+// supersede forgets what the new credential of an agent takes the place of: the login of an account, which no
+// other agent has, and what was read from the same login file.
+func (a *app) supersede(ctx context.Context, about agent.About, c api.Credential) error {
+	stored, err := a.client.Credentials(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range about.Logins {
+		old := credentialIn(stored, l.Credential)
+		if old == nil || old.Name == c.Name || !l.Account && (c.Path == "" || old.Path != c.Path) {
+			continue
+		}
+		if _, err := a.client.RemoveCredential(ctx, old.Name); err != nil {
+			return err
+		}
+		a.say("credential %s is forgotten: %s takes its place", old.Name, c.Name)
+	}
+	return nil
+}
+
 // loggedIn says what was stored, and what is wrong with it.
 func (a *app) loggedIn(ctx context.Context, about agent.About, c api.Credential) error {
+	if err := a.supersede(ctx, about, c); err != nil {
+		return err
+	}
 	if check, err := a.client.CheckCredential(ctx, c.Name); err == nil {
 		for _, p := range check.Problems {
 			a.say("warning: %s: %s", c.Name, printable(p))
 		}
 	}
 	return a.print(c, func(w io.Writer) {
-		fmt.Fprintf(w, "%s is logged in: credential %s, as %s, for %s\n", about.Title, c.Name, strings.Join(c.Env, " "), strings.Join(goesTo(c), ", "))
+		fmt.Fprintf(w, "%s is logged in: credential %s, as %s, for %s\n", about.Title, c.Name, strings.Join(c.Env, " "), few(goesTo(c)))
 		if c.Path != "" {
 			fmt.Fprintf(w, "the token is that of %s%s\n", printable(c.Path), until(c.Expires))
 		}
@@ -387,7 +419,8 @@ func loginFor(about agent.About, logins []agent.Login, value string) (agent.Logi
 		}
 		return agent.Login{}, &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot log %s in: this is a key of %s", about.Title, service), Hint: "use one of " + strings.Join(takes, " or ")}
 	}
-	return logins[0], nil
+	i := slices.IndexFunc(logins, func(l agent.Login) bool { return !l.Account })
+	return logins[max(i, 0)], nil
 }
 
 // serviceOf returns the service with tokens that begin as a value does; "" if none is known.
@@ -440,7 +473,7 @@ func (a *app) listLogins(ctx context.Context) error {
 			case l.Problem != "":
 				t.row(l.Agent, by, ago(l.Since), expires, printable(l.Problem))
 			default:
-				t.row(l.Agent, by, ago(l.Since), expires, strings.Join(l.For, ", "))
+				t.row(l.Agent, by, ago(l.Since), expires, few(l.For))
 			}
 		}
 		t.flush()

@@ -16,7 +16,7 @@ type known struct {
 // form is one kind of secret of a service.
 type form struct {
 	prefix string
-	hosts  []string // each may have a path; all of it without one
+	hosts  []string // each may have a method before it and a path after it; all of them without
 	as     string
 	env    []string
 	claims bool // programs read the claims in it
@@ -37,15 +37,15 @@ var services = sync.OnceValue(func() map[string]known {
 		// The token is good for all of an account's: conversations, tasks in the cloud. This is what Codex
 		// asks for its own work.
 		"chatgpt": {forms: []form{{
-			hosts: []string{"chatgpt.com/backend-api/codex/**", "chatgpt.com/backend-api/wham/accounts/check",
-				"chatgpt.com/backend-api/wham/rate-limit-reset-credits", "chatgpt.com/backend-api/wham/settings/user", "chatgpt.com/backend-api/wham/usage"},
+			hosts: []string{"chatgpt.com/backend-api/codex/**", "GET chatgpt.com/backend-api/wham/accounts/check",
+				"GET chatgpt.com/backend-api/wham/rate-limit-reset-credits", "GET chatgpt.com/backend-api/wham/settings/user", "GET chatgpt.com/backend-api/wham/usage"},
 			as: bearer, env: []string{"CHATGPT_ACCESS_TOKEN"}, claims: true,
 		}}},
 		"openai":     one(bearer, []string{"api.openai.com"}, "OPENAI_API_KEY"),
 		"openrouter": one(bearer, []string{"openrouter.ai"}, "OPENROUTER_API_KEY"),
 		"gemini":     one("x-goog-api-key: {secret}", []string{"generativelanguage.googleapis.com"}, "GEMINI_API_KEY", "GOOGLE_API_KEY"),
 		// An account's token is good for Google's cloud, too. This is what Gemini CLI asks.
-		"google": one(bearer, []string{"cloudcode-pa.googleapis.com", "www.googleapis.com/oauth2/v2/userinfo"}, "GOOGLE_CLOUD_ACCESS_TOKEN"),
+		"google": one(bearer, append(codeAssist(), "GET www.googleapis.com/oauth2/v2/userinfo"), "GOOGLE_CLOUD_ACCESS_TOKEN"),
 		"github": {
 			forms: []form{{hosts: []string{"api.github.com", "uploads.github.com"}, as: bearer, env: []string{"GH_TOKEN", "GITHUB_TOKEN"}}},
 			also:  []Use{{places("github.com"), "Authorization: Basic {basic:x-access-token}"}}, // git over https
@@ -60,12 +60,26 @@ var services = sync.OnceValue(func() map[string]known {
 	}
 })
 
+// codeAssist are the places of Google's service that Gemini CLI asks for models, and for what of it an
+// account may use. The same host changes settings of the account.
+func codeAssist() (list []string) {
+	const host = "cloudcode-pa.googleapis.com"
+	for _, method := range []string{"countTokens", "fetchAdminControls", "generateContent", "listExperiments", "loadCodeAssist", "onboardUser", "recordCodeAssistMetrics", "retrieveUserQuota", "streamGenerateContent"} {
+		list = append(list, "POST "+host+"/v1internal:"+method)
+	}
+	return append(list, "GET "+host+"/v1internal:getCodeAssistGlobalUserSetting", "GET "+host+"/v1internal/operations/*")
+}
+
 func places(hosts ...string) (list []string) {
 	for _, h := range hosts {
 		if !strings.Contains(h, "/") {
 			h += "/**"
 		}
-		list = append(list, "https://"+h)
+		method, at, ok := strings.Cut(h, " ")
+		if !ok {
+			method, at = "", h
+		}
+		list = append(list, strings.TrimSpace(method+" https://"+at))
 	}
 	return list
 }
@@ -107,15 +121,17 @@ func (k known) fit(name, value string) Credential {
 	return Credential{Name: name, Kind: Token}
 }
 
+// hasClaims reports whether programs read the claims in the value of a credential.
+func (c Credential) hasClaims() bool {
+	return slices.ContainsFunc(services()[c.Name].forms, func(f form) bool { return f.claims && slices.Equal(c.Env, f.env) })
+}
+
 // readClaims returns the claims of a value, where programs read them in it.
-func readClaims(name, value string) map[string]any {
-	for _, f := range services()[name].forms {
-		if f.claims {
-			claims, _ := Claims(value)
-			return claims
-		}
+func (c Credential) readClaims(value string) (claims map[string]any) {
+	if c.hasClaims() {
+		claims, _ = Claims(value)
 	}
-	return nil
+	return claims
 }
 
 // Complete fills in the missing settings of a credential of a well-known service. A

@@ -353,12 +353,12 @@ func codexLogin(service string, b []byte) (token string, expires time.Time, err 
 			expires = timeOf(int64(at) * 1000)
 		}
 		return f.Tokens.Access, expires, nil
-	case service == "chatgpt":
-		return "", expires, errors.New("it is no login with ChatGPT")
 	case subscribed:
 		return "", expires, errors.New("it is a login with ChatGPT, and has no API key")
 	case f.Key == "":
-		return "", expires, errors.New("it has no API key")
+		return "", expires, errors.New("it has no login with ChatGPT and no API key")
+	case service == "chatgpt":
+		return "", expires, errors.New("it has an API key, and no login with ChatGPT")
 	}
 	return f.Key, expires, nil
 }

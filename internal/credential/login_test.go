@@ -381,6 +381,7 @@ func TestLoginForms(t *testing.T) {
 		{"codex", "openai", `{"OPENAI_API_KEY":null,"tokens":{"access_token":"sk-secret","refresh_token":"sk-secret"}}`, "", "login with ChatGPT"},
 		{"codex", "openai", `{"OPENAI_API_KEY":["sk-secret"]}`, "", "not known"},
 		{"codex", "openai", `{}`, "", "no API key"},
+		{"codex", "chatgpt", `{}`, "", "no login with ChatGPT"},
 		{"codex", "openai", `{"OPENAI_API_KEY":"` + key + `","tokens":{"access_token":"` + jwt + `"}}`, key, ""},
 		{"codex", "openai", `{"auth_mode":"chatgpt","OPENAI_API_KEY":"sk-secret","tokens":{"access_token":"sk-secret"}}`, "", "login with ChatGPT"},
 		{"codex", "chatgpt", `{"OPENAI_API_KEY":null,"tokens":{"access_token":"` + jwt + `","refresh_token":"sk-secret"}}`, jwt, ""},

@@ -23,13 +23,14 @@ const claims = `{"aud":["https://api.openai.com/v1"],"client_id":"app_1","exp":1
 func TestPlaceholderWithClaims(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := jwtOf(rapid.StringN(0, 4, -1).Filter(func(s string) bool { return strings.Trim(s, " \t\n") == "" }).Draw(t, "before") + claims)
-		c := Credential{Name: "chatgpt", Kind: Token, Shape: ShapeOf(NewSecret(value)), Claims: readClaims("chatgpt", value)}
+		c, _ := WellKnown("chatgpt")
+		c.Shape, c.Claims = ShapeOf(NewSecret(value)), c.readClaims(value)
 		p := c.Placeholder()
 		got, err := Claims(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := readClaims("chatgpt", value)
+		want := c.readClaims(value)
 		want["exp"] = float64(4102444800)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("its claims are %v, not %v", got, want)
@@ -43,7 +44,10 @@ func TestPlaceholderWithClaims(t *testing.T) {
 			}
 		}
 	})
-	if readClaims("openai", jwtOf(claims)) != nil || readClaims("chatgpt", "sk-proj-0123456789") != nil {
-		t.Error("a key has claims")
+	subscription, _ := WellKnown("chatgpt")
+	key, _ := WellKnown("openai")
+	other := Credential{Name: "chatgpt", Kind: Token, Env: []string{"MINE"}}
+	if key.readClaims(jwtOf(claims)) != nil || subscription.readClaims("sk-proj-0123456789") != nil || other.readClaims(jwtOf(claims)) != nil {
+		t.Error("a key, or a credential of the user's own, has claims")
 	}
 }

@@ -235,3 +235,15 @@ func BenchmarkScanner(b *testing.B) {
 		})
 	}
 }
+
+// A JSON Web Token is found by its signature: what is before that is in many tokens.
+func TestScannerKnowsTokensBySignature(t *testing.T) {
+	value := jwtOf(claims)
+	values := map[string]Secret{"it": NewSecret(value)}
+	signed, signature := value[:strings.LastIndex(value, ".")+1], value[strings.LastIndex(value, ".")+1:]
+	for text, want := range map[string]int{value: 1, "x" + signature: 1, signed: 0, signed + "another-signature-of-the-same-length": 0} {
+		if got := scan(t, text, 0, values); len(got) != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

@@ -176,6 +176,9 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 		if err := checkValue(value.Reveal()); err != nil {
 			return c, err
 		}
+		if _, err := Claims(value.Reveal()); err != nil && c.hasClaims() {
+			return c, invalid("give the access token of a login, or use pando login --from-host", "cannot keep this as %s: %w", c.Name, err)
+		}
 		c.Shape = ShapeOf(value)
 		if c.As == "" {
 			c.As = bearer
@@ -289,12 +292,12 @@ func (s *Store) GetContext(ctx context.Context, name string) (Credential, Secret
 		return Credential{}, Secret{}, s.missing(name)
 	case c.Login == nil:
 		of := c.Credential
-		of.Claims = readClaims(name, c.Value)
+		of.Claims = of.readClaims(c.Value)
 		return of, Secret{c.Value}, nil
 	}
 	of := c.Credential
 	now, err := s.login(ctx, name, of.Login)
-	of.Expires, of.Claims = now.expires, readClaims(name, now.value)
+	of.Expires, of.Claims = now.expires, of.readClaims(now.value)
 	return of, Secret{now.value}, err
 }
 

@@ -240,7 +240,14 @@ func TestWellKnown(t *testing.T) {
 		if !ok || len(c.Env) == 0 {
 			t.Errorf("%s: %+v", n, c)
 		}
-		if _, err := s.Add(Credential{Name: n}, NewSecret(sample), true); err != nil {
+		value := sample
+		if n == "chatgpt" {
+			if _, err := s.Add(Credential{Name: n}, NewSecret(value), true); err == nil {
+				t.Errorf("%s is kept with a value that has no claims", n)
+			}
+			value = jwtOf(claims)
+		}
+		if _, err := s.Add(Credential{Name: n}, NewSecret(value), true); err != nil {
 			t.Errorf("%s: %v", n, err)
 		}
 	}

@@ -101,7 +101,7 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 
 // governed is the request by which a run is governed: its own, with what its agent needs, and the
 // origins of that.
-func (p *runPlan) governed(stored func(handle string) bool) (api.RunRequest, map[string]string) {
+func (p *runPlan) governed(stored func(agent.Login) bool) (api.RunRequest, map[string]string) {
 	req, said := p.req, map[string]string{}
 	if p.agent == nil {
 		return req, said
@@ -126,8 +126,8 @@ func (p *runPlan) governed(stored func(handle string) bool) (api.RunRequest, map
 		}
 		say("allow", origin, []string{p.agent.served}, p.req.Allow)
 	} else {
-		login := about.Choose(asked, func(l agent.Login) bool { return stored(l.Credential) })
-		if !asked(login) && stored(login.Credential) {
+		login := about.Choose(asked, stored)
+		if !asked(login) && stored(login) {
 			req.Credentials = append(slices.Clone(req.Credentials), login.Credential)
 			say("credential", policy.OriginAgent+about.Name, []string{login.Credential}, p.req.Credentials)
 		}
@@ -445,10 +445,11 @@ func fileIn(ctx context.Context, x *execution, at string) ([]byte, error) {
 	return bound.ReadAll(r, at, agentFile)
 }
 
-// stored reports whether a credential is stored, also one that can't be read now: lending it says why.
-func (e *Engine) stored(handle string) bool {
-	_, _, err := e.cfg.Credentials.Get(handle)
-	return cell.KindOf(err) != cell.NotFound
+// stored reports whether the credential of a login is stored, also one that can't be read now: lending it says
+// why. One of that name for something else is not.
+func (e *Engine) stored(l agent.Login) bool {
+	c, _, err := e.cfg.Credentials.Get(l.Credential)
+	return cell.KindOf(err) != cell.NotFound && (c.Name == "" || slices.ContainsFunc(c.Env, func(v string) bool { return slices.Contains(l.Variables, v) }))
 }
 
 // headerOf is the name of the header that a credential goes into; "" if it is not stored.

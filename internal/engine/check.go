@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/live"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -69,6 +70,9 @@ func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, j *run.Job
 		return cell.Status{}, err
 	}
 	st, err := e.alive.WaitFor(ctx, inst, proc)
+	if errors.Is(err, live.ErrClosing) { // the next daemon checks again
+		return st, err
+	}
 	if err != nil || st.Exit == nil {
 		st.Exit = &cell.Exit{Code: 255, Cause: cell.CauseKeeperLost}
 	}

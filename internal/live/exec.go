@@ -149,6 +149,9 @@ func (m *Manager) StartExec(ctx context.Context, r *ReadyExec, ended func(error)
 	m.mu.Lock()
 	m.execs[x.id] = x
 	m.mu.Unlock()
+	if ctx.Err() != nil && m.cfg.Life.Err() == nil { // its caller went away, and knows of no command
+		x.stop(cell.Errorf(cell.Interrupted, "live.StartExec", "", "the client went away"))
+	}
 	m.attend(x, r.start.Hold, r.release)
 	return api.Exec{ID: x.id, Cell: string(x.cell), Isolation: x.isolation, PID: x.pid(), Running: true, Notes: m.cfg.StartNotes(x.cell)}, nil
 }

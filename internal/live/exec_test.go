@@ -219,6 +219,30 @@ func TestExecOutlivesTheDaemon(t *testing.T) {
 	})
 }
 
+// A command is ended when its caller went away while it was being started: it has no id for it.
+func TestExecWithoutItsCaller(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.atRest("c-1", nil)
+		r, err := b.ReadyExec(context.Background(), "c-1", &api.ExecRequest{Command: []string{"sleep", "300"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // the fake starts it all the same
+		f := b.Instance("c-1").(*fake)
+		if _, err := b.StartExec(ctx, r, func(error) {}); err != nil {
+			t.Fatal(err)
+		}
+		p := f.started[0]
+		b.pass(moment)
+		select {
+		case <-p.over:
+		default:
+			t.Error("it goes on")
+		}
+	})
+}
+
 // What can't be asked for is refused, before a cell comes to life for it.
 func TestExecRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

@@ -41,7 +41,9 @@ func presets() map[string]target {
 		"@debian": {hosts: []string{"deb.debian.org", "security.debian.org"}, ports: []string{"80", "443"}},
 		"@gemini": https("generativelanguage.googleapis.com"),
 		// What Gemini CLI asks with a Google account.
-		"@gemini-code-assist": {hosts: []string{"cloudcode-pa.googleapis.com"}, ports: []string{"443"}, more: []Rule{
+		"@gemini-code-assist": {hosts: []string{codeAssist}, ports: []string{"443"}, paths: codeAssistMethods("countTokens", "fetchAdminControls", "generateContent",
+			"listExperiments", "loadCodeAssist", "onboardUser", "recordCodeAssistMetrics", "retrieveUserQuota", "streamGenerateContent"), more: []Rule{
+			{Hosts: []string{codeAssist}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: append(codeAssistMethods("getCodeAssistGlobalUserSetting"), "/v1internal/operations/*")},
 			{Hosts: []string{"www.googleapis.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/oauth2/v2/userinfo"}},
 		}},
 		"@github": https("api.github.com", "codeload.github.com", "github.com", "objects.githubusercontent.com",
@@ -51,6 +53,16 @@ func presets() map[string]target {
 		"@openai": {hosts: []string{"api.openai.com"}, ports: []string{"443"}, more: []Rule{codexNews()}},
 		"@pypi":   https("files.pythonhosted.org", "pypi.org"),
 	}
+}
+
+// codeAssist is the host of Google's that Gemini CLI asks with an account.
+const codeAssist = "cloudcode-pa.googleapis.com"
+
+func codeAssistMethods(names ...string) (paths []string) {
+	for _, n := range names {
+		paths = append(paths, "/v1internal:"+n)
+	}
+	return paths
 }
 
 // codexNews allows the line of news that Codex reads at its start, for which there is no switch.

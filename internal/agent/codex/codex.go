@@ -18,8 +18,8 @@ func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "codex", Title: "Codex", Program: "codex", Package: "@openai/codex",
 		Logins: []agent.Login{
-			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}},
 			{Credential: "chatgpt", Variables: []string{token}, Allow: []string{"@chatgpt"}, Account: true},
+			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}},
 		},
 		Memory: ".codex/AGENTS.md",
 	}
@@ -28,12 +28,6 @@ func (Adapter) About() agent.About {
 // token is the variable that has the placeholder of the access token of a subscription. Codex reads its
 // login file (Files).
 const token = "CHATGPT_ACCESS_TOKEN"
-
-// The providers of models in config.toml, by what they take.
-const (
-	byKey   = "pando"
-	byLogin = "chatgpt"
-)
 
 // full switches off Codex's own sandbox, which can't nest in a cell, and its questions.
 const full = "--dangerously-bypass-approvals-and-sandbox"
@@ -55,7 +49,7 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 		mode = append(mode, "--disable", "hooks")
 	}
 	if s.Model != "" {
-		mode = append(mode, "-c", "model_provider="+quoted(byKey), "-c", "model_providers.pando.base_url="+quoted(s.Versioned()))
+		mode = append(mode, "-c", "model_providers.pando.base_url="+quoted(s.Versioned()))
 	}
 	var again []string
 	if s.Continue {
@@ -74,25 +68,17 @@ func (Adapter) Command(s agent.Start) ([]string, error) {
 // Env implements agent.Adapter.
 func (Adapter) Env(agent.Start) []string { return nil }
 
-// head of config.toml: providers of its own, because the one that is built in asks for a
-// login, and tries WebSockets first.
+// head of config.toml: a provider of its own, because the one that is built in asks for a
+// login, and tries WebSockets first. Conversations belong to a provider, so that there is one whatever the
+// login is.
 const head = `check_for_update_on_startup = false
 model_provider = "pando"
 
 [model_providers.pando]
 name = "OpenAI"
-base_url = "https://api.openai.com/v1"
-env_key = "OPENAI_API_KEY"
 wire_api = "responses"
 supports_websockets = false
-
-[model_providers.chatgpt]
-name = "OpenAI"
-base_url = "https://chatgpt.com/backend-api/codex"
-requires_openai_auth = true
-wire_api = "responses"
-supports_websockets = false
-
+` + byKey + `
 [analytics]
 enabled = false
 
@@ -100,6 +86,16 @@ enabled = false
 apps = false
 plugins = false
 `
+
+// What the provider has with a key, and with an account.
+const (
+	byKey = `base_url = "https://api.openai.com/v1"
+env_key = "OPENAI_API_KEY"
+`
+	byAccount = `base_url = "https://chatgpt.com/backend-api/codex"
+requires_openai_auth = true
+`
+)
 
 // off reports whether Codex leaves alone what the repository configures: in a directory that it
 // does not trust. At a terminal it stops there, and asks.
@@ -115,8 +111,7 @@ func (Adapter) Files(s agent.Start) []agent.File {
 	if !off(s) {
 		now, other = other, now
 	}
-	of := func(provider string) []byte { return []byte("\nmodel_provider = " + quoted(provider) + "\n") }
-	mine, others := of(byKey), of(byLogin)
+	mine, others := []byte(byKey), []byte(byAccount)
 	if s.Login.Account {
 		mine, others = others, mine
 	}

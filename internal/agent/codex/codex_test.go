@@ -21,13 +21,13 @@ func TestTask(t *testing.T) {
 	}
 }
 
-// With the login of an account, Codex has a login file of its placeholder, and asks the provider that takes
-// logins; the other one after a start with a key.
+// With the login of an account, Codex has a login file of its placeholder, and its provider takes logins; a key after
+// a start with one.
 func TestAccount(t *testing.T) {
 	e := base64.RawURLEncoding.EncodeToString
 	token := "e30." + e([]byte(`{"https://api.openai.com/auth":{"chatgpt_account_id":"acc-1"}}`)) + ".pando"
 	logins := Adapter{}.About().Logins
-	start := agent.Start{Dir: "/src", Root: "/src", Login: logins[1], Env: []string{logins[1].Variables[0] + "=" + token}}
+	start := agent.Start{Dir: "/src", Root: "/src", Login: logins[0], Env: []string{logins[0].Variables[0] + "=" + token}}
 	made := map[string]string{}
 	for _, f := range (Adapter{}).Files(start) {
 		if f.Make != nil {
@@ -41,16 +41,16 @@ func TestAccount(t *testing.T) {
 		}
 	}
 	config := made[".codex/config.toml"]
-	if strings.Count(config, "\nmodel_provider = \"chatgpt\"\n") != 1 || strings.Contains(config, "\nmodel_provider = \"pando\"\n") {
+	if strings.Count(config, byAccount) != 1 || strings.Contains(config, byKey) {
 		t.Errorf("the configuration is\n%s", config)
 	}
-	start.Login = logins[0]
+	start.Login = logins[1]
 	for _, f := range (Adapter{}).Files(start) {
 		switch f.Path {
 		case ".codex/auth.json":
 			t.Error("with a key there is a login file")
 		case ".codex/config.toml":
-			if back := string(f.Make([]byte(config))); strings.Count(back, "\nmodel_provider = \"pando\"\n") != 1 || strings.Contains(back, "\nmodel_provider = \"chatgpt\"\n") {
+			if back := string(f.Make([]byte(config))); strings.Count(back, byKey) != 1 || strings.Contains(back, byAccount) {
 				t.Errorf("with a key the configuration is\n%s", back)
 			}
 		}

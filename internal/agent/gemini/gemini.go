@@ -15,8 +15,8 @@ func (Adapter) About() agent.About {
 	return agent.About{
 		Name: "gemini", Title: "Gemini CLI", Program: "gemini", Package: "@google/gemini-cli",
 		Logins: []agent.Login{
-			{Credential: "gemini", Variables: []string{"GEMINI_API_KEY"}, Allow: []string{"@gemini"}},
 			{Credential: "google", Variables: []string{"GOOGLE_CLOUD_ACCESS_TOKEN"}, Allow: []string{"@gemini-code-assist"}, Account: true},
+			{Credential: "gemini", Variables: []string{"GEMINI_API_KEY"}, Allow: []string{"@gemini"}},
 		},
 		Memory: ".gemini/GEMINI.md",
 	}
