@@ -193,8 +193,11 @@ type ForkResult struct {
 type AcceptRequest struct {
 	// Expect is the digest of the reviewed changes, as in Diff, or at least 16 digits of it:
 	// other changes are refused.
-	Expect  string   `json:"expect,omitempty"`
-	Apply   bool     `json:"apply,omitempty"`   // write the changes to the source
+	Expect string `json:"expect,omitempty"`
+	Apply  bool   `json:"apply,omitempty"` // write the changes to the source
+	// Paths limits Apply to changes at these paths of the source, or below them; * is any text, also "/".
+	// The rest waits.
+	Paths   []string `json:"paths,omitempty"`
 	Include []string `json:"include,omitempty"` // held paths to apply nevertheless
 	Strict  bool     `json:"strict,omitempty"`  // hold back all changes to look at first
 	Ignored bool     `json:"ignored,omitempty"` // also apply files that git ignores
@@ -216,6 +219,7 @@ type AcceptResult struct {
 	Digest    string   `json:"digest"`            // of the changes, as in Diff
 	Receipt   string   `json:"receipt,omitempty"` // absent with DryRun
 	Applied   []string `json:"applied"`           // paths written to the source
+	Left      int      `json:"left,omitempty"`    // with Paths: changed files that were not asked for, and wait
 	Held      []Held   `json:"held"`              // not applied: needs --include
 	First     []Look   `json:"first"`             // the changes to look at before the rest
 	Ignored   int      `json:"ignored"`           // number of files not applied because git ignores them
@@ -252,13 +256,14 @@ type DiscardRequest struct {
 
 // DiscardResult is the outcome of a discard.
 type DiscardResult struct {
-	Cell     Cell   `json:"cell"`            // the cell after it
-	CellName string `json:"cell_name"`       // the name of the cell, or its id
-	Runs     []Run  `json:"runs"`            // the discarded runs
-	Number   int    `json:"number"`          // number of the checkpoint that the cell is at
-	Kept     int    `json:"kept,omitempty"`  // number of the checkpoint that keeps the discarded result, for 7 days
-	Ended    int    `json:"ended,omitempty"` // number of ended processes; in a dry run, of those that would end
-	Freed    int64  `json:"freed,omitempty"` // bytes freed by deleting the kept result of a run restored or discarded before
+	Cell     Cell   `json:"cell"`              // the cell after it
+	CellName string `json:"cell_name"`         // the name of the cell, or its id
+	Runs     []Run  `json:"runs"`              // the discarded runs
+	Number   int    `json:"number"`            // number of the checkpoint that the cell is at
+	Kept     int    `json:"kept,omitempty"`    // number of the checkpoint that keeps the discarded result, for 7 days
+	Ended    int    `json:"ended,omitempty"`   // number of ended processes; in a dry run, of those that would end
+	Applied  int    `json:"applied,omitempty"` // number of files of these runs that were applied to the source, and stay there and in the cell
+	Freed    int64  `json:"freed,omitempty"`   // bytes freed by deleting the kept result of a run restored or discarded before
 	Receipt  string `json:"receipt,omitempty"`
 	DryRun   bool   `json:"dry_run,omitempty"`
 }

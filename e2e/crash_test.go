@@ -74,6 +74,11 @@ var acts = append([]act{
 	{name: "undo of what was applied", may: []string{"old", "new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome {
 		return h.try("undo", c)
 	}},
+	{name: "discard of the rest", may: []string{"new"}, prepare: func(h *host, c string) {
+		made(h, c)
+		h.pando("run", "--cell", c, "--", "sh", "-c", "echo new > f; echo more > other")
+		h.pando("accept", c, "--apply", "--", "f")
+	}, do: func(h *host, c string) outcome { return h.try("discard", c) }},
 	{name: "discard of a kept result", may: []string{"old"}, prepare: func(h *host, c string) {
 		made(h, c)
 		h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f; exit 3")

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -183,7 +185,7 @@ func noPart(err error, name string) error {
 func (a *app) acceptCmd() *cobra.Command {
 	var req api.AcceptRequest
 	c := &cobra.Command{
-		Use:   "accept [RUN|CELL]",
+		Use:   "accept [RUN|CELL] [-- PATH…]",
 		Short: "Accept a cell's present state; --apply writes it into the source",
 		Long: `Accept the present state of a cell, with the results of all runs in it, or the changes
 of one run: the changes that pando diff shows for the same name. Without a name it
@@ -205,15 +207,43 @@ rebuilds what depends on them, and not what was built with them.
 
 The output begins with the changes to look at first: such files, and new or changed
 files that are executable, hidden, or configuration of tools that act when a folder is
-opened. --strict holds all of them back.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+opened. --strict holds all of them back.
+
+Paths limit --apply to the changes there and below; the rest waits, and pando diff shows
+it. They are those of the directory that you are in, or of the source's top from
+elsewhere; in one with *, that is any text.`,
+		Example: `  pando accept --apply
+  pando accept web --apply -- src/api 'docs/*.md'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n >= 0 {
+				args = args[:n]
+			}
+			return cobra.MaximumNArgs(1)(cmd, args)
+		},
+		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var paths []string
+			if n := cmd.ArgsLenAtDash(); n >= 0 {
+				args, paths = args[:n], args[n:]
+			}
+			if len(paths) > 0 && !req.Apply {
+				return usage("paths go with --apply")
+			}
 			if (len(req.Include) > 0 || req.Ignored || req.Strict || req.OtherBranch) && !req.Apply {
 				return usage("--include, --strict, --ignored and --other-branch go with --apply")
 			}
 			do := a.client.AcceptCell
 			if isRun(arg(args)) {
 				do = a.client.AcceptRun
+			}
+			if len(paths) > 0 {
+				all, err := do(cmd.Context(), arg(args), api.AcceptRequest{DryRun: true, Force: req.Force, Reason: req.Reason, OtherBranch: true})
+				if err != nil {
+					return noPart(err, arg(args))
+				}
+				if req.Paths, err = a.inSource(all.Source, paths); err != nil {
+					return err
+				}
 			}
 			res, err := do(cmd.Context(), arg(args), req)
 			if err != nil {
@@ -242,6 +272,13 @@ opened. --strict holds all of them back.`,
 				what := runsOr(res.Runs, "cell "+printable(res.CellName))
 				a.sayMoved(res.Head, "")
 				switch {
+				case res.DryRun && res.Left > 0:
+					a.say("a part of %s would be applied; %s would wait", what, plural(res.Left, "changed file"))
+				case res.Left > 0 && len(res.Applied) == 0:
+					a.say("nothing new was to be applied to %s; %s: pando diff %s", printable(res.Source), stillWaits(res.Left), shellWord(res.CellName))
+				case res.Left > 0:
+					a.say("%s applied to %s; take it back with: pando revert %s", plural(len(res.Applied), "file"), printable(res.Source), shellWord(res.CellName))
+					a.say("%s: pando diff %s", stillWaits(res.Left), shellWord(res.CellName))
 				case res.DryRun:
 					a.say("%s would be accepted (digest %s)", what, changesDigest(res.Digest))
 				case req.Apply && len(res.Applied) == 0:
@@ -266,6 +303,42 @@ opened. --strict holds all of them back.`,
 	f.StringVar(&req.Reason, "reason", "", "the reason, which the receipt keeps")
 	f.BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	return c
+}
+
+func stillWaits(files int) string {
+	if files == 1 {
+		return "1 changed file still waits"
+	}
+	return plural(files, "changed file") + " still wait"
+}
+
+// inSource makes paths of the current directory paths of a source.
+func (a *app) inSource(source string, paths []string) ([]string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, err
+	}
+	below, err := filepath.Rel(source, dir)
+	if err != nil || below == ".." || strings.HasPrefix(below, "../") {
+		below = "."
+	}
+	out := make([]string, 0, len(paths))
+	for _, p := range paths {
+		at := filepath.Join(below, p)
+		if filepath.IsAbs(p) {
+			if at, err = filepath.Rel(source, p); err != nil {
+				return nil, usage("%v", err)
+			}
+		}
+		if at == ".." || strings.HasPrefix(at, "../") {
+			return nil, usage("%s is outside of %s", printable(p), printable(source))
+		}
+		out = append(out, filepath.ToSlash(at))
+	}
+	return out, nil
 }
 
 // runsOr names runs, or returns other when there are none.
@@ -342,6 +415,9 @@ result from this directory.`,
 				default:
 					a.say("%s discarded", what)
 				}
+				if res.Applied > 0 {
+					a.say("what was applied of it stays in the source and in the cell (%s): pando revert %s takes it back", plural(res.Applied, "file"), printable(res.CellName))
+				}
 				if res.Ended > 0 && !req.DryRun {
 					a.say("%s ended", plural(res.Ended, "process"))
 				}
@@ -384,16 +460,19 @@ accept, after a git reset for example, stays as it is. The runs are pending agai
 					fmt.Fprintf(w, "as before already  %s\n", printable(f))
 				}
 				what := "what was applied of " + runsOr(res.Runs, "cell "+printable(res.CellName))
-				again := "it waits again: pando diff | accept --apply | discard"
+				again := "; it waits again: pando diff | accept --apply | discard"
+				if len(res.Runs) > 0 && !slices.ContainsFunc(res.Runs, func(r api.Run) bool { return r.Verdict == "pending" }) {
+					again = "" // the rest of it was discarded, or it left the workspace
+				}
 				switch nothing := len(res.Reverted) == 0; {
 				case nothing && res.DryRun:
 					a.say("nothing of %s is left to take back from %s: its files are there as before the accept", what, printable(res.Source))
 				case nothing:
-					a.say("nothing of %s was left to take back from %s: its files are there as before the accept; %s", what, printable(res.Source), again)
+					a.say("nothing of %s was left to take back from %s: its files are there as before the accept%s", what, printable(res.Source), again)
 				case res.DryRun:
 					a.say("%s would be taken back from %s", what, printable(res.Source))
 				default:
-					a.say("%s is taken back from %s, %s; %s", what, printable(res.Source), plural(len(res.Reverted), "file"), again)
+					a.say("%s is taken back from %s, %s%s", what, printable(res.Source), plural(len(res.Reverted), "file"), again)
 				}
 			})
 		},

@@ -171,6 +171,13 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	return e.cellView(&c), nil
 }
 
+// endOrphan ends what an earlier daemon left alive of a cell.
+func (e *Engine) endOrphan(ctx context.Context, c *state.Cell) {
+	if b, err := e.backend(c.Backend); err == nil {
+		e.alive.EndOrphan(ctx, b, cell.Held{ID: c.ID, Family: c.Family})
+	}
+}
+
 // resumeRemove goes on with a removal. The cells may live yet.
 func (e *Engine) resumeRemove(ctx context.Context, a removeArgs) error {
 	for _, id := range append(a.Cells, a.Cell) {
@@ -178,9 +185,7 @@ func (e *Engine) resumeRemove(ctx context.Context, a removeArgs) error {
 		if err != nil {
 			continue
 		}
-		if b, err := e.backend(c.Backend); err == nil {
-			e.alive.EndOrphan(ctx, b, cell.Held{ID: id, Family: c.Family})
-		}
+		e.endOrphan(ctx, &c)
 	}
 	if len(a.Cells) > 0 {
 		return e.doRemoveAll(ctx, a.Cells)

@@ -241,7 +241,10 @@ func (f *finding) accept() any {
 		return nil
 	}
 	out := api.AcceptResult{Cell: a.Cell, CellName: cmp.Or(a.CellName, a.Cell), Isolation: api.IsolationOf(a.Backend), Source: a.Source, Runs: f.runs(a), Digest: a.Digest, Receipt: receipt,
-		Applied: append([]string{}, a.Applied...), Held: []api.Held{}, First: []api.Look{}, Kept: []string{}}
+		Applied: append([]string{}, a.Applied...), Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, Left: a.Left}
+	if a.Left > 0 { // they wait
+		out.Runs = []api.Run{}
+	}
 	for _, h := range a.Held {
 		out.Held = append(out.Held, api.Held(h))
 	}

@@ -1,13 +1,16 @@
 package engine
 
 import (
+	"archive/tar"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -308,6 +311,49 @@ func (i *toyInstance) Start(ctx context.Context, name string, s cell.Start, logs
 		f(s.Run)
 	}
 	return &toyProcess{p, i.h}, err
+}
+
+// real is where a path of the cell is on the host.
+func (i *toyInstance) real(p string) string {
+	for _, m := range slices.Backward(i.spec.Mounts) {
+		if rest, below := strings.CutPrefix(p+"/", m.Target+"/"); below && m.Kind == cell.Bind && m.Owned {
+			return filepath.Join(m.Source, rest)
+		}
+	}
+	panic(p + " is no path of a cell's own")
+}
+
+// WriteFiles takes files, folders and nothing else.
+func (i *toyInstance) WriteFiles(ctx context.Context, path string, u cell.User, in io.Reader) error {
+	for r := tar.NewReader(in); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(i.real(path), h.Name)
+		if h.Typeflag == tar.TypeDir {
+			err = os.MkdirAll(at, 0o755)
+		} else {
+			var b []byte
+			if b, err = io.ReadAll(r); err == nil {
+				err = os.WriteFile(at, b, 0o644)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Manage removes, and nothing else.
+func (i *toyInstance) Manage(ctx context.Context, a cell.FileAct, in io.Reader, out io.Writer) error {
+	if a.Act != cell.FileRemove {
+		return i.Instance.Manage(ctx, a, in, out)
+	}
+	return os.RemoveAll(i.real(a.Path))
 }
 
 // toyProcess is a process of the fake's, of which the keeper may not answer questions.

@@ -626,10 +626,19 @@ func (h *history) accept() {
 	before, source := h.waiting(), h.files()
 	d, err := h.results.Diff(h.ctx, result.DiffRequest{Target: h.cellTarget(name)})
 	h.must(err)
-	res, err := h.results.Accept(h.ctx, h.cellTarget(name), api.AcceptRequest{Apply: true, Force: true, Reason: "a test", Expect: d.Digest})
+	req := api.AcceptRequest{Apply: true, Force: true, Reason: "a test", Expect: d.Digest}
+	chosen := map[string]bool{}
+	if len(d.Files) > 0 && rapid.Bool().Draw(h.rt, "a part") {
+		for _, f := range d.Files {
+			if f.OldPath == "" && rapid.Bool().Draw(h.rt, "of it") {
+				req.Paths, chosen[f.Path] = append(req.Paths, f.Path), true
+			}
+		}
+	}
+	res, err := h.results.Accept(h.ctx, h.cellTarget(name), req)
 	now := h.files()
 	if err != nil {
-		if !maps.Equal(source, now) || cell.KindOf(err) != cell.Conflict {
+		if !maps.Equal(source, now) || cell.KindOf(err) != cell.Conflict && cell.KindOf(err) != cell.Invalid {
 			h.Errorf("refused with %v, and the source became %q from %q", err, now, source)
 		}
 		h.lost(before, nil)
@@ -644,6 +653,9 @@ func (h *history) accept() {
 	for p := range union(source, now) {
 		if source[p] == now[p] {
 			continue
+		}
+		if len(req.Paths) > 0 && !chosen[p] {
+			h.Errorf("%s was changed in the source, and was not chosen: %q", p, req.Paths)
 		}
 		if !shown[p] && len(d.Files) > 0 {
 			h.Errorf("%s was changed in the source, and diff shows %+v", p, d.Files)
@@ -771,8 +783,9 @@ func (h *history) undo() {
 }
 
 func (h *history) discard() {
-	before, source := h.waiting(), h.files()
-	res, err := h.results.Discard(h.ctx, h.cellTarget(h.cell()), api.DiscardRequest{Lose: true})
+	name := h.cell()
+	before, source, shown := h.waiting(), h.files(), h.shown(name)
+	res, err := h.results.Discard(h.ctx, h.cellTarget(name), api.DiscardRequest{Lose: true})
 	h.wantFiles("discard", source)
 	if err != nil {
 		h.wantKind("discard", err, cell.Conflict)
@@ -780,6 +793,28 @@ func (h *history) discard() {
 		return
 	}
 	h.lost(before, ids(res.Runs))
+	for p := range h.shown(name) {
+		for _, a := range h.applied(name) { // what was applied and was in the cell stays there
+			at := slices.IndexFunc(h.accepts, func(x accept) bool { return x.id == a.ID })
+			if _, is := h.accepts[at].old[p]; is && !shown[p] {
+				h.Errorf("after the discard the cell differs in %s, which %s brought into the source", p, a.ID)
+			}
+		}
+	}
+}
+
+// shown are the paths that diff of a cell shows.
+func (h *history) shown(name string) map[string]bool {
+	d, err := h.results.Diff(h.ctx, result.DiffRequest{Target: h.cellTarget(name)})
+	h.must(err)
+	paths := map[string]bool{}
+	for _, f := range d.Files {
+		paths[f.Path] = true
+		if f.OldPath != "" {
+			paths[f.OldPath] = true
+		}
+	}
+	return paths
 }
 
 // giveUp discards a run with a kept result.

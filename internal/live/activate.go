@@ -19,6 +19,15 @@ const (
 
 // Activate makes an instance of a cell that is at rest. The caller holds the cell's lock.
 func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance, error) {
+	inst, err := m.make(ctx, c)
+	if err == nil {
+		m.Add(c, inst, nil)
+	}
+	return inst, err
+}
+
+// make is Activate, of an instance that nothing finds.
+func (m *Manager) make(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	b, err := m.cfg.Backend(c.Backend)
 	if err != nil {
 		return nil, err
@@ -46,11 +55,7 @@ func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance
 		}
 		inst, err = b.Create(ctx, spec)
 	}
-	if err != nil {
-		return nil, err
-	}
-	m.Add(c, inst, nil)
-	return inst, nil
+	return inst, err
 }
 
 // ensureLive returns the instance of a cell, making one if it is at rest. The
@@ -111,29 +116,61 @@ func (m *Manager) wake(ctx context.Context, id cell.ID) (backend.Instance, func(
 	if err := m.notParked(&c); err != nil { // before anything is started for it
 		return nil, nil, err
 	}
-	changed, done, err := m.cfg.Prepare(ctx, &c)
-	defer done()
+	err = m.begin(ctx, &c)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := c.To(cell.Running); err != nil { // it is already, or paused, when its rest could not be recorded
-		return nil, nil, err
-	}
-	c.Cause = ""
-	m.RecordEnd(id, state.PutToRest)
-	if err := m.cfg.Registry.Commit(append([]any{&c}, changed...)...); err != nil {
 		return nil, nil, err
 	}
 	inst, err = m.Activate(ctx, &c)
 	if err != nil {
-		if c.To(cell.Idle) == nil { // it is Running
-			m.cfg.Registry.Commit(&c)
-		}
+		m.notBegun(&c)
 		return nil, nil, err
 	}
 	m.cfg.Woken(ctx, &c, inst)
 	inst, release = m.Ref(id)
 	return inst, release, nil
+}
+
+// begin prepares a cell at rest for an instance, and commits that. The caller holds the cell's lock.
+func (m *Manager) begin(ctx context.Context, c *state.Cell) error {
+	changed, done, err := m.cfg.Prepare(ctx, c)
+	defer done()
+	if err != nil {
+		return err
+	}
+	if err := c.To(cell.Running); err != nil { // it is already, or paused, when its rest could not be recorded
+		return err
+	}
+	c.Cause = ""
+	m.RecordEnd(c.ID, state.PutToRest)
+	return m.cfg.Registry.Commit(append([]any{c}, changed...)...)
+}
+
+// notBegun records that a cell has no instance after all.
+func (m *Manager) notBegun(c *state.Cell) {
+	if c.To(cell.Idle) == nil { // it is Running
+		m.cfg.Registry.Commit(c)
+	}
+}
+
+// Alone has do work in an instance of a cell at rest that nothing else reaches, and takes it down. The caller
+// holds the cell's lock. c is changed, and committed before do.
+func (m *Manager) Alone(ctx context.Context, c *state.Cell, do func(backend.Instance) error) error {
+	if err := m.begin(ctx, c); err != nil {
+		return err
+	}
+	inst, err := m.make(ctx, c)
+	if err != nil {
+		m.notBegun(c)
+		return err
+	}
+	err = do(inst)
+	if rerr := m.Remove(ctx, inst, cell.CauseStopped); err == nil {
+		err = rerr
+	}
+	if terr := c.To(cell.Idle); err == nil {
+		err = terr
+	}
+	return err
 }
 
 // made is Usable, once a cell that is being made is there.

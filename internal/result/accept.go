@@ -226,14 +226,18 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 		}
 	}
 	if req.DryRun {
-		out.Runs = runsAPI(o.covers)
+		if out.Left == 0 {
+			out.Runs = runsAPI(o.covers)
+		}
 		return out, nil
 	}
 	objects := []any{c}
 	for i := range o.covers {
 		r := &o.covers[i]
-		if err := r.Decide(cell.Accepted, req.Reason, "user"); err != nil {
-			return out, err
+		if out.Left == 0 { // else the rest waits
+			if err := r.Decide(cell.Accepted, req.Reason, "user"); err != nil {
+				return out, err
+			}
 		}
 		objects = append(objects, r)
 	}
@@ -256,7 +260,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	}
 	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, o.at.Point(), c.Setup.Downgrades
-	act.Applied, act.Source = out.Applied, c.Source
+	act.Applied, act.Source, act.Paths, act.Left = out.Applied, c.Source, req.Paths, out.Left
 	for _, h := range out.Held {
 		act.Held = append(act.Held, state.Held(h))
 	}
@@ -278,7 +282,9 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	}
 	out.Receipt = d.String()
 	for _, r := range objects[1:] {
-		out.Runs = append(out.Runs, r.(*state.Run).API())
+		if out.Left == 0 {
+			out.Runs = append(out.Runs, r.(*state.Run).API())
+		}
 	}
 	return out, nil
 }
@@ -331,6 +337,9 @@ func (m *Manager) acceptLater(args acceptArgs) {
 func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 	const opName = "result.Accept"
 	c := o.c
+	if len(req.Paths) > 0 && !req.Apply {
+		return cell.Errorf(cell.Invalid, opName, "add --apply", "cannot accept a part of the changes without applying it")
+	}
 	if req.Apply && c.NoSource {
 		return cell.Errorf(cell.Conflict, opName, "take the changes where you want them, with pando diff --patch | git apply or pando cp, and accept them without --apply",
 			"cannot apply the work of cell %s: it began with no directory of the daemon's host, so there is no source to apply it to", c.Title())
@@ -471,6 +480,15 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 		var err error
 		if ignored, err = diff.IgnoredBy(ctx, base, after, m.cfg.Parser); err != nil {
 			return nil, fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
+		}
+	}
+	if len(req.Paths) > 0 {
+		known, err := m.known(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if after, out.Left, err = o.choose(req.Paths, known, ignored); err != nil {
+			return nil, err
 		}
 	}
 	if !req.Force {

@@ -3,12 +3,14 @@ package result
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -52,7 +54,11 @@ func (m *Manager) discardHeld(ctx context.Context, c *state.Cell, run *state.Run
 	if to.Gone {
 		return out, cell.Errorf(cell.NotFound, opName, "accept it, or remove the cell: pando rm "+c.Title(), "checkpoint %s@%d, which it would go back to, was removed", c.Title(), to.Number)
 	}
+	parts := m.partsOf(c, o.at.ID, to.ID)
 	out = api.DiscardResult{CellName: c.Title(), Runs: runsAPI(o.covers), Number: to.Number, DryRun: req.DryRun}
+	for _, a := range parts {
+		out.Applied += a.Files
+	}
 	ask := len(o.covers) > 1 && !req.Lose
 	if out.Ended, err = m.cfg.Processes(ctx, c); err != nil && (req.DryRun || ask) {
 		return out, err
@@ -65,34 +71,96 @@ func (m *Manager) discardHeld(ctx context.Context, c *state.Cell, run *state.Run
 		out.Cell = m.cfg.Show(c)
 		return out, nil
 	}
-	if err := m.moveHead(ctx, c, &to, false); err != nil {
+	args := discardArgs{ID: newKey(), Cell: c.ID, At: o.at.ID, To: to.ID, Reason: cmp.Or(req.Reason, "discarded")}
+	for i := range o.covers {
+		args.Covers = append(args.Covers, o.covers[i].RunID())
+	}
+	for _, a := range parts {
+		args.Parts = append(args.Parts, a.ID)
+	}
+	goal, err := m.cfg.TreeOf(ctx, &to)
+	if err != nil {
 		return out, err
 	}
+	keeping, err := m.keeping(ctx, c, o.after.Tree, goal, parts)
+	if err != nil {
+		return out, err
+	}
+	if keeping.ContentDigest() != goal.ContentDigest() {
+		if args.Tree, err = m.cfg.PutTree(keeping); err != nil {
+			return out, err
+		}
+	}
+	do := func(ctx context.Context) error { return m.doDiscard(ctx, c, o.at, to, o.covers, args, &out) }
+	if args.Tree.IsZero() {
+		err = do(ctx)
+	} else {
+		err = operation.Do(ctx, m.cfg.Records, operation.NewID(), OpDiscard, args, do)
+		if cell.KindOf(err) == cell.Unsupported {
+			err = cell.Errorf(cell.Unsupported, opName, "take that back first: pando revert "+c.Title()+"; or take the rest, too: pando accept "+c.Title()+" --apply",
+				"cannot leave in cell %s what is in the source: %w", c.Title(), err)
+		}
+	}
+	return out, err
+}
+
+// doDiscard carries out a discard. out is completed, unless it is nil.
+func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Checkpoint, covers []state.Run, args discardArgs, out *api.DiscardResult) error {
+	was, err := m.moveHead(ctx, c, &to, false)
+	if err != nil {
+		return err
+	}
+	if !args.Tree.IsZero() {
+		from, err := m.cfg.TreeOf(ctx, &to)
+		if err != nil {
+			return err
+		}
+		tree, err := m.cfg.Tree(args.Tree)
+		if err != nil {
+			return err
+		}
+		if to, err = m.bringIn(ctx, c, from, tree, state.Checkpoint{Kind: state.KindManual, Message: "what was applied, without the rest"}); err != nil {
+			return errors.Join(err, m.putBack(c, was))
+		}
+		c.KnownAt = append(slices.Clone(c.KnownAt), to.ID)
+	}
+	applied := c.Applied
+	c.Applied = slices.Clone(applied)
+	for i := range c.Applied {
+		if slices.Contains(args.Parts, c.Applied[i].ID) {
+			c.Applied[i].Checkpoint = to.ID
+		}
+	}
 	objects := []any{c}
-	at := o.at
+	kept := 0
 	if at.ID != to.ID {
 		at.Expires = time.Now().Add(state.KeepResult).UTC()
 		objects = append(objects, &at)
-		out.Kept = at.Number
+		kept = at.Number
 	}
 	if c.Anonymous() {
 		c.Expires = time.Now().Add(state.KeepResult).UTC()
 	}
-	for i := range o.covers {
-		r := &o.covers[i]
-		if err := r.Decide(cell.Discarded, cmp.Or(req.Reason, "discarded"), "user"); err != nil {
-			return out, err
+	for i := range covers {
+		r := &covers[i]
+		if err := r.Decide(cell.Discarded, args.Reason, "user"); err != nil {
+			return err
 		}
 		objects = append(objects, r)
 	}
-	act := state.ActOn(c, "discard", cell.Discarded, cmp.Or(req.Reason, "discarded"))
+	act := state.ActOn(c, "discard", cell.Discarded, args.Reason)
 	act.From, act.To, act.Proof, act.Downgrades = at.Point(), to.Point(), state.ProofLayers, c.Setup.Downgrades
-	d, err := m.cfg.Evidence.Seal(ctx, "discard/"+newKey(), act, objects...)
-	if err != nil {
-		return out, err
+	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
+	if err != nil && !args.Tree.IsZero() { // it is committed where the cell is
+		c.Applied = applied
+		return errors.Join(err, m.putBack(c, was))
 	}
-	out.Cell, out.Runs, out.Receipt = m.cfg.Show(c), runsAPI(o.covers), d.String()
-	return out, nil
+	if err != nil || out == nil {
+		return err
+	}
+	out.Kept, out.Number = kept, to.Number
+	out.Cell, out.Runs, out.Receipt = m.cfg.Show(c), runsAPI(covers), d.String()
+	return nil
 }
 
 // giveUp frees what is kept of a result that was restored or discarded. It needs hardly any
@@ -154,6 +222,9 @@ func (m *Manager) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err 
 			} else if r.In.After != r.In.Before {
 				decided = true
 			}
+		}
+		if len(at[to.ID]) == 0 && slices.ContainsFunc(o.c.Applied, func(a state.Applied) bool { return a.Checkpoint == to.ID }) {
+			decided = true // what was applied, without a rest
 		}
 		if decided || to.Parent == "" {
 			break

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/parse"
@@ -63,6 +64,8 @@ type Config struct {
 	Memory func(req api.RestoreRequest, c *state.Cell, k *state.Checkpoint) (Memory, error)
 	// Processes counts the processes of a cell.
 	Processes func(context.Context, *state.Cell) (int, error)
+	// EndOrphan ends what an earlier daemon left alive of a cell.
+	EndOrphan func(context.Context, *state.Cell)
 	// Working reports whether a run is under way in a cell.
 	Working func(cell.ID) bool
 	// Show is a cell as the API has it.
@@ -80,6 +83,9 @@ type Cells interface {
 	Within(ctx context.Context, id cell.ID, purpose string, do func(run cell.RunID) error) error
 	// Usable returns a cell that is made and not removed.
 	Usable(cell.ID) (state.Cell, error)
+	// Alone has do work in an instance of a cell at rest that nothing else reaches, and takes it down. The caller
+	// holds the cell's lock. c is changed, and committed before do.
+	Alone(ctx context.Context, c *state.Cell, do func(backend.Instance) error) error
 	// Deactivate ends what lives of a cell.
 	Deactivate(ctx context.Context, id cell.ID, cause string) error
 }
@@ -137,8 +143,9 @@ func New(cfg Config) *Manager { return &Manager{cfg} }
 
 // The kinds of operations in the journal that Resume finishes.
 const (
-	OpAccept = "accept"
-	OpRevert = "revert"
+	OpAccept  = "accept"
+	OpDiscard = "discard"
+	OpRevert  = "revert"
 )
 
 // Resume finishes an operation of one of the kinds above that an earlier daemon began.
@@ -146,6 +153,8 @@ func (m *Manager) Resume(ctx context.Context, rec operation.Redo) error {
 	switch rec.Kind {
 	case OpAccept:
 		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeAccept)
+	case OpDiscard:
+		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeDiscard)
 	case OpRevert:
 		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeRevert)
 	}

@@ -114,7 +114,7 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	if err != nil {
 		return res, err
 	}
-	if err := m.moveHead(ctx, &c, &k, true); err != nil {
+	if _, err := m.moveHead(ctx, &c, &k, true); err != nil {
 		return res, err
 	}
 	if req.Verify {
@@ -134,7 +134,7 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	objects := []any{&c}
 	for i := range lost {
 		r := &lost[i]
-		if r.Applied > 0 || r.Verdict == cell.Restored { // applied: it is in the source
+		if r.Applied > 0 && r.Verdict == cell.Accepted || r.Verdict == cell.Restored { // applied: it is in the source
 			continue
 		}
 		if r.Decide(cell.Restored, fmt.Sprintf("restored to @%d", k.Number), "user") == nil {
@@ -148,6 +148,12 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 		}
 		objects = append(objects, &r)
 		res.Reopened, act = append(res.Reopened, r.ID), "reopen"
+		c.Applied = slices.Clone(c.Applied)
+		for i := range c.Applied { // a part of it was kept when the rest was discarded: the whole has it, too
+			if a := &c.Applied[i]; slices.Contains(a.Runs, r.RunID()) {
+				a.Checkpoint = r.In.After
+			}
+		}
 	}
 	if act == "reopen" {
 		if c.Anonymous() {
@@ -185,14 +191,15 @@ func alsoEnds(n int, forGood bool) string {
 
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is
 // kept as a checkpoint if it is not one, with its home if withHome gives it that of the checkpoint.
-// c is changed, not committed. The caller has the cell's lock.
-func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpoint, withHome bool) error {
+// c is changed, not committed. was is the checkpoint with what it was. The caller has the cell's lock.
+func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpoint, withHome bool) (was cell.CheckpointID, err error) {
 	if err := m.cfg.Records.Unfinished(c, ""); err != nil {
-		return err
+		return "", err
 	}
 	if err := m.cfg.Cells.Deactivate(ctx, c.ID, "restored"); err != nil {
-		return err
+		return "", err
 	}
+	was = c.Head
 	if c.Gen != nil || withHome && to.Home != nil {
 		head := c.Head
 		k, err := m.cfg.Checkpoint(ctx, c, state.Checkpoint{Kind: state.KindManual, Message: "before the restore"}, "")
@@ -202,20 +209,21 @@ func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpo
 			// checkpoints. gc takes the layer.
 			m.cfg.Log.Warn("cannot keep the files of a failed cell before its restore", "cell", c.ID, "error", err)
 			if k, err = m.cfg.Records.Checkpoint(head); err != nil {
-				return err
+				return "", err
 			}
 		case err != nil:
-			return err
+			return "", err
 		}
+		was = k.ID
 		if k.ID != head {
 			k.Expires = time.Now().Add(state.KeepResult).UTC()
 			if err := m.cfg.Records.Commit(&k); err != nil {
-				return err
+				return "", err
 			}
 		}
 	}
 	c.Head, c.Gen, c.Cause = to.ID, nil, ""
-	return c.To(cell.Idle)
+	return was, c.To(cell.Idle)
 }
 
 // lostBy lists the runs with results that are in the workspace now and would not

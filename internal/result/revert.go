@@ -140,7 +140,7 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 			}
 			verdict := cell.Restored
 			switch r.Applied = left.filesOf(id); {
-			case r.Applied > 0: // by an earlier accept
+			case r.Applied > 0, r.Verdict == cell.Discarded: // by an earlier accept; the rest was discarded
 				verdict = r.Verdict
 			case here[r.In.After]:
 				verdict = cell.Pending

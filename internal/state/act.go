@@ -25,6 +25,8 @@ type Act struct {
 	Children   []string   `json:"children,omitempty"`
 	Digest     string     `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
 	Applied    []string   `json:"applied,omitempty"`
+	Paths      []string   `json:"paths,omitempty"` // that were asked for; none: all
+	Left       int        `json:"left,omitempty"`  // changed files that were not asked for, and wait
 	Reverted   []string   `json:"reverted,omitempty"`
 	Already    []string   `json:"already,omitempty"` // not Reverted: they were as before the accept
 	Held       []Held     `json:"held,omitempty"`

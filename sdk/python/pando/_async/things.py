@@ -193,11 +193,11 @@ class Cell:
         written, nothing is changed."""
         return Restored.from_json(await self._http._call(_ask.undo(self.id, to, turn, lose, keep_source)))
 
-    async def accept(self, *, apply: bool = False, include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
+    async def accept(self, *, apply: bool = False, paths: Sequence[str] = (), include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
         """Accepts what it is now, with all results in it, which is what diff shows; with
-        apply, writes it to the source. With expect, the digest of the changes as diff has
-        it, others are refused."""
-        return dict(await self._http._call(_ask.accept_cell(self.id, apply, include, force, reason, expect)))
+        apply, writes it to the source; with paths, only the changes there and below, and the
+        rest waits. With expect, the digest of the changes as diff has it, others are refused."""
+        return dict(await self._http._call(_ask.accept_cell(self.id, apply, paths, include, force, reason, expect)))
 
     async def revert(self, *, reason: str = "") -> Dict[str, Any]:
         """Takes back from the source what accept wrote there last."""
@@ -473,10 +473,11 @@ class Run:
         """The receipt that it left."""
         return Receipt.from_json(await self._http._call(_ask.receipt(self.id)))
 
-    async def accept(self, *, apply: bool = False, include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
-        """Accepts what it changed; with apply, writes that to the source. With expect, the
-        digest of the changes as diff has it, others are refused."""
-        return self._decided(await self._http._call(_ask.accept(self.id, apply, include, force, reason, expect)))
+    async def accept(self, *, apply: bool = False, paths: Sequence[str] = (), include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
+        """Accepts what it changed; with apply, writes that to the source; with paths, only the
+        changes there and below, and the rest waits. With expect, the digest of the changes as
+        diff has it, others are refused."""
+        return self._decided(await self._http._call(_ask.accept(self.id, apply, paths, include, force, reason, expect)))
 
     async def revert(self, *, reason: str = "") -> Dict[str, Any]:
         """Takes back from the source what accept wrote there."""

@@ -1,0 +1,83 @@
+package result
+
+import (
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/glob"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// choose returns an offer's new state with the changes at some paths alone, and how many other changed files there
+// are. A path stands for itself and what is below it; with *, which is any text, also "/", for what matches, as git's
+// pathspecs do; known is what the source is known to be. Changes that git can't have are not chosen by themselves, nor are those that it ignores, if ignored is
+// given.
+func (o *offer) choose(paths []string, known *workspace.Tree, ignored func(path string, isDir bool) bool) (part workspace.Side, left int, err error) {
+	changes, err := workspace.Changes(o.base.Tree, o.after.Tree)
+	if err != nil {
+		return part, 0, err
+	}
+	used := make([]bool, len(paths))
+	var chosen []string
+	is := map[string]bool{}
+	for i := range changes {
+		c := &changes[i]
+		if !c.Git() || ignored != nil && ignored(c.Path, false) {
+			continue
+		}
+		for j, p := range paths {
+			if chooses(p, c.Path) {
+				used[j], is[c.Path] = true, true
+			}
+		}
+		now, err := known.Lookup(c.Path)
+		if err != nil && cell.KindOf(err) != cell.NotFound {
+			return part, 0, err
+		}
+		switch there := err == nil; {
+		case is[c.Path]:
+			chosen = append(chosen, c.Path)
+		case there == (c.New != nil) && (!there || sameFile(&now, c.New)): // the source has it
+		default:
+			left++
+		}
+	}
+	for j, ok := range used {
+		if !ok {
+			return part, 0, cell.Errorf(cell.Invalid, "result.Accept", "pando diff --stat lists the changes", "there is no change at %s", diff.Quote(paths[j]))
+		}
+	}
+	for i := range changes { // what is exchanged for a folder, or for a file, goes with it
+		c := &changes[i]
+		if !c.Git() || ignored != nil && ignored(c.Path, false) {
+			continue
+		}
+		for up := workspace.Parent(c.Path); up != ""; up = workspace.Parent(up) {
+			if is[c.Path] == is[up] {
+				continue
+			}
+			old, oerr := o.base.Tree.Lookup(up)
+			now, nerr := o.after.Tree.Lookup(up)
+			if oerr == nil && old.Type != workspace.Folder || oerr == nil && (nerr != nil || now.Type != workspace.Folder) && is[up] {
+				return part, 0, cell.Errorf(cell.Invalid, "result.Accept", "take "+diff.Quote(up)+" as a whole, or leave it",
+					"cannot take %s without %s: one is in the place of the other", diff.Quote(pick(is[c.Path], c.Path, up)), diff.Quote(pick(is[c.Path], up, c.Path)))
+			}
+		}
+	}
+	tree, err := workspace.Taken(o.base.Tree, o.after.Tree, chosen)
+	return workspace.Side{Tree: tree, Contents: o.after.Contents}, left, err
+}
+
+func pick(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// chooses reports whether a pattern names a path, or a folder that it is in.
+func chooses(pattern, path string) bool {
+	pattern = strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/")
+	return pattern == "." || pattern == path || strings.HasPrefix(path, pattern+"/") || strings.Contains(pattern, "*") && (glob.Match(pattern, path) || glob.Match(pattern+"/*", path))
+}
