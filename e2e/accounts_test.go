@@ -66,7 +66,7 @@ func TestAgentsChatGPT(t *testing.T) {
 	// The value is nowhere in the cell, nor is what refreshes it.
 	cell := h.runs()[0].CellName
 	for _, secret := range []string{"not-a-real-signature", "rt_not-a-real-one", token[:64]} {
-		if r := h.try("exec", "-n", cell, "--", "sh", "-c", "env | grep -F -e "+secret+"; grep -rlF -e "+secret+" ~ /tmp . 2>/dev/null"); r.out != "" {
+		if r := h.try("exec", "-n", cell, "--", "sh", "-c", "env | grep -F -e "+secret+"; grep -rlF -e "+secret+" ~ . 2>/dev/null"); r.out != "" {
 			t.Errorf("%s is in the cell: %s", secret, r.out)
 		}
 	}

@@ -118,7 +118,8 @@ func (p *runPlan) governed(stored func(agent.Login) bool) (api.RunRequest, map[s
 		return slices.Contains(req.Credentials, l.Credential) || given(p.req.Env, l.Variables)
 	}
 	if p.agent.served != "" { // most servers speak as OpenAI's
-		p.agent.start.Login = about.Choose(func(l agent.Login) bool { return asked(l) && !l.Account }, func(l agent.Login) bool { return l.Credential == "openai" })
+		p.agent.start.Login = about.Choose(func(l agent.Login) bool { return asked(l) && !l.Account },
+			func(l agent.Login) bool { return l.Credential == "openai" }, func(l agent.Login) bool { return !l.Account })
 		req.Allow = slices.Concat([]string{p.agent.served}, req.Allow)
 		origin := "--model-url"
 		if slices.ContainsFunc(req.Defaults, func(d api.Default) bool { return d.Key == "model-url" }) {
