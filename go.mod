@@ -7,6 +7,7 @@ toolchain go1.26.8
 require (
 	filippo.io/age v1.3.2
 	github.com/aymanbagabas/go-udiff v0.4.1
+	github.com/bluekeyes/go-gitdiff v0.9.0
 	github.com/cedar-policy/cedar-go v1.9.0
 	github.com/charmbracelet/x/vt v0.1.0
 	github.com/coder/websocket v1.8.15

@@ -197,16 +197,54 @@ type AcceptRequest struct {
 	Apply  bool   `json:"apply,omitempty"` // write the changes to the source
 	// Paths limits Apply to changes at these paths of the source, or below them; * is any text, also "/".
 	// The rest waits.
-	Paths   []string `json:"paths,omitempty"`
-	Include []string `json:"include,omitempty"` // held paths to apply nevertheless
-	Strict  bool     `json:"strict,omitempty"`  // hold back all changes to look at first
-	Ignored bool     `json:"ignored,omitempty"` // also apply files that git ignores
-	Force   bool     `json:"force,omitempty"`   // accept although a run failed, or the value of a credential was found
+	Paths []string `json:"paths,omitempty"`
+	// Exact takes Paths as they are: each names one file, and * is a character.
+	Exact bool `json:"exact,omitempty"`
+	// Patch limits Apply, too: of the files in it only its hunks are taken, which are some of a diff's, or edited.
+	Patch string `json:"patch,omitempty"`
+	// Merge merges files that changed in the source, too, by three ways: what both had, what the cell
+	// made of it, and what the source is now. Conflicts are written as git marks them, or with
+	// NoConflicts refused.
+	Merge       bool     `json:"merge,omitempty"`
+	NoConflicts bool     `json:"no_conflicts,omitempty"`
+	Include     []string `json:"include,omitempty"` // held paths to apply nevertheless
+	Strict      bool     `json:"strict,omitempty"`  // hold back all changes to look at first
+	Ignored     bool     `json:"ignored,omitempty"` // also apply files that git ignores
+	Force       bool     `json:"force,omitempty"`   // accept although a run failed, or the value of a credential was found
 	// OtherBranch applies the changes although the source is on another branch and commit than
 	// the one that they belong to.
 	OtherBranch bool   `json:"other_branch,omitempty"`
 	Reason      string `json:"reason,omitempty"` // the reason for force, which the receipt keeps
 	DryRun      bool   `json:"dry_run,omitempty"`
+}
+
+// SyncRequest brings what became of a cell's source into the cell.
+type SyncRequest struct {
+	// Paths limits it to changes at these paths, or below them; * is any text, also "/".
+	Paths       []string `json:"paths,omitempty"`
+	NoConflicts bool     `json:"no_conflicts,omitempty"` // change nothing where that leaves conflicts
+	DryRun      bool     `json:"dry_run,omitempty"`
+}
+
+// SyncResult is the outcome of a sync.
+type SyncResult struct {
+	Cell     string   `json:"cell"`
+	CellName string   `json:"cell_name"`        // the cell's name, or its id
+	Source   string   `json:"source"`           // the directory
+	Synced   []string `json:"synced"`           // paths that changed in the cell
+	Missed   []string `json:"missed,omitempty"` // paths that should have, and became something else there meanwhile
+	Merged   []Merged `json:"merged"`           // of these: merged with what the cell had
+	Before   int      `json:"before,omitempty"` // number of the checkpoint that the cell was at; absent when nothing changed
+	Number   int      `json:"number,omitempty"` // of the one that it is at
+	Receipt  string   `json:"receipt,omitempty"`
+	DryRun   bool     `json:"dry_run,omitempty"`
+}
+
+// Merged is a file that was merged with what the source had.
+type Merged struct {
+	Path      string   `json:"path"`
+	Also      []string `json:"also,omitempty"`      // its names before, in the cell or in the source
+	Conflicts int      `json:"conflicts,omitempty"` // places that are marked in it, as git marks them
 }
 
 // AcceptResult is the outcome of an accept.
@@ -219,7 +257,9 @@ type AcceptResult struct {
 	Digest    string   `json:"digest"`            // of the changes, as in Diff
 	Receipt   string   `json:"receipt,omitempty"` // absent with DryRun
 	Applied   []string `json:"applied"`           // paths written to the source
-	Left      int      `json:"left,omitempty"`    // with Paths: changed files that were not asked for, and wait
+	Parts     []string `json:"parts,omitempty"`   // with Patch: the files of which its hunks alone were asked for
+	Left      int      `json:"left,omitempty"`    // with Paths or Patch: changed files that were not asked for as a whole, and wait
+	Merged    []Merged `json:"merged"`            // of these, or already there: merged with what the source had
 	Held      []Held   `json:"held"`              // not applied: needs --include
 	First     []Look   `json:"first"`             // the changes to look at before the rest
 	Ignored   int      `json:"ignored"`           // number of files not applied because git ignores them

@@ -157,6 +157,11 @@ func (c *Client) AcceptCell(ctx context.Context, sel string, req api.AcceptReque
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/accept", nil, req, &out)
 }
 
+// SyncCell brings what became of a cell's source into the cell, by three ways.
+func (c *Client) SyncCell(ctx context.Context, sel string, req api.SyncRequest) (out api.SyncResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/sync", nil, req, &out)
+}
+
 // RevertCell undoes the latest apply of a cell in its source. "" is the cell of the latest apply
 // from this directory.
 func (c *Client) RevertCell(ctx context.Context, sel string, req api.RevertRequest) (out api.RevertResult, err error) {

@@ -70,10 +70,19 @@ var acts = append([]act{
 	{name: "accept and apply", may: []string{"new"}, applies: "new", prepare: worked, do: func(h *host, c string) outcome {
 		return h.try("accept", c, "--apply")
 	}},
+	{name: "accept and merge", may: []string{"new"}, applies: "new", prepare: func(h *host, c string) {
+		h.must(os.Chmod(filepath.Join(h.src, "f"), 0o644))
+		worked(h, c)
+		h.must(os.Chmod(filepath.Join(h.src, "f"), 0o755))
+	}, do: func(h *host, c string) outcome { return h.try("accept", c, "--apply", "--merge") }},
 	{name: "revert", may: []string{"new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome { return h.try("revert", c) }},
 	{name: "undo of what was applied", may: []string{"old", "new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome {
 		return h.try("undo", c)
 	}},
+	{name: "sync", may: []string{"old", "new"}, prepare: func(h *host, c string) {
+		made(h, c)
+		h.write("f", "new\n")
+	}, do: func(h *host, c string) outcome { return h.try("sync", c) }},
 	{name: "discard of the rest", may: []string{"new"}, prepare: func(h *host, c string) {
 		made(h, c)
 		h.pando("run", "--cell", c, "--", "sh", "-c", "echo new > f; echo more > other")

@@ -561,7 +561,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Parser:  parse.New(durable.Disk(l.Home.State), filepath.Base(l.Home.Unreadable())),
-		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: paths.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Proxy: l.Proxy, Pool: l.Pool,
+		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Path: l.Path, Host: hostSize(), HostPolicy: paths.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Proxy: l.Proxy, Pool: l.Pool,
 		Agents: catalog.All(),
 	})
 	if err != nil {

@@ -285,6 +285,13 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	} else {
 		field(w, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored)", plural(r.Changes.Files, "file"), r.Changes.Added, r.Changes.Deleted, r.Changes.Ignored))
 	}
+	if r.Applied > 0 {
+		left := ""
+		if r.Verdict == "pending" {
+			left = "; the rest waits: pando diff " + shellWord(cmp.Or(r.CellName, r.Cell))
+		}
+		field(w, "applied", plural(r.Applied, "file")+" to the source"+left)
+	}
 	for _, l := range r.Changes.First {
 		field(w, "look first", lookWords(l))
 	}

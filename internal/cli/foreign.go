@@ -17,10 +17,10 @@ import (
 // foreignVerb returns what to write instead of a verb of another program; "" if it is unknown.
 func foreignVerb(word string) string {
 	switch word {
-	case "status":
-		return "`pando ls` lists cells with what waits in them, `pando runs` the runs, `pando diff` what would be applied"
-	case "apply", "merge", "pull-request", "push":
+	case "apply", "pull-request", "push":
 		return "`pando accept --apply` brings a cell's result into the source"
+	case "merge", "rebase":
+		return "`pando accept --apply --merge` merges a cell's result with what the source became, `pando sync CELL` brings that into the cell"
 	case "commit", "snapshot", "save", "stash":
 		return "`pando checkpoint CELL -m TEXT` keeps a state of a cell; `pando accept --apply` brings a result into the source, where git commits it"
 	case "reset", "rollback", "checkout", "switch":
@@ -40,7 +40,7 @@ func foreignVerb(word string) string {
 	case "images":
 		return "`pando image ls`"
 	case "pull":
-		return "`pando image pull REF`"
+		return "`pando image pull REF` for an image; `pando sync CELL` brings into a cell what its source became"
 	case "rmi":
 		return "`pando image rm REF`"
 	case "describe", "get":

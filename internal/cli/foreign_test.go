@@ -31,7 +31,7 @@ func TestX57WordsThatAreTaken(t *testing.T) {
 
 // All others that are known lead to ours, which there are.
 func TestX57WordsThatLeadToOurs(t *testing.T) {
-	for _, words := range []string{"status", "apply", "merge", "commit", "snapshot", "stash", "reset", "rollback", "checkout", "log", "clone", "kill",
+	for _, words := range []string{"apply", "merge", "rebase", "commit", "snapshot", "stash", "reset", "rollback", "checkout", "log", "clone", "kill",
 		"start", "restart", "create", "down", "delete", "build", "images", "pull", "rmi", "describe", "get", "port", "prune", "clean", "info", "tag", "rename", "ssh", "sandbox", "upgrade",
 		"ps", "run -v /a:/b sh", "run --volume /a:/b sh", "run -p 80:80 sh", "run --rm sh", "run --name x sh", "run -u root sh", "run --privileged sh", "run --network host sh", "run --env-file f sh", "run --entrypoint sh",
 		"run --pids-limit 9 sh", "run --gpus all sh", "run -C /x sh", "exec -u root CELL sh", "exec --privileged CELL sh", "ls -a", "ls --all", "logs --since 1h", "logs --timestamps",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/glob"
 )
 
 // confirm asks a yes-or-no question at the terminal. Without a terminal it fails with a conflict
@@ -168,8 +169,7 @@ func (a *app) page(text string, raw bool) {
 	}
 }
 
-// noPart returns err. When the cell's name looks like a path it adds that a result is accepted
-// as a whole.
+// noPart returns err. When the cell's name looks like a path it adds how paths are named.
 func noPart(err error, name string) error {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok || e.Kind != "invalid" && e.Kind != "not-found" {
@@ -178,12 +178,12 @@ func noPart(err error, name string) error {
 	if _, missing := os.Lstat(name); name == "" || missing != nil && !strings.ContainsRune(name, '/') {
 		return err
 	}
-	return &api.Error{Kind: e.Kind, Message: e.Message + "; a result is accepted as a whole, and not by paths",
-		Hint: "to take a part, in the top folder: pando diff --patch | git apply --include=" + shellWord(name)}
+	return &api.Error{Kind: e.Kind, Message: e.Message + "; paths come after --", Hint: "to take a part: pando accept --apply -- " + shellWord(name)}
 }
 
 func (a *app) acceptCmd() *cobra.Command {
 	var req api.AcceptRequest
+	var interactive bool
 	c := &cobra.Command{
 		Use:   "accept [RUN|CELL] [-- PATH…]",
 		Short: "Accept a cell's present state; --apply writes it into the source",
@@ -193,7 +193,13 @@ accepts the cell with the newest pending result from this directory. --expect DI
 refuses other changes than those that pando diff showed.
 
 With --apply the changes are written into the source, all or nothing: when a file
-there has changed since the import, nothing is written. pando revert undoes them.
+there has changed since the import, nothing is written, unless --merge merges the two
+by three ways, as git does. Where both changed the same lines, the file gets git's marks
+(<<<<<<<), and the exit code is 1; --no-conflicts refuses that. Binary files, and files
+that one side removed or renamed otherwise, are refused by name. Merging takes git on
+the daemon's host. pando revert takes all of it back, as long as the files are as they
+were written.
+
 When the source is on another branch and commit than at the import, or at the last
 apply, nothing is written without --other-branch. New commits on the same branch do
 not count as another branch. Commits that were made in the cell stay there: accept
@@ -211,9 +217,12 @@ opened. --strict holds all of them back.
 
 Paths limit --apply to the changes there and below; the rest waits, and pando diff shows
 it. They are those of the directory that you are in, or of the source's top from
-elsewhere; in one with *, that is any text.`,
+elsewhere; in one with *, that is any text. -p asks for each hunk, with the keys of git
+add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 		Example: `  pando accept --apply
-  pando accept web --apply -- src/api 'docs/*.md'`,
+  pando accept web --apply -- src/api 'docs/*.md'
+  pando accept --apply -p
+  pando accept --apply --merge`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); n >= 0 {
 				args = args[:n]
@@ -229,14 +238,20 @@ elsewhere; in one with *, that is any text.`,
 			if len(paths) > 0 && !req.Apply {
 				return usage("paths go with --apply")
 			}
-			if (len(req.Include) > 0 || req.Ignored || req.Strict || req.OtherBranch) && !req.Apply {
-				return usage("--include, --strict, --ignored and --other-branch go with --apply")
+			if interactive && !req.Apply {
+				return usage("-p goes with --apply")
+			}
+			if (len(req.Include) > 0 || req.Ignored || req.Strict || req.OtherBranch || req.Merge) && !req.Apply {
+				return usage("--include, --strict, --ignored, --other-branch and --merge go with --apply")
+			}
+			if req.NoConflicts && !req.Merge {
+				return usage("--no-conflicts goes with --merge")
 			}
 			do := a.client.AcceptCell
 			if isRun(arg(args)) {
 				do = a.client.AcceptRun
 			}
-			if len(paths) > 0 {
+			if len(paths) > 0 || interactive {
 				all, err := do(cmd.Context(), arg(args), api.AcceptRequest{DryRun: true, Force: req.Force, Reason: req.Reason, OtherBranch: true})
 				if err != nil {
 					return noPart(err, arg(args))
@@ -244,11 +259,17 @@ elsewhere; in one with *, that is any text.`,
 				if req.Paths, err = a.inSource(all.Source, paths); err != nil {
 					return err
 				}
+				if interactive {
+					if err := a.pickParts(cmd.Context(), arg(args), all, &req); err != nil || len(req.Paths) == 0 && req.Patch == "" {
+						return err
+					}
+				}
 			}
 			res, err := do(cmd.Context(), arg(args), req)
 			if err != nil {
 				return noPart(err, arg(args))
 			}
+			marked := a.conflicts(res.Merged)
 			return a.print(res, func(w io.Writer) {
 				verb := "applied"
 				if res.DryRun {
@@ -259,6 +280,9 @@ elsewhere; in one with *, that is any text.`,
 				}
 				for _, f := range res.Applied {
 					fmt.Fprintf(w, "%s  %s\n", verb, printable(f))
+				}
+				for _, f := range res.Merged {
+					fmt.Fprintf(w, "%s\n", mergedWords(f))
 				}
 				for _, h := range res.Held {
 					fmt.Fprintf(w, "held back  %s: %s (--include %s)\n", printable(h.Path), printable(h.Why), shellWord(h.Path))
@@ -288,6 +312,7 @@ elsewhere; in one with *, that is any text.`,
 				default:
 					a.say("%s accepted; its source is as it was (--apply brings the changes there)", what)
 				}
+				a.sayConflicts(marked, res.DryRun)
 				a.sayCommits("", res.CellName, res.Commits)
 			})
 		},
@@ -295,6 +320,9 @@ elsewhere; in one with *, that is any text.`,
 	f := c.Flags()
 	f.BoolVar(&req.Apply, "apply", false, "write the changes into the source")
 	f.StringVar(&req.Expect, "expect", "", "only these changes: their `DIGEST`, as pando diff prints it")
+	f.BoolVarP(&interactive, "interactive", "p", false, "ask for each hunk whether it is taken")
+	f.BoolVar(&req.Merge, "merge", false, "merge files that changed in the source, too")
+	f.BoolVar(&req.NoConflicts, "no-conflicts", false, "with --merge: write nothing where that leaves conflicts")
 	f.StringArrayVar(&req.Include, "include", nil, "also apply this control path")
 	f.BoolVar(&req.Strict, "strict", false, "hold back all changes listed under \"look first\"")
 	f.BoolVar(&req.Ignored, "ignored", false, "also apply files that git ignores")
@@ -303,6 +331,35 @@ elsewhere; in one with *, that is any text.`,
 	f.StringVar(&req.Reason, "reason", "", "the reason, which the receipt keeps")
 	f.BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	return c
+}
+
+// pickParts asks which changes of a result are taken, and makes that the request's. all is the outcome of
+// accepting the whole.
+func (a *app) pickParts(ctx context.Context, name string, all api.AcceptResult, req *api.AcceptRequest) error {
+	compare := a.client.DiffCell
+	if isRun(name) {
+		compare = a.client.DiffRun
+	}
+	d, err := compare(ctx, name, client.DiffOptions{Form: "patch", Ignored: req.Ignored, Include: req.Include})
+	if err != nil {
+		return err
+	}
+	if d.Digest != all.Digest {
+		return &api.Error{Kind: "conflict", Message: "the changes became other ones meanwhile", Hint: "do it again"}
+	}
+	wanted := req.Paths
+	req.Paths, req.Patch, err = a.pickHunks(d.Text, func(path string) bool {
+		return len(wanted) == 0 || slices.ContainsFunc(wanted, func(p string) bool { return glob.Below(p, path) })
+	})
+	if err != nil {
+		return err
+	}
+	if len(req.Paths) == 0 && req.Patch == "" {
+		a.say("nothing was taken: all of it still waits")
+	}
+	req.Exact = true
+	req.Expect = cmp.Or(req.Expect, d.Digest)
+	return nil
 }
 
 func stillWaits(files int) string {

@@ -196,6 +196,20 @@ func (d *Daemon) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 	})
 }
 
+func (d *Daemon) sync(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.SyncRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
+	if err != nil {
+		return nil, err
+	}
+	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Sync(ctx, t.Cell, req, precondition(r))
+	})
+}
+
 func (d *Daemon) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	req, err := decodeCounted[api.ForkRequest](w, r)
 	if err != nil {

@@ -34,6 +34,7 @@ var examples = sync.OnceValue(func() map[string]string {
 		"POST /v1/runs/{run}/revert":               `{"dry_run": true}`,
 		"POST /v1/cells/{cell}/accept":             `{"dry_run": true}`,
 		"POST /v1/cells/{cell}/discard":            `{"dry_run": true}`,
+		"POST /v1/cells/{cell}/sync":               `{"dry_run": true}`,
 		"POST /v1/cells/{cell}/revert":             `{"dry_run": true}`,
 		"POST /v1/policies/check":                  `{"name": "pando.policy.yaml", "text": "version: 1\n"}`,
 		"POST /v1/policies/show":                   `{"of": "web"}`,

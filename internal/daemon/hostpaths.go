@@ -143,6 +143,7 @@ var fields = access.Fields{
 	// Requests about an existing cell.
 	"CheckpointRequest.message": harmless,
 	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless, "RestoreRequest.certify": harmless, "RestoreRequest.at_fork": harmless,
+	"SyncRequest.paths": harmless, "SyncRequest.no_conflicts": harmless, "SyncRequest.dry_run": harmless, // of a source that the cell has
 	"UndoRequest.to": harmless, "UndoRequest.turn": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
 	"UndoRequest.keep_source": harmless, // a caller that may not name the source has it anyway: see View.Undo
 	"ForkRequest.number":      harmless, "ForkRequest.turn": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
@@ -155,7 +156,7 @@ var fields = access.Fields{
 	"FileRequest.path":       harmless, "FileRequest.to": harmless, // in the cell
 	"DiscardRequest.dry_run": harmless, "DiscardRequest.lose": harmless, "DiscardRequest.reason": harmless, "RevertRequest.dry_run": harmless, "RevertRequest.reason": harmless,
 	"AcceptRequest.apply":   hostThing("the source, which apply writes to,"),
-	"AcceptRequest.include": harmless, "AcceptRequest.paths": harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
+	"AcceptRequest.include": harmless, "AcceptRequest.paths": harmless, "AcceptRequest.patch": harmless, "AcceptRequest.exact": harmless, "AcceptRequest.merge": harmless, "AcceptRequest.no_conflicts": harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
 	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless, "AcceptRequest.expect": harmless,
 	"AcceptRequest.other_branch": harmless, // it does not widen what apply writes
 

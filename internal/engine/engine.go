@@ -61,6 +61,7 @@ type Config struct {
 	Credentials *credential.Store
 	Version     string
 	User        cell.User // the owner of cells
+	Path        string    // the user's PATH: where git is, which merges files
 	Host        policy.Host
 	HostPolicy  string        // the policy file of the host; "" for none
 	Resolvers   []string      // DNS servers that gateways ask, "address:port"; none: the host's

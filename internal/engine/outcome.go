@@ -40,7 +40,7 @@ func (v *View) Outcome(request string, route any) (any, error) {
 		return nil, cell.Errorf(cell.Unavailable, opName, "send it again: it goes on from there", "it was not finished: the daemon ended in the middle")
 	}
 	switch route.(type) {
-	case api.RestoreResult, api.DiscardResult:
+	case api.RestoreResult, api.DiscardResult, api.SyncResult:
 		return nil, cell.Errorf(cell.Unavailable, opName, "send it again", "it was not done: the daemon ended first; the files of the cell are as they were, but what ran in it may have ended")
 	}
 	return nil, cell.Errorf(cell.Unavailable, opName, "send it again", "it was not done: the daemon ended first, and nothing was changed")
@@ -91,6 +91,8 @@ func (f *finding) answer(route any) (any, error) {
 		return f.restore(), nil
 	case api.DiscardResult:
 		return f.discard(), nil
+	case api.SyncResult:
+		return f.sync(), nil
 	}
 	return nil, nil
 }
@@ -241,12 +243,15 @@ func (f *finding) accept() any {
 		return nil
 	}
 	out := api.AcceptResult{Cell: a.Cell, CellName: cmp.Or(a.CellName, a.Cell), Isolation: api.IsolationOf(a.Backend), Source: a.Source, Runs: f.runs(a), Digest: a.Digest, Receipt: receipt,
-		Applied: append([]string{}, a.Applied...), Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, Left: a.Left}
+		Applied: append([]string{}, a.Applied...), Merged: []api.Merged{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, Parts: a.Parts, Left: a.Left}
 	if a.Left > 0 { // they wait
 		out.Runs = []api.Run{}
 	}
 	for _, h := range a.Held {
 		out.Held = append(out.Held, api.Held(h))
+	}
+	for _, f := range a.Merged {
+		out.Merged = append(out.Merged, api.Merged(f))
 	}
 	if h := a.Head; h != nil {
 		out.Head = &api.HeadMoved{Was: api.GitHead(h.Was), Now: api.GitHead(h.Now), OtherFiles: h.OtherFiles}
@@ -299,6 +304,19 @@ func (f *finding) discard() any {
 		}
 	} else if c, err := f.v.cell(cell.ID(a.Cell)); err == nil { // it gave up what was kept: the head stays
 		out.Number = f.v.e.reg.HeadNumber(&c)
+	}
+	return out
+}
+
+func (f *finding) sync() any {
+	a, receipt := f.act(result.OpSync)
+	if a == nil || a.From == nil || a.To == nil {
+		return nil
+	}
+	out := api.SyncResult{Cell: a.Cell, CellName: cmp.Or(a.CellName, a.Cell), Source: a.Source, Synced: append([]string{}, a.Synced...), Merged: []api.Merged{},
+		Before: a.From.Number, Number: a.To.Number, Receipt: receipt}
+	for _, m := range a.Merged {
+		out.Merged = append(out.Merged, api.Merged(m))
 	}
 	return out
 }

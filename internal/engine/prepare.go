@@ -148,7 +148,7 @@ func (x *execution) source(ctx context.Context) error {
 	if e.unsigned(&x.c, im) {
 		x.run.Notes = append(x.run.Notes, "git does not sign commits and tags in the cell: the key stays outside")
 	}
-	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot = key, im.LeftOut, p.Name(), why
+	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot, x.c.With = key, im.LeftOut, p.Name(), why, x.p.req.WithSecret
 	if x.p.from == "" {
 		x.c.KnownHead = gitdir.HeadAt(x.p.source)
 	}

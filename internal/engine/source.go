@@ -20,7 +20,9 @@ import (
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -75,6 +77,34 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 	}
 	e.sources.load(name, im)
 	return im, name, nil
+}
+
+// sourceNow imports the source of a cell anew, as it was imported for the cell.
+// left reports whether a path is one that the import left out, or below one.
+func (e *Engine) sourceNow(ctx context.Context, c *state.Cell) (_ workspace.Side, left func(path string) bool, err error) {
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return workspace.Side{}, nil, err
+	}
+	with, err := secret.NewWith(c.With)
+	if err != nil {
+		return workspace.Side{}, nil, err
+	}
+	pol, err := decide.Parse([]byte(c.Setup.PolicyText))
+	if err != nil {
+		return workspace.Side{}, nil, err
+	}
+	made := e.pins.Begin()
+	defer made.End()
+	im, _, err := e.importSource(ctx, p, c.Source, with, c.With, pol.Secrets == policy.SecretsMask, made, func(int64, int64) {})
+	if err != nil {
+		return workspace.Side{}, nil, err
+	}
+	return workspace.Side{Tree: im.Tree, Contents: p.Contents(im.State)}, func(path string) bool {
+		return slices.ContainsFunc(im.LeftOut, func(l workspace.LeftOut) bool {
+			return l.Reserved() && (path == l.Path || strings.HasPrefix(path, l.Path+"/"))
+		})
+	}, nil
 }
 
 // lastImport returns what is known of a source, nil when nothing is.

@@ -32,7 +32,8 @@ type toyHost struct {
 
 	mu      sync.Mutex // guards what follows
 	cells   map[cell.ID]*toy
-	lost    map[cell.ID]bool // their keepers are gone
+	specs   map[cell.ID]cell.Spec // of those without an interpreter
+	lost    map[cell.ID]bool      // their keepers are gone
 	died    []cell.Death
 	wake    chan struct{}
 	refuse  map[string]error // what fails, by act
@@ -47,7 +48,7 @@ type toyHost struct {
 }
 
 func newToyHost(h *mem.Host) *toyHost {
-	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, held: map[string]*hold{}, refuse: map[string]error{}, refused: map[string]int{}, changed: make(chan struct{}), wake: make(chan struct{})}
+	return &toyHost{host: h, cells: map[cell.ID]*toy{}, specs: map[cell.ID]cell.Spec{}, lost: map[cell.ID]bool{}, held: map[string]*hold{}, refuse: map[string]error{}, refused: map[string]int{}, changed: make(chan struct{}), wake: make(chan struct{})}
 }
 
 // made is how many forks were ever made.
@@ -191,6 +192,9 @@ func (b *toyBackend) Create(ctx context.Context, spec cell.Spec) (backend.Instan
 	if err != nil {
 		return nil, err
 	}
+	b.h.mu.Lock()
+	defer b.h.mu.Unlock()
+	b.h.specs[spec.ID] = spec
 	return &toyInstance{Instance: i, h: b.h, b: b, spec: spec}, nil
 }
 
@@ -202,7 +206,9 @@ func (b *toyBackend) Attach(ctx context.Context, id, family cell.ID) (backend.In
 	if err != nil {
 		return nil, err
 	}
-	t := &toyInstance{Instance: i, h: b.h, b: b}
+	b.h.mu.Lock()
+	t := &toyInstance{Instance: i, h: b.h, b: b, spec: b.h.specs[id]}
+	b.h.mu.Unlock()
 	if it := b.h.toy(id); it != nil {
 		if it.spec.Family != family {
 			i.Close()

@@ -537,6 +537,7 @@ func TestTransactions(t *testing.T) {
 			"accept":  func(*rapid.T) { h.accept() },
 			"revert":  func(*rapid.T) { h.revert() },
 			"undo":    func(*rapid.T) { h.undo() },
+			"sync":    func(*rapid.T) { h.sync() },
 			"discard": func(*rapid.T) { h.discard() },
 			"give up": func(*rapid.T) { h.giveUp() },
 			"fork":    func(*rapid.T) { h.fork() },
@@ -626,7 +627,7 @@ func (h *history) accept() {
 	before, source := h.waiting(), h.files()
 	d, err := h.results.Diff(h.ctx, result.DiffRequest{Target: h.cellTarget(name)})
 	h.must(err)
-	req := api.AcceptRequest{Apply: true, Force: true, Reason: "a test", Expect: d.Digest}
+	req := api.AcceptRequest{Apply: true, Force: true, Reason: "a test", Expect: d.Digest, Merge: rapid.Bool().Draw(h.rt, "merge")}
 	chosen := map[string]bool{}
 	if len(d.Files) > 0 && rapid.Bool().Draw(h.rt, "a part") {
 		for _, f := range d.Files {
@@ -645,6 +646,14 @@ func (h *history) accept() {
 		return
 	}
 	h.lost(before, ids(res.Runs))
+	if left, _ := h.bed.shown(h.cellTarget(name)); len(req.Paths) == 0 && len(left) > 0 {
+		h.Errorf("all of %s was accepted, and diff shows %q", name, left)
+	}
+	for _, f := range res.Merged {
+		if !req.Merge || !slices.Contains(res.Applied, f.Path) && source[f.Path] != now[f.Path] {
+			h.Errorf("%+v is said to be merged, of %q", f, res.Applied)
+		}
+	}
 	shown := map[string]bool{}
 	for _, f := range d.Files {
 		shown[f.Path], shown[f.OldPath] = true, true
@@ -738,6 +747,33 @@ func (h *history) revert() {
 		h.Errorf("%d were applied, and %d after one was taken back", len(was), n)
 	}
 	h.tookBack(name, was, source)
+}
+
+// sync brings in what became of the source: that is no change of the cell, and none of the source.
+func (h *history) sync() {
+	name := h.cell()
+	before, source := h.waiting(), h.files()
+	compare := func() map[string]bool {
+		d, err := h.results.Diff(h.ctx, result.DiffRequest{Target: h.cellTarget(name)})
+		h.must(err)
+		paths := map[string]bool{}
+		for _, f := range d.Files {
+			paths[f.Path], paths[f.OldPath] = true, true
+		}
+		return paths
+	}
+	shown := compare()
+	res, err := h.results.Sync(h.ctx, h.id(name), api.SyncRequest{NoConflicts: rapid.Bool().Draw(h.rt, "no conflicts")})
+	h.lost(before, nil)
+	h.wantFiles("synced", source)
+	if err != nil {
+		h.wantKind("sync", err, cell.Conflict)
+	}
+	for p := range compare() {
+		if !shown[p] && !slices.ContainsFunc(res.Merged, func(f api.Merged) bool { return f.Path == p || slices.Contains(f.Also, p) }) {
+			h.Errorf("%s is a change of %s after a sync (%+v, %v), and was none before: %v", p, name, res, err, shown)
+		}
+	}
 }
 
 func (h *history) undo() {

@@ -746,6 +746,22 @@ func (v *View) Revert(ctx context.Context, t result.Target, req api.RevertReques
 	return onSource(v, t, func() (api.RevertResult, error) { return v.e.results.Revert(ctx, t, req, seen...) })
 }
 
+// Sync: see result.Manager.
+func (v *View) Sync(ctx context.Context, id cell.ID, req api.SyncRequest, seen ...Seen) (api.SyncResult, error) {
+	if err := v.must(id); err != nil {
+		return api.SyncResult{}, err
+	}
+	if v.isConfined() {
+		return api.SyncResult{}, cell.Errorf(cell.Denied, "engine.View", "use a token of scope admin without labels", "cannot sync cell %s: its source is a directory of the daemon's host, and %s", id, v.confined)
+	}
+	if err := v.e.gc.Room(); err != nil {
+		return api.SyncResult{}, err
+	}
+	return onSource(v, result.Target{Cell: id}, func() (api.SyncResult, error) {
+		return v.e.results.Sync(ctx, id, req, seen...)
+	})
+}
+
 // ReplayPolicy: see evidence.Manager.
 func (v *View) ReplayPolicy(ctx context.Context, id cell.RunID, req api.PolicyReplayRequest) (api.PolicyReplay, error) {
 	return onRun(v, id, func() (api.PolicyReplay, error) { return v.e.evidence.ReplayPolicy(ctx, id, req) })

@@ -190,6 +190,13 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	section(b, "Taken back from "+p.Source, "- `%s`\n", p.Reverted)
 	section(b, "In "+p.Source+" as before the accept already", "- `%s`\n", p.Already)
 	section(b, "Applied to "+p.Source, "- `%s`\n", p.Applied)
+	section(b, "Of these, some hunks alone", "- `%s`\n", p.Parts)
+	section(b, "Became as in "+p.Source, "- `%s`\n", p.Synced)
+	merged := []string{}
+	for _, f := range p.Merged {
+		merged = append(merged, fmt.Sprintf("`%s`, %d conflicts", f.Path, f.Conflicts))
+	}
+	section(b, "Merged", "- %s\n", merged)
 	if len(p.Held) > 0 {
 		b.WriteString("\nHeld back, because it controls what runs on the host:\n\n")
 		for _, h := range p.Held {

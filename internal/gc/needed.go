@@ -102,8 +102,8 @@ func (m *Manager) collectLayers(dry bool) (items []api.GCItem, failed error) {
 	return items, failed
 }
 
-// reachable is what records name, beside n: trees, and roots of memory images.
-func (m *Manager) reachable(n *needs) (memories []cell.Digest) {
+// reachable is what records name, beside n: trees, roots of memory images, and contents of files.
+func (m *Manager) reachable(n *needs) (memories, contents []cell.Digest) {
 	m.cfg.Records.Look(func(now state.Records) {
 		for k := range now.Checkpoints() {
 			if k.Gone {
@@ -122,6 +122,10 @@ func (m *Manager) reachable(n *needs) (memories []cell.Digest) {
 			if c.State == cell.Removed {
 				continue
 			}
+			for _, a := range c.Agreed {
+				n.trees[a.Before], n.trees[a.After] = true, true
+			}
+			contents = append(contents, c.Contents...)
 			for _, id := range append([]cell.CheckpointID{now.FounderOf(c)}, c.KnownAt...) {
 				if k := now.Checkpoint(id); k != nil {
 					n.trees[k.Tree] = true
@@ -129,7 +133,7 @@ func (m *Manager) reachable(n *needs) (memories []cell.Digest) {
 			}
 		}
 	})
-	return memories
+	return memories, contents
 }
 
 // collectObjects drops the objects that no tree and no memory image reaches. What that
@@ -141,8 +145,11 @@ func (m *Manager) collectObjects(dry bool) ([]api.GCItem, error) {
 	done := m.cfg.Pins.collect()
 	defer done()
 	n := m.beside()
-	memories := m.reachable(n)
+	memories, contents := m.reachable(n)
 	reach := map[cell.Digest]bool{}
+	for _, d := range contents {
+		reach[d] = true
+	}
 	for d := range n.trees {
 		if d.IsZero() {
 			continue

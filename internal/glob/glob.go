@@ -25,3 +25,10 @@ func Match(pattern, name string) bool {
 		name, rest = name[at+len(part):], more
 	}
 }
+
+// Below reports whether a pattern names a path, or a folder that it is in, as git's pathspecs do: * is any text,
+// also "/", and "." is everything.
+func Below(pattern, path string) bool {
+	pattern = strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/")
+	return pattern == "." || pattern == path || strings.HasPrefix(path, pattern+"/") || strings.Contains(pattern, "*") && (Match(pattern, path) || Match(pattern+"/*", path))
+}

@@ -132,7 +132,7 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	if err != nil || req.DryRun {
 		return out, err
 	}
-	args := acceptArgs{ID: "a-" + newKey(), Cell: o.c.ID, At: o.at.ID, Request: req, Planned: out.Applied}
+	args := acceptArgs{ID: "a-" + newKey(), Cell: o.c.ID, At: o.at.ID, Request: req, Planned: out.Applied, Merge: o.merge}
 	if o.run != nil {
 		args.Run = o.run.RunID()
 	}
@@ -155,6 +155,7 @@ type acceptArgs struct {
 	Covers  []cell.RunID      `json:"covers,omitempty"`
 	Request api.AcceptRequest `json:"request"`
 	Planned []string          `json:"planned,omitempty"` // paths that the source had not, before anything was written
+	Merge   *mergedState      `json:"merge,omitempty"`   // with what the source became
 	Written bool              `json:"written,omitempty"` // by an earlier try that could not write its receipt
 }
 
@@ -261,6 +262,10 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, o.at.Point(), c.Setup.Downgrades
 	act.Applied, act.Source, act.Paths, act.Left = out.Applied, c.Source, req.Paths, out.Left
+	act.Parts = out.Parts
+	for _, f := range out.Merged {
+		act.Merged = append(act.Merged, state.Merged(f))
+	}
 	for _, h := range out.Held {
 		act.Held = append(act.Held, state.Held(h))
 	}
@@ -291,7 +296,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 
 func acceptResult(c *state.Cell, o *offer, req api.AcceptRequest) api.AcceptResult {
 	return api.AcceptResult{Cell: string(c.ID), CellName: c.Title(), Isolation: api.IsolationOf(c.Backend), Source: c.Source, Runs: []api.Run{}, Digest: o.digest.String(),
-		Applied: []string{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
+		Applied: []string{}, Merged: []api.Merged{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
 }
 
 // newKey makes the key of an act that is sealed once.
@@ -314,7 +319,9 @@ func (m *Manager) acceptedIn(o *offer) (ids []cell.RunID) {
 
 // acceptLater tries again to seal an accept after its changes came into the source.
 func (m *Manager) acceptLater(args acceptArgs) {
+	over := m.cfg.Pin() // of what a merge made, which no record names yet
 	m.cfg.Background(func(ctx context.Context) {
+		defer over()
 		select {
 		case <-time.After(retry):
 		case <-ctx.Done():
@@ -337,8 +344,14 @@ func (m *Manager) acceptLater(args acceptArgs) {
 func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 	const opName = "result.Accept"
 	c := o.c
-	if len(req.Paths) > 0 && !req.Apply {
+	if (len(req.Paths) > 0 || req.Patch != "") && !req.Apply {
 		return cell.Errorf(cell.Invalid, opName, "add --apply", "cannot accept a part of the changes without applying it")
+	}
+	if (req.Merge || req.NoConflicts) && !req.Apply {
+		return cell.Errorf(cell.Invalid, opName, "add --apply", "cannot merge the changes without applying them")
+	}
+	if req.NoConflicts && !req.Merge {
+		return cell.Errorf(cell.Invalid, opName, "add --merge", "cannot refuse the conflicts of a merge that was not asked for")
 	}
 	if req.Apply && c.NoSource {
 		return cell.Errorf(cell.Conflict, opName, "take the changes where you want them, with pando diff --patch | git apply or pando cp, and accept them without --apply",
@@ -476,18 +489,25 @@ func (m *Manager) checkRecord(run *state.Run) error {
 func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs, out *api.AcceptResult) (*state.Applied, error) {
 	c, base, after := o.c, o.base, o.after
 	ignored := none
+	var err error
 	if !req.Ignored {
-		var err error
 		if ignored, err = diff.IgnoredBy(ctx, base, after, m.cfg.Parser); err != nil {
 			return nil, fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
 		}
 	}
-	if len(req.Paths) > 0 {
-		known, err := m.known(ctx, c)
+	var hunks []hunked
+	if len(req.Paths) > 0 || req.Patch != "" {
+		if hunks, err = m.hunks(ctx, o, req.Patch); err != nil {
+			return nil, err
+		}
+		agreed, err := m.agreedAt(ctx, c, o.at.ID)
 		if err != nil {
 			return nil, err
 		}
-		if after, out.Left, err = o.choose(req.Paths, known, ignored); err != nil {
+		if after, out.Left, err = o.choose(req.Paths, req.Exact, hunks, agreed, ignored); err != nil {
+			return nil, err
+		}
+		if after, err = m.withHunks(o, after, hunks); err != nil {
 			return nil, err
 		}
 	}
@@ -504,13 +524,26 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 	want := apply.Request{
 		Base: base.Tree, After: after, Include: req.Include, Strict: req.Strict, IsIgnored: ignored, Ignored: req.Ignored, DryRun: req.DryRun,
 	}
+	merged := args.Merge
+	if merged != nil {
+		if want.Base, want.After, err = m.trees(merged, after.Contents); err != nil {
+			return nil, err
+		}
+	}
 	res, err := m.bring(ctx, c, want)
+	found, conflict := errors.AsType[*apply.ConflictError](err)
+	if conflict && req.Merge && merged == nil && req.DryRun { // the plan: what is written goes by it
+		if merged, err = m.merge(ctx, o, after, ignored, found, req.NoConflicts); err == nil {
+			if want.Base, want.After, err = m.trees(merged, after.Contents); err == nil {
+				res, err = m.bring(ctx, c, want)
+			}
+		}
+		o.merge = merged
+	}
 	if err == nil && o.run == nil && len(res.Applied)+len(res.Already)+len(res.Held) == 0 {
 		// The source should have it all, unless it was taken back by hand.
-		if k, kerr := m.firstOf(c); kerr == nil {
-			if want.Base, err = m.cfg.TreeOf(ctx, &k); err != nil {
-				return nil, err
-			}
+		if brought, berr := m.broughtAt(ctx, c, o.at.ID); berr == nil {
+			want.Base = brought
 			if again, aerr := m.bring(ctx, c, want); aerr == nil {
 				res = again
 			}
@@ -518,8 +551,11 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 	}
 	if err != nil {
 		if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
-			return nil, cell.Errorf(cell.Conflict, "result.Accept", "the source is as it was; to merge the changes by hand, go by their patch: pando diff "+o.title()+" --patch",
-				"cannot apply: %w", ce)
+			hint := "the source is as it was; --merge merges the changes with it; to merge them by hand, go by their patch: pando diff " + o.title() + " --patch"
+			if req.Merge {
+				hint = "the source is as it was; decide about these by hand, take the others by their paths (pando accept " + o.title() + " --apply --merge -- PATH…), or go by the patch: pando diff " + o.title() + " --patch"
+			}
+			return nil, cell.Errorf(cell.Conflict, "result.Accept", hint, "cannot apply: %w", ce)
 		}
 		return nil, err
 	}
@@ -535,16 +571,23 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 		}
 	}
 	slices.Sort(out.Applied)
+	for _, h := range hunks {
+		out.Parts = append(out.Parts, h.path)
+	}
+	files, _ := merged.in(out.Applied, res.Already, res.Held)
+	for _, f := range files {
+		out.Merged = append(out.Merged, api.Merged(f))
+	}
 	out.Held = heldAPI(res.Held)
 	for _, n := range res.Unrepresented {
 		out.Kept = append(out.Kept, n.Path+": "+n.What)
 	}
 	out.Ignored = res.Ignored.Count
-	if req.DryRun || len(out.Applied)+len(res.Already) == 0 {
+	if req.DryRun || len(out.Applied)+len(res.Already)+len(files) == 0 {
 		return nil, nil
 	}
 	already := slices.DeleteFunc(res.Already, func(p string) bool { return slices.Contains(out.Applied, p) })
-	return m.remember(ctx, o, args.ID, want.Base, out.Applied, already, out)
+	return m.remember(ctx, o, applying{id: args.ID, base: want.Base, after: want.After, taken: after.Tree, written: out.Applied, already: already, merge: merged, held: res.Held, hunks: digests(hunks)}, out)
 }
 
 // bring changes the source of a cell.

@@ -31,33 +31,60 @@ func (m *Manager) known(ctx context.Context, c *state.Cell) (*workspace.Tree, er
 	return m.cfg.TreeOf(ctx, &k)
 }
 
+// applying is an apply that was carried out.
+type applying struct {
+	id               string
+	base             *workspace.Tree // the old state of the source, and the new one
+	after            workspace.Side
+	taken            *workspace.Tree // what was asked for of the cell: without a merge, that is after
+	written, already []string        // paths; already: that the source had as in after
+	merge            *mergedState
+	held             []apply.Held
+	hunks            []cell.Digest // contents of files of which a part was taken
+}
+
 // remember notes what was written into a source, which had it already in some places. It
 // returns nil when nothing was written. The cell is changed, not committed.
-func (m *Manager) remember(ctx context.Context, o *offer, id string, base *workspace.Tree, written, already []string, out *api.AcceptResult) (*state.Applied, error) {
+func (m *Manager) remember(ctx context.Context, o *offer, did applying, out *api.AcceptResult) (*state.Applied, error) {
 	known, err := m.known(ctx, o.c)
 	if err != nil {
 		return nil, err
 	}
-	before, err := workspace.Taken(known, base, written)
+	before, err := workspace.Taken(known, did.base, did.written)
 	if err != nil {
 		return nil, err
 	}
-	if before, err = workspace.Taken(before, o.after.Tree, already); err != nil {
+	if before, err = workspace.Taken(before, did.after.Tree, did.already); err != nil {
 		return nil, err
 	}
-	after, err := workspace.Taken(before, o.after.Tree, written)
+	after, err := workspace.Taken(before, did.after.Tree, did.written)
 	if err != nil {
 		return nil, err
 	}
-	a := &state.Applied{ID: id, At: time.Now().UTC(), Files: len(written), Checkpoint: o.at.ID}
+	a := &state.Applied{ID: did.id, At: time.Now().UTC(), Files: len(did.written), Checkpoint: o.at.ID}
+	files, also := did.merge.in(did.written, did.already, did.held)
+	// Before Known changes, by which it may go.
+	agreed := state.Agreement{Checkpoint: o.at.ID, Applied: did.id}
+	if err := m.agree(ctx, o.c, agreed, did.taken, did.written, also); err != nil {
+		return nil, err
+	}
+	agreed.There = true
+	if err := m.agree(ctx, o.c, agreed, did.taken, did.already); err != nil {
+		return nil, err
+	}
+	if did.merge != nil {
+		a.Merged, o.c.Apart = files, true
+		keep(o.c, did.merge.Contents)
+	}
+	keep(o.c, did.hunks)
 	if a.Before, err = m.cfg.PutTree(before); err != nil {
 		return nil, err
 	}
 	if a.After, err = m.cfg.PutTree(after); err != nil {
 		return nil, err
 	}
-	if len(written) > 0 {
-		if out.Patch, err = m.writeApplied(ctx, o, before, after); err != nil {
+	if len(did.written) > 0 {
+		if out.Patch, err = m.writeApplied(ctx, o, before, workspace.Side{Tree: after, Contents: did.after.Contents}); err != nil {
 			m.cfg.Log.Warn("cannot write a patch of what was applied", "cell", o.c.ID, "error", err)
 		}
 	}
@@ -65,16 +92,26 @@ func (m *Manager) remember(ctx context.Context, o *offer, id string, base *works
 	if !slices.Contains(o.c.KnownAt, o.at.ID) {
 		o.c.KnownAt = append(slices.Clone(o.c.KnownAt), o.at.ID)
 	}
-	if len(written) == 0 {
+	if len(did.written) == 0 {
 		return nil, nil
 	}
 	return a, nil
 }
 
+// keep has contents of files kept in the store of objects, as long as a cell.
+func keep(c *state.Cell, contents []cell.Digest) {
+	c.Contents = slices.Clone(c.Contents)
+	for _, d := range contents {
+		if !slices.Contains(c.Contents, d) {
+			c.Contents = append(c.Contents, d)
+		}
+	}
+}
+
 // writeApplied writes a patch of what an apply did to the source into the folder of the
 // newest run that it is of: it is there when the cell is gone. Without a run it writes none,
 // nor for more than patchLimit.
-func (m *Manager) writeApplied(ctx context.Context, o *offer, before, tree *workspace.Tree) (name string, err error) {
+func (m *Manager) writeApplied(ctx context.Context, o *offer, before *workspace.Tree, after workspace.Side) (name string, err error) {
 	run := o.run
 	if run == nil {
 		if len(o.covers) == 0 {
@@ -83,7 +120,7 @@ func (m *Manager) writeApplied(ctx context.Context, o *offer, before, tree *work
 		run = &o.covers[len(o.covers)-1]
 	}
 	old := workspace.Side{Tree: before, Contents: m.pastOf(ctx, o.c)}
-	d, err := diff.Compare(ctx, old, workspace.Side{Tree: tree, Contents: o.after.Contents}, diff.Options{NoRenames: true})
+	d, err := diff.Compare(ctx, old, after, diff.Options{NoRenames: true})
 	if err != nil || d.Weight() > patchLimit {
 		return "", err
 	}
@@ -135,6 +172,9 @@ func (p past) Open(path string, want workspace.Entry) (io.ReadCloser, error) {
 				return side.Contents.Open(path, has)
 			}
 		}
+	}
+	if r, err := p.m.object(want.Digest); err == nil { // a merge made it, or took its place
+		return r, nil
 	}
 	return nil, cell.Errorf(cell.NotFound, "result.past", "", "no checkpoint has %s as it was in the source", path)
 }

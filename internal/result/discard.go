@@ -110,6 +110,7 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 	if err != nil {
 		return err
 	}
+	agreed, knownAt := c.Agreed, c.KnownAt
 	if !args.Tree.IsZero() {
 		from, err := m.cfg.TreeOf(ctx, &to)
 		if err != nil {
@@ -123,6 +124,21 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 			return errors.Join(err, m.putBack(c, was))
 		}
 		c.KnownAt = append(slices.Clone(c.KnownAt), to.ID)
+		paths, err := changedPaths(from, tree)
+		for _, a := range c.Applied {
+			if slices.Contains(args.Parts, a.ID) {
+				for _, f := range a.Merged {
+					paths = append(append(paths, f.Path), f.Also...)
+				}
+			}
+		}
+		if err == nil {
+			err = m.agree(ctx, c, state.Agreement{Checkpoint: to.ID}, tree, paths)
+		}
+		if err != nil {
+			c.KnownAt = knownAt
+			return errors.Join(err, m.putBack(c, was))
+		}
 	}
 	applied := c.Applied
 	c.Applied = slices.Clone(applied)
@@ -152,7 +168,7 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 	act.From, act.To, act.Proof, act.Downgrades = at.Point(), to.Point(), state.ProofLayers, c.Setup.Downgrades
 	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil && !args.Tree.IsZero() { // it is committed where the cell is
-		c.Applied = applied
+		c.Applied, c.Agreed, c.KnownAt = applied, agreed, knownAt
 		return errors.Join(err, m.putBack(c, was))
 	}
 	if err != nil || out == nil {

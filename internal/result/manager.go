@@ -25,6 +25,7 @@ import (
 	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 	Redactor *receipt.Redactor
 	Home     string // the home directory of the user that pando runs as
 	Backups  string // the folder of what applies replace, until they are complete
+	Path     string // the user's PATH
 
 	Cells    Cells
 	Evidence Evidence
@@ -52,7 +54,11 @@ type Config struct {
 	PutTree func(*workspace.Tree) (cell.Digest, error)
 	TreeOf  func(context.Context, *state.Checkpoint) (*workspace.Tree, error)
 	Side    func(context.Context, *state.Checkpoint) (workspace.Side, error)
-	Verify  func(context.Context, *state.Checkpoint) error
+	// SourceNow is what a new import of a cell's source makes of it now, and left reports what that left out.
+	// Objects has the contents of files that merges made or replaced, until no record names them.
+	SourceNow func(context.Context, *state.Cell) (_ workspace.Side, left func(path string) bool, err error)
+	Objects   store.Store
+	Verify    func(context.Context, *state.Checkpoint) error
 	// Checkpoint makes the present state of a cell a checkpoint, of which k says what it is for, and its head, if it
 	// is not one, within a run or "". c is changed and committed.
 	Checkpoint func(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID) (state.Checkpoint, error)
@@ -86,6 +92,9 @@ type Cells interface {
 	// Alone has do work in an instance of a cell at rest that nothing else reaches, and takes it down. The caller
 	// holds the cell's lock. c is changed, and committed before do.
 	Alone(ctx context.Context, c *state.Cell, do func(backend.Instance) error) error
+	// Living is a cell's instance, nil at rest, also after its keeper died: then c is changed and committed. The
+	// caller holds the cell's lock.
+	Living(ctx context.Context, c *state.Cell) (backend.Instance, error)
 	// Deactivate ends what lives of a cell.
 	Deactivate(ctx context.Context, id cell.ID, cause string) error
 }
@@ -146,6 +155,7 @@ const (
 	OpAccept  = "accept"
 	OpDiscard = "discard"
 	OpRevert  = "revert"
+	OpSync    = "sync"
 )
 
 // Resume finishes an operation of one of the kinds above that an earlier daemon began.
@@ -157,6 +167,8 @@ func (m *Manager) Resume(ctx context.Context, rec operation.Redo) error {
 		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeDiscard)
 	case OpRevert:
 		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeRevert)
+	case OpSync:
+		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeSync)
 	}
 	return fmt.Errorf("cannot resume an operation of kind %q", rec.Kind)
 }

@@ -39,6 +39,7 @@ type offer struct {
 	at          state.Checkpoint // with the files of after
 	covers      []state.Run      // runs that wait for a verdict and have their results in it; oldest first
 	digest      cell.Digest
+	merge       *mergedState // with what the source became; nil: none was asked for, or needed
 }
 
 // cellOffer is what there is to decide about in a cell, which is at a checkpoint.
@@ -52,7 +53,7 @@ func (m *Manager) cellOffer(ctx context.Context, c *state.Cell, at *state.Checkp
 		return nil, err
 	}
 	if !c.Known.IsZero() {
-		tree, err := m.cfg.Tree(c.Known)
+		tree, err := m.agreedAt(ctx, c, at.ID)
 		if err != nil {
 			return nil, err
 		}

@@ -1,8 +1,6 @@
 package result
 
 import (
-	"strings"
-
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/glob"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -10,24 +8,27 @@ import (
 )
 
 // choose returns an offer's new state with the changes at some paths alone, and how many other changed files there
-// are. A path stands for itself and what is below it; with *, which is any text, also "/", for what matches, as git's
+// are, with those of which hunks alone are taken. A path stands for itself and what is below it; with *, which is any text, also "/", for what matches, as git's
 // pathspecs do; known is what the source is known to be. Changes that git can't have are not chosen by themselves, nor are those that it ignores, if ignored is
 // given.
-func (o *offer) choose(paths []string, known *workspace.Tree, ignored func(path string, isDir bool) bool) (part workspace.Side, left int, err error) {
+func (o *offer) choose(paths []string, exact bool, hunks []hunked, known *workspace.Tree, ignored func(path string, isDir bool) bool) (part workspace.Side, left int, err error) {
 	changes, err := workspace.Changes(o.base.Tree, o.after.Tree)
 	if err != nil {
 		return part, 0, err
 	}
 	used := make([]bool, len(paths))
 	var chosen []string
-	is := map[string]bool{}
+	is, partly := map[string]bool{}, map[string]cell.Digest{}
+	for _, h := range hunks {
+		partly[h.path] = cell.Sum(h.content)
+	}
 	for i := range changes {
 		c := &changes[i]
 		if !c.Git() || ignored != nil && ignored(c.Path, false) {
 			continue
 		}
 		for j, p := range paths {
-			if chooses(p, c.Path) {
+			if exact && p == c.Path || !exact && glob.Below(p, c.Path) {
 				used[j], is[c.Path] = true, true
 			}
 		}
@@ -35,7 +36,15 @@ func (o *offer) choose(paths []string, known *workspace.Tree, ignored func(path 
 		if err != nil && cell.KindOf(err) != cell.NotFound {
 			return part, 0, err
 		}
+		to, half := partly[c.Path]
 		switch there := err == nil; {
+		case half && is[c.Path]:
+			return part, 0, cell.Errorf(cell.Invalid, "result.Accept", "", "%s is to be taken as a whole, and in part", diff.Quote(c.Path))
+		case half && c.New != nil && to == c.New.Digest && (c.Old.Mode^c.New.Mode)&0o100 == 0: // all of it
+			delete(partly, c.Path)
+		case half:
+			left++
+			delete(partly, c.Path)
 		case is[c.Path]:
 			chosen = append(chosen, c.Path)
 		case there == (c.New != nil) && (!there || sameFile(&now, c.New)): // the source has it
@@ -47,6 +56,9 @@ func (o *offer) choose(paths []string, known *workspace.Tree, ignored func(path 
 		if !ok {
 			return part, 0, cell.Errorf(cell.Invalid, "result.Accept", "pando diff --stat lists the changes", "there is no change at %s", diff.Quote(paths[j]))
 		}
+	}
+	for p := range partly {
+		return part, 0, cell.Errorf(cell.Invalid, "result.Accept", "pando diff --patch shows them", "there is no change at %s", diff.Quote(p))
 	}
 	for i := range changes { // what is exchanged for a folder, or for a file, goes with it
 		c := &changes[i]
@@ -74,10 +86,4 @@ func pick(first bool, a, b string) string {
 		return a
 	}
 	return b
-}
-
-// chooses reports whether a pattern names a path, or a folder that it is in.
-func chooses(pattern, path string) bool {
-	pattern = strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/")
-	return pattern == "." || pattern == path || strings.HasPrefix(path, pattern+"/") || strings.Contains(pattern, "*") && (glob.Match(pattern, path) || glob.Match(pattern+"/*", path))
 }

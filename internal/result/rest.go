@@ -82,14 +82,13 @@ func (m *Manager) keeping(ctx context.Context, c *state.Cell, at, to *workspace.
 		if err != nil {
 			return nil, err
 		}
-		changes, err := workspace.Changes(before, after)
+		changed, err := changedPaths(before, after)
 		if err != nil {
 			return nil, err
 		}
-		for _, ch := range changes {
-			if ch.Git() {
-				paths = append(paths, ch.Path)
-			}
+		paths = append(paths, changed...)
+		for _, f := range a.Merged {
+			paths = append(append(paths, f.Path), f.Also...)
 		}
 	}
 	slices.Sort(paths)

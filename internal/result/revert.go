@@ -102,12 +102,12 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 	if err != nil {
 		return out, err
 	}
-	want, err := m.without(known, list)
+	base, want, err := m.without(known, c.Applied, list)
 	if err != nil {
 		return out, m.cannotRevert(c, list, err)
 	}
 	res, err := m.bring(ctx, c, apply.Request{
-		Base: known, After: workspace.Side{Tree: want, Contents: m.pastOf(ctx, c)}, Include: []string{"."}, IsIgnored: none, Ignored: true, DryRun: req.DryRun,
+		Base: base, After: workspace.Side{Tree: want, Contents: m.pastOf(ctx, c)}, Include: []string{"."}, IsIgnored: none, Ignored: true, DryRun: req.DryRun,
 	})
 	if err != nil {
 		return out, m.cannotRevert(c, list, err)
@@ -159,6 +159,9 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 		return out, err
 	}
 	c.Applied = left
+	c.Agreed = slices.DeleteFunc(slices.Clone(c.Agreed), func(a state.Agreement) bool {
+		return slices.ContainsFunc(list, func(l state.Applied) bool { return l.ID == a.Applied && !a.There })
+	})
 	objects := []any{c}
 	for i := range runs {
 		objects = append(objects, &runs[i])
@@ -186,47 +189,74 @@ func (l appliedList) filesOf(id cell.RunID) (n int) {
 	return n
 }
 
-// without is what a source that is known was before some things were applied to it, which
-// are in the order in which they were.
-func (m *Manager) without(known *workspace.Tree, list []state.Applied) (*workspace.Tree, error) {
-	tree := known
-	for _, a := range slices.Backward(list) {
+// without is what a source that is known is, and what it was before some things were applied to it, which are in the
+// order in which they were, of all that were applied. Where the source became something else since, and nothing was applied
+// there, it is taken to be as it was applied: whether it is shows when it is written to.
+func (m *Manager) without(known *workspace.Tree, all, list []state.Applied) (base, want *workspace.Tree, err error) {
+	base, want = known, known
+	for i, a := range slices.Backward(list) {
 		before, err := m.cfg.Tree(a.Before)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		after, err := m.cfg.Tree(a.After)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		changes, err := workspace.Changes(before, after)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		var paths []string
+		var paths, moved []string
 		var later []apply.PathConflict
 		for _, c := range changes {
 			if !c.Git() {
 				continue
 			}
-			now, err := tree.Lookup(c.Path)
+			now, err := want.Lookup(c.Path)
 			switch {
 			case err != nil && cell.KindOf(err) != cell.NotFound:
-				return nil, err
+				return nil, nil, err
 			case err != nil && c.New == nil, err == nil && c.New != nil && sameFile(&now, c.New):
 				paths = append(paths, c.Path)
 			default:
-				later = append(later, apply.PathConflict{Path: c.Path, Why: "was changed by a later accept, which is to be taken back first"})
+				is, err := m.appliedAfter(all, list[i:], a.ID, c.Path)
+				if err != nil {
+					return nil, nil, err
+				}
+				if is {
+					later = append(later, apply.PathConflict{Path: c.Path, Why: "was changed by a later accept, which is to be taken back first"})
+				} else {
+					paths, moved = append(paths, c.Path), append(moved, c.Path)
+				}
 			}
 		}
 		if len(later) > 0 {
-			return nil, &apply.ConflictError{Paths: later}
+			return nil, nil, &apply.ConflictError{Paths: later}
 		}
-		if tree, err = workspace.Taken(tree, before, paths); err != nil {
-			return nil, err
+		if base, err = workspace.Taken(base, after, moved); err != nil {
+			return nil, nil, err
+		}
+		if want, err = workspace.Taken(want, before, paths); err != nil {
+			return nil, nil, err
 		}
 	}
-	return tree, nil
+	return base, want, nil
+}
+
+// appliedAfter reports whether something was applied at a path after what has an id, but for some that are taken back.
+func (m *Manager) appliedAfter(all, but []state.Applied, id, path string) (bool, error) {
+	at := slices.IndexFunc(all, func(a state.Applied) bool { return a.ID == id })
+	for _, a := range all[at+1:] {
+		if slices.ContainsFunc(but, func(b state.Applied) bool { return b.ID == a.ID }) {
+			continue
+		}
+		paths, err := m.changed(a.Before, a.After)
+		if err != nil || slices.Contains(paths, path) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // sameFile reports whether two entries are the same to git.

@@ -9,7 +9,7 @@ import (
 
 // Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
 type Act struct {
-	Act        string     `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
+	Act        string     `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync"
 	Run        string     `json:"run,omitempty"`  // of Runs, when it is one
 	Runs       []Decided  `json:"runs,omitempty"` // that it decides
 	Cell       string     `json:"cell"`
@@ -25,8 +25,11 @@ type Act struct {
 	Children   []string   `json:"children,omitempty"`
 	Digest     string     `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
 	Applied    []string   `json:"applied,omitempty"`
-	Paths      []string   `json:"paths,omitempty"` // that were asked for; none: all
-	Left       int        `json:"left,omitempty"`  // changed files that were not asked for, and wait
+	Paths      []string   `json:"paths,omitempty"`  // that were asked for; none: all
+	Parts      []string   `json:"parts,omitempty"`  // of which some hunks alone were asked for
+	Left       int        `json:"left,omitempty"`   // changed files that were not asked for, and wait
+	Merged     []Merged   `json:"merged,omitempty"` // with what the source had
+	Synced     []string   `json:"synced,omitempty"` // paths of the cell that became as in the source
 	Reverted   []string   `json:"reverted,omitempty"`
 	Already    []string   `json:"already,omitempty"` // not Reverted: they were as before the accept
 	Held       []Held     `json:"held,omitempty"`

@@ -54,6 +54,16 @@ type Cell struct {
 	// KnownHead is what the source's repository had checked out at that time; zero when there
 	// was none, or it could not be read.
 	KnownHead gitdir.Head `json:"known_head,omitzero"`
+	// Agreed is what the cell and its source came to have in common since the import, oldest first. What was taken
+	// back is not in it. Apart says that Known has what the source changed by itself: the cell's changes are told by
+	// Agreed then, and not by Known.
+	Agreed []Agreement `json:"agreed,omitempty"`
+	Apart  bool        `json:"apart,omitempty"`
+	// Contents are files of Known and Agreed, now or before, that no checkpoint has: what merges made and what they
+	// took the place of. They are in the store of objects, as long as the cell.
+	Contents []cell.Digest `json:"contents,omitempty"`
+	// With are the secrets that the source was imported with, by name.
+	With []string `json:"with,omitempty"`
 	// Applied is what of the cell's work is in the source, oldest first.
 	Applied []Applied `json:"applied,omitempty"`
 
@@ -159,6 +169,25 @@ type Applied struct {
 	// written, and in nothing else.
 	Before cell.Digest `json:"before"`
 	After  cell.Digest `json:"after"`
+	Merged []Merged    `json:"merged,omitempty"` // of these files: with what the source had
+}
+
+// Agreement is something that a cell and its source came to have in common.
+type Agreement struct {
+	Checkpoint cell.CheckpointID `json:"checkpoint"` // with the cell's files
+	// Before and After are trees by which the changes of that checkpoint are told: they differ in what came to be in
+	// common, and in nothing else.
+	Before  cell.Digest `json:"before"`
+	After   cell.Digest `json:"after"`
+	Applied string      `json:"applied,omitempty"` // the accept that brought it into the source; "": it came into the cell
+	There   bool        `json:"there,omitempty"`   // the source had it before that accept
+}
+
+// Merged is a file that was merged with what the source had.
+type Merged struct {
+	Path      string   `json:"path"`
+	Also      []string `json:"also,omitempty"`      // its names before, in the cell or in the source
+	Conflicts int      `json:"conflicts,omitempty"` // places that are marked in it
 }
 
 // Spent is what the registry keeps of a cell's commands outside of runs. It is a

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// StatusItem is one thing that waits for the user, or goes on.
+type StatusItem struct {
+	What   string    `json:"what"`   // "answer": a request waits for an answer; "decide": a result waits; "failed": a run did; "runs": it goes on
+	Source string    `json:"source"` // the directory that the cell works on; empty when it has none
+	Cell   string    `json:"cell"`   // id
+	Name   string    `json:"cell_name"`
+	Run    string    `json:"run,omitempty"`
+	Since  time.Time `json:"since"`
+	Text   string    `json:"text"` // what it is about
+	Next   string    `json:"next"` // the command that goes on from there
+}
+
+// failedFor is how long a failed run is listed, if nothing was run in its cell since.
+const failedFor = 24 * time.Hour
+
+func (a *app) statusCmd() *cobra.Command {
+	var here bool
+	c := &cobra.Command{
+		Use: "status", Short: "Show what waits for a decision or an answer, what runs, and what failed",
+		Long: `Show, for all directories or with --here for this one, the requests that wait for an
+answer, the results that wait for a decision, the runs that go on, and those that failed
+within a day, if nothing was run in their cell since. Each line ends with the command
+that goes on from there.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			runs, err := a.client.Runs(ctx, nil)
+			if err != nil {
+				return err
+			}
+			cells, err := a.client.Cells(ctx)
+			if err != nil {
+				return err
+			}
+			asked, err := a.client.Approvals(ctx, false)
+			if err != nil {
+				return err
+			}
+			items := statusOf(cells, runs, asked, time.Now())
+			if here {
+				dir, err := os.Getwd()
+				if err == nil {
+					dir, err = filepath.EvalSymlinks(dir)
+				}
+				if err != nil {
+					return err
+				}
+				items = slices.DeleteFunc(items, func(i StatusItem) bool {
+					below, err := filepath.Rel(i.Source, dir)
+					return i.Source == "" || err != nil || below == ".." || strings.HasPrefix(below, "../")
+				})
+			}
+			return a.print(items, func(w io.Writer) {
+				if len(items) == 0 {
+					a.say("nothing waits, and nothing runs")
+					return
+				}
+				for n, i := range items {
+					if n > 0 && items[n-1].Source == i.Source {
+						continue
+					}
+					if n > 0 {
+						fmt.Fprintln(w)
+					}
+					fmt.Fprintln(w, cmp.Or(printable(i.Source), "without a directory"))
+					t := a.newTable(w)
+					for _, i := range items[n:] {
+						if i.Source != items[n].Source {
+							break
+						}
+						t.row("  "+i.What, i.Name, cut(printable(i.Text), 60), ago(i.Since), i.Next)
+					}
+					t.flush()
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&here, "here", false, "only cells that work on this directory")
+	return c
+}
+
+// statusOf sorts by directory, and there what waits for the user before the rest, the oldest first.
+func statusOf(cells []api.Cell, runs []api.Run, asked []api.Approval, now time.Time) []StatusItem {
+	items := []StatusItem{}
+	byID := map[string]*api.Cell{}
+	for i := range cells {
+		byID[cells[i].ID] = &cells[i]
+	}
+	add := func(what, id, run string, since time.Time, text, next string) {
+		i := StatusItem{What: what, Cell: id, Name: id, Run: run, Since: since, Text: text, Next: next}
+		if c := byID[id]; c != nil {
+			i.Name, i.Source = cmp.Or(c.Name, id), c.Source
+		}
+		items = append(items, i)
+	}
+	for _, q := range asked {
+		if q.State == "waiting" {
+			add("answer", q.Cell, q.Run, q.Asked, q.Want+": "+q.Reason, "pando approvals approve "+q.ID)
+		}
+	}
+	seen := map[string]bool{}
+	for _, r := range runs { // newest first
+		latest := !seen[r.Cell]
+		seen[r.Cell] = true
+		c := byID[r.Cell]
+		command := strings.Join(r.Command, " ")
+		switch {
+		case r.Phase != "ended":
+			add("runs", r.Cell, r.ID, r.Created, command, "pando attach "+r.ID)
+		case r.Verdict == "pending" && c != nil && slices.Contains(c.Pending, r.ID) && r.Changes.Files+r.Changes.Ignored > 0:
+			add("decide", r.Cell, r.ID, r.Ended, plural(r.Changes.Files, "file")+" changed by "+command, "pando diff "+r.ID)
+		case r.Verdict == "restored" && latest && now.Sub(r.Ended) < failedFor:
+			why := "it failed"
+			if r.ExitCode != nil {
+				why = fmt.Sprintf("exit %d", *r.ExitCode)
+			}
+			add("failed", r.Cell, r.ID, r.Ended, why+": "+command, "pando logs "+r.ID)
+		}
+	}
+	rank := []string{"answer", "decide", "failed", "runs"}
+	slices.SortStableFunc(items, func(x, y StatusItem) int {
+		return cmp.Or(strings.Compare(x.Source, y.Source), slices.Index(rank, x.What)-slices.Index(rank, y.What), x.Since.Compare(y.Since))
+	})
+	return items
+}
