@@ -28,6 +28,7 @@ type act struct {
 	asks    string   // code evaluated in the cells afterwards…
 	says    []string // …and its possible results
 	keeps   bool     // a template must exist afterwards
+	imports bool     // it imports the source again
 }
 
 // acts are the actions named in issues and FAILURES. Each begins with the source's f containing
@@ -70,7 +71,7 @@ var acts = append([]act{
 	{name: "accept and apply", may: []string{"new"}, applies: "new", prepare: worked, do: func(h *host, c string) outcome {
 		return h.try("accept", c, "--apply")
 	}},
-	{name: "accept and merge", may: []string{"new"}, applies: "new", prepare: func(h *host, c string) {
+	{name: "accept and merge", may: []string{"new"}, imports: true, applies: "new", prepare: func(h *host, c string) {
 		h.must(os.Chmod(filepath.Join(h.src, "f"), 0o644))
 		worked(h, c)
 		h.must(os.Chmod(filepath.Join(h.src, "f"), 0o755))
@@ -79,7 +80,7 @@ var acts = append([]act{
 	{name: "undo of what was applied", may: []string{"old", "new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome {
 		return h.try("undo", c)
 	}},
-	{name: "sync", may: []string{"old", "new"}, prepare: func(h *host, c string) {
+	{name: "sync", may: []string{"old", "new"}, imports: true, prepare: func(h *host, c string) {
 		made(h, c)
 		h.write("f", "new\n")
 	}, do: func(h *host, c string) outcome { return h.try("sync", c) }},
@@ -221,7 +222,7 @@ func (c *crash) all(a act) {
 		}
 		c.arm(0)
 		tried++
-		if !ok { // no daemon began since, which would have: an older import of the source that a newer one replaced
+		if !ok || c.role == "keeper" && a.imports { // no daemon began since, which would have: an older import of the source that a newer one replaced
 			c.pando("daemon", "stop")
 		}
 		if !ok && o.code != 0 && !(o.code == 3 && a.name == "run that fails") {
