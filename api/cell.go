@@ -203,14 +203,13 @@ type AcceptRequest struct {
 	// Patch limits Apply, too: of the files in it only its hunks are taken, which are some of a diff's, or edited.
 	Patch string `json:"patch,omitempty"`
 	// Merge merges files that changed in the source, too, by three ways: what both had, what the cell
-	// made of it, and what the source is now. Conflicts are written as git marks them, or with
-	// NoConflicts refused.
+	// made of it, and what the source is now. Conflicts are written as git marks them.
 	Merge       bool     `json:"merge,omitempty"`
-	NoConflicts bool     `json:"no_conflicts,omitempty"`
-	Include     []string `json:"include,omitempty"` // held paths to apply nevertheless
-	Strict      bool     `json:"strict,omitempty"`  // hold back all changes to look at first
-	Ignored     bool     `json:"ignored,omitempty"` // also apply files that git ignores
-	Force       bool     `json:"force,omitempty"`   // accept although a run failed, or the value of a credential was found
+	NoConflicts bool     `json:"no_conflicts,omitempty"` // with Merge: write nothing where that leaves conflicts
+	Include     []string `json:"include,omitempty"`      // held paths to apply nevertheless
+	Strict      bool     `json:"strict,omitempty"`       // hold back all changes to look at first
+	Ignored     bool     `json:"ignored,omitempty"`      // also apply files that git ignores
+	Force       bool     `json:"force,omitempty"`        // accept although a run failed, or the value of a credential was found
 	// OtherBranch applies the changes although the source is on another branch and commit than
 	// the one that they belong to.
 	OtherBranch bool   `json:"other_branch,omitempty"`

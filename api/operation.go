@@ -45,6 +45,7 @@ var OperationKinds = []OperationKind{
 	{"accept-cell", "/v1/cells/{cell}/accept"},
 	{"create", "/v1/cells"},
 	{"checkpoint", "/v1/cells/{cell}/checkpoints"},
+	{"sync", "/v1/cells/{cell}/sync"},
 	{"restore", "/v1/cells/{cell}/restore"},
 	{"undo", "/v1/cells/{cell}/undo"},
 	{"fork", "/v1/cells/{cell}/fork"},

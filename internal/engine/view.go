@@ -532,44 +532,6 @@ func (v *View) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) err
 	return v.e.RemoveCheckpoint(ctx, id, number)
 }
 
-// Restore: see result.Manager.
-func (v *View) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (api.RestoreResult, error) {
-	return entered(v, id, func() (api.RestoreResult, error) {
-		return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.results.Restore(ctx, id, req, seen...) })
-	})
-}
-
-// Undo: see result.Manager.
-func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
-	if v.isConfined() { // and may not have a source written
-		req.KeepSource = true
-	}
-	return entered(v, id, func() (api.RestoreResult, error) {
-		act := func() (api.RestoreResult, error) {
-			return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.undo(ctx, id, req, seen...) })
-		}
-		if req.KeepSource {
-			return act()
-		}
-		return onSource(v, result.Target{Cell: id}, act)
-	})
-}
-
-// Diff: see result.Manager.
-func (v *View) Diff(ctx context.Context, req result.DiffRequest) (api.Diff, error) {
-	if req.Run != "" {
-		if err := v.mustRun(req.Run); err != nil {
-			return api.Diff{}, err
-		}
-	}
-	if req.Cell != "" {
-		if err := v.must(req.Cell); err != nil {
-			return api.Diff{}, err
-		}
-	}
-	return v.e.results.Diff(ctx, req)
-}
-
 // Fork: see spawn.Manager.
 func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
 	return entered(v, id, func() (api.ForkResult, error) {
@@ -719,47 +681,6 @@ func (v *View) Export(id cell.RunID, w io.Writer) error {
 		return err
 	}
 	return v.e.evidence.Export(id, w)
-}
-
-// Accept: see result.Manager.
-func (v *View) Accept(ctx context.Context, t result.Target, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
-	act := func() (api.AcceptResult, error) { return v.e.results.Accept(ctx, t, req, seen...) }
-	if req.Apply {
-		return onSource(v, t, act)
-	}
-	return onTarget(v, t, act)
-}
-
-// Discard: see result.Manager.
-func (v *View) Discard(ctx context.Context, t result.Target, req api.DiscardRequest, seen ...Seen) (api.DiscardResult, error) {
-	return onTarget(v, t, func() (api.DiscardResult, error) {
-		id := t.Cell
-		if run, err := v.e.reg.Run(t.Run); err == nil {
-			id = run.CellID()
-		}
-		return goesOn(ctx, v, id, func() (api.DiscardResult, error) { return v.e.results.Discard(ctx, t, req, seen...) })
-	})
-}
-
-// Revert: see result.Manager.
-func (v *View) Revert(ctx context.Context, t result.Target, req api.RevertRequest, seen ...Seen) (api.RevertResult, error) {
-	return onSource(v, t, func() (api.RevertResult, error) { return v.e.results.Revert(ctx, t, req, seen...) })
-}
-
-// Sync: see result.Manager.
-func (v *View) Sync(ctx context.Context, id cell.ID, req api.SyncRequest, seen ...Seen) (api.SyncResult, error) {
-	if err := v.must(id); err != nil {
-		return api.SyncResult{}, err
-	}
-	if v.isConfined() {
-		return api.SyncResult{}, cell.Errorf(cell.Denied, "engine.View", "use a token of scope admin without labels", "cannot sync cell %s: its source is a directory of the daemon's host, and %s", id, v.confined)
-	}
-	if err := v.e.gc.Room(); err != nil {
-		return api.SyncResult{}, err
-	}
-	return onSource(v, result.Target{Cell: id}, func() (api.SyncResult, error) {
-		return v.e.results.Sync(ctx, id, req, seen...)
-	})
 }
 
 // ReplayPolicy: see evidence.Manager.
