@@ -7,6 +7,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -25,7 +26,7 @@ func (e *Engine) newGC() *gc.Manager {
 			return e.locks.AcquireUnlessRun(ctx, id, why)
 		},
 		TryLock: e.locks.TryAcquire, AtRest: e.alive.AtRest, AwaitGone: e.alive.AwaitGone, Remove: e.remove,
-		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: func(id cell.ID) []workspace.State { return e.spawn.Above(id) }, Begun: spawn.BegunLayers,
+		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: func(id cell.ID) []workspace.State { return e.spawn.Above(id) }, Begun: spawn.BegunLayers, BegunObjects: result.BegunObjects,
 		Kept: e.govern.Keep, Leftovers: e.leftovers, Background: e.background,
 	})
 }

@@ -339,3 +339,64 @@ func TestSyncOfAPart(t *testing.T) {
 	b.must(second(b.results.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
 	b.wantFiles("taken back", map[string]string{"f": "0", "g": "mine\n", "h": "0"})
 }
+
+// What the cell moved of the user's is not taken away by a checkpoint that never had it.
+func TestMovedFilesOfTheUser(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "z: 0")
+	b.run("w", "true")
+	b.write("n", "mine\n")
+	b.sync("w", api.SyncRequest{})
+	b.run("w", "mkdir d; mv n d/n")
+	b.must(second(b.accept("w", api.AcceptRequest{})))
+	b.must(second(b.Fork(b.ctx, b.id("w"), api.ForkRequest{Count: 1, Number: 1, Name: "x"})))
+	b.run("x", "echo 1 > z")
+	b.must(second(b.accept("x", api.AcceptRequest{})))
+	b.wantFiles("accepted", map[string]string{"f": "0", "z": "1\n", "d/n": "mine\n"})
+}
+
+// What the user did, too, is the user's: it stays when the cell's own is undone, and after.
+func TestTheSameChangeOnBothSides(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "p: 0", "q: 0", "z: 0")
+	b.run("w", "echo 1 > p; echo 1 > q")
+	b.write("p", "1\n")
+	b.must(second(b.accept("w", api.AcceptRequest{})))
+	b.must(second(b.results.Undo(b.ctx, b.id("w"), api.UndoRequest{})))
+	b.wantFiles("undone", map[string]string{"p": "1\n", "q": "0", "z": "0"})
+	b.run("w", "echo 1 > z")
+	b.must(second(b.accept("w", api.AcceptRequest{})))
+	b.wantFiles("accepted", map[string]string{"p": "1\n", "q": "0", "z": "1\n"})
+}
+
+// An earlier run that is accepted after a sync brings no lines back that the user took out meanwhile.
+func TestEarlierRunAfterASync(t *testing.T) {
+	b := mergeBed(t)
+	run := b.run("w", "echo 2 > g") // the latest that waits has to be the one that is accepted
+	b.sync("w", api.SyncRequest{})
+	b.write("f", "1\n2\n3\n4\n5\n")
+	b.must(second(b.results.Accept(b.ctx, runTarget(run), api.AcceptRequest{Apply: true, Merge: true})))
+	_, err := b.accept("w", api.AcceptRequest{})
+	if text := b.source("f"); strings.Contains(text, "five") {
+		t.Errorf("accepted (%v), the source has %q", err, text)
+	}
+}
+
+// A merge that is taken back after a sync brought it into the cell is a change of the cell again.
+func TestSyncedMergeIsTakenBack(t *testing.T) {
+	b := mergeBed(t)
+	b.must(second(b.accept("w", api.AcceptRequest{Merge: true})))
+	b.write("h", "mine\n")
+	b.sync("w", api.SyncRequest{})
+	b.has("w", "f: "+strings.TrimSpace(mergedText), "g: 1", "h: mine")
+	b.must(second(b.results.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
+	if left, _ := b.shown(b.cellTarget("w")); !slices.Equal(left, []string{"f", "g"}) {
+		t.Errorf("taken back, diff shows %q", left)
+	}
+	if d, err := b.results.Diff(b.ctx, result.DiffRequest{Target: b.cellTarget("w"), Form: "patch"}); err != nil || strings.Contains(d.Text, "five\n+") || strings.Contains(d.Text, "+five") {
+		t.Errorf("the patch is %q, %v", d.Text, err)
+	}
+	b.must(second(b.accept("w", api.AcceptRequest{})))
+	b.wantFiles("accepted again", map[string]string{"f": mergedText, "g": "1\n", "h": "mine\n"})
+	b.verified()
+}

@@ -88,12 +88,13 @@ func newBed(t testing.TB) *bed {
 			}
 			return workspace.DecodeTree(text, pins)
 		},
-		ForgetTrees: func() {},
-		Above:       func(cell.ID) []workspace.State { return nil },
-		Begun:       func(*operation.Redo) []*workspace.Generation { return nil },
-		Kept:        func(*state.Lease) (time.Duration, string) { return 0, "" },
-		Leftovers:   func(context.Context, bool) ([]string, error) { return b.leftover, nil },
-		Background:  func(do func(context.Context)) { b.work.Go(func() { do(t.Context()) }) },
+		ForgetTrees:  func() {},
+		Above:        func(cell.ID) []workspace.State { return nil },
+		Begun:        func(*operation.Redo) []*workspace.Generation { return nil },
+		BegunObjects: func(*operation.Redo) (trees, contents []cell.Digest) { return nil, nil },
+		Kept:         func(*state.Lease) (time.Duration, string) { return 0, "" },
+		Leftovers:    func(context.Context, bool) ([]string, error) { return b.leftover, nil },
+		Background:   func(do func(context.Context)) { b.work.Go(func() { do(t.Context()) }) },
 	})
 	return b
 }

@@ -66,6 +66,9 @@ type Config struct {
 	// Begun returns the layers that an operation which is not over may have made. It calls no
 	// method of the registry.
 	Begun func(*operation.Redo) []*workspace.Generation
+	// BegunObjects returns the trees, and the contents of files, that such an operation goes on with. It calls no
+	// function of the registry.
+	BegunObjects func(*operation.Redo) (trees, contents []cell.Digest)
 	// Kept is for how long a paused cell with a lease is kept, and by which rule.
 	Kept func(*state.Lease) (time.Duration, string)
 	// Leftovers removes what keepers that died left, and names it; dry only names it.

@@ -105,6 +105,13 @@ func (m *Manager) collectLayers(dry bool) (items []api.GCItem, failed error) {
 // reachable is what records name, beside n: trees, roots of memory images, and contents of files.
 func (m *Manager) reachable(n *needs) (memories, contents []cell.Digest) {
 	m.cfg.Records.Look(func(now state.Records) {
+		for o := range now.Ops() {
+			trees, files := m.cfg.BegunObjects(o)
+			for _, d := range trees {
+				n.trees[d] = true
+			}
+			contents = append(contents, files...)
+		}
 		for k := range now.Checkpoints() {
 			if k.Gone {
 				continue

@@ -574,7 +574,7 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 	for _, h := range hunks {
 		out.Parts = append(out.Parts, h.path)
 	}
-	files, _ := merged.in(out.Applied, res.Already, res.Held)
+	files, _, _ := merged.in(out.Applied, res.Already, res.Held)
 	for _, f := range files {
 		out.Merged = append(out.Merged, api.Merged(f))
 	}

@@ -50,7 +50,8 @@ func (m *Manager) remember(ctx context.Context, o *offer, did applying, out *api
 	if err != nil {
 		return nil, err
 	}
-	before, err := workspace.Taken(known, did.base, did.written)
+	files, also, there := did.merge.in(did.written, did.already, did.held)
+	before, err := workspace.Taken(known, did.base, did.written, also)
 	if err != nil {
 		return nil, err
 	}
@@ -62,15 +63,20 @@ func (m *Manager) remember(ctx context.Context, o *offer, did applying, out *api
 		return nil, err
 	}
 	a := &state.Applied{ID: did.id, At: time.Now().UTC(), Files: len(did.written), Checkpoint: o.at.ID}
-	files, also := did.merge.in(did.written, did.already, did.held)
-	// Before Known changes, by which it may go.
 	agreed := state.Agreement{Checkpoint: o.at.ID, Applied: did.id}
 	if err := m.agree(ctx, o.c, agreed, did.taken, did.written, also); err != nil {
 		return nil, err
 	}
 	agreed.There = true
-	if err := m.agree(ctx, o.c, agreed, did.taken, did.already); err != nil {
+	if err := m.agree(ctx, o.c, agreed, did.taken, did.already, there); err != nil {
 		return nil, err
+	}
+	same, err := workspace.Taken(known, did.after.Tree, did.already)
+	if err != nil {
+		return nil, err
+	}
+	if known.ContentDigest() != same.ContentDigest() { // the source made the same of it by itself
+		o.c.Apart = true
 	}
 	if did.merge != nil {
 		a.Merged, o.c.Apart = files, true

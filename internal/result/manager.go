@@ -12,6 +12,7 @@ package result
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -171,6 +172,23 @@ func (m *Manager) Resume(ctx context.Context, rec operation.Redo) error {
 		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeSync)
 	}
 	return fmt.Errorf("cannot resume an operation of kind %q", rec.Kind)
+}
+
+// BegunObjects are the trees, and the contents of files, that an operation goes on with which is not over.
+func BegunObjects(o *operation.Redo) (trees, contents []cell.Digest) {
+	switch o.Kind {
+	case OpAccept:
+		var a acceptArgs
+		if json.Unmarshal(o.Args, &a) == nil && a.Merge != nil {
+			return []cell.Digest{a.Merge.Base, a.Merge.After}, a.Merge.Contents
+		}
+	case OpDiscard:
+		var a discardArgs
+		if json.Unmarshal(o.Args, &a) == nil {
+			return []cell.Digest{a.Tree}, nil
+		}
+	}
+	return nil, nil
 }
 
 // retry is the time between two tries to write the receipt of an accept.

@@ -187,17 +187,19 @@ func (m *Manager) object(d cell.Digest) (io.ReadCloser, error) {
 }
 
 // in are the files of a merge that are in the source now, and all of their paths: those that were written there, or
-// that it had already, and that are not held back.
-func (s *mergedState) in(written, already []string, held []apply.Held) (files []state.Merged, paths []string) {
+// that it had already, and that are not held back. there are the paths of those that it had as they were merged.
+func (s *mergedState) in(written, already []string, held []apply.Held) (files []state.Merged, paths, there []string) {
 	if s == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, f := range s.Files {
 		all := append([]string{f.Path}, f.Also...)
-		there := slices.Contains(s.There, f.Path) && !slices.ContainsFunc(held, func(h apply.Held) bool { return slices.Contains(all, h.Path) })
-		if there || slices.ContainsFunc(all, func(p string) bool { return slices.Contains(written, p) || slices.Contains(already, p) }) {
+		switch {
+		case slices.ContainsFunc(all, func(p string) bool { return slices.Contains(written, p) || slices.Contains(already, p) }):
 			files, paths = append(files, f), append(paths, all...)
+		case slices.Contains(s.There, f.Path) && !slices.ContainsFunc(held, func(h apply.Held) bool { return slices.Contains(all, h.Path) }):
+			files, there = append(files, f), append(there, all...)
 		}
 	}
-	return files, paths
+	return files, paths, there
 }

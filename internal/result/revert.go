@@ -159,9 +159,9 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 		return out, err
 	}
 	c.Applied = left
-	c.Agreed = slices.DeleteFunc(slices.Clone(c.Agreed), func(a state.Agreement) bool {
-		return slices.ContainsFunc(list, func(l state.Applied) bool { return l.ID == a.Applied && !a.There })
-	})
+	if err := m.disagree(c, list); err != nil {
+		return out, err
+	}
 	objects := []any{c}
 	for i := range runs {
 		objects = append(objects, &runs[i])
@@ -207,29 +207,28 @@ func (m *Manager) without(known *workspace.Tree, all, list []state.Applied) (bas
 		if err != nil {
 			return nil, nil, err
 		}
+		by, err := m.appliedAfter(all, list[i:], a.ID)
+		if err != nil {
+			return nil, nil, err
+		}
 		var paths, moved []string
 		var later []apply.PathConflict
 		for _, c := range changes {
 			if !c.Git() {
 				continue
 			}
-			now, err := want.Lookup(c.Path)
-			switch {
-			case err != nil && cell.KindOf(err) != cell.NotFound:
-				return nil, nil, err
-			case err != nil && c.New == nil, err == nil && c.New != nil && sameFile(&now, c.New):
-				paths = append(paths, c.Path)
-			default:
-				is, err := m.appliedAfter(all, list[i:], a.ID, c.Path)
-				if err != nil {
-					return nil, nil, err
-				}
-				if is {
-					later = append(later, apply.PathConflict{Path: c.Path, Why: "was changed by a later accept, which is to be taken back first"})
-				} else {
-					paths, moved = append(paths, c.Path), append(moved, c.Path)
-				}
+			if by[c.Path] {
+				later = append(later, apply.PathConflict{Path: c.Path, Why: "was changed by a later accept, which is to be taken back first"})
+				continue
 			}
+			now, err := want.Lookup(c.Path)
+			if err != nil && cell.KindOf(err) != cell.NotFound {
+				return nil, nil, err
+			}
+			if there := err == nil; there != (c.New != nil) || there && !sameFile(&now, c.New) {
+				moved = append(moved, c.Path)
+			}
+			paths = append(paths, c.Path)
 		}
 		if len(later) > 0 {
 			return nil, nil, &apply.ConflictError{Paths: later}
@@ -244,19 +243,23 @@ func (m *Manager) without(known *workspace.Tree, all, list []state.Applied) (bas
 	return base, want, nil
 }
 
-// appliedAfter reports whether something was applied at a path after what has an id, but for some that are taken back.
-func (m *Manager) appliedAfter(all, but []state.Applied, id, path string) (bool, error) {
+// appliedAfter are the paths at which something was applied after what has an id, but for some that are taken back.
+func (m *Manager) appliedAfter(all, but []state.Applied, id string) (map[string]bool, error) {
+	by := map[string]bool{}
 	at := slices.IndexFunc(all, func(a state.Applied) bool { return a.ID == id })
 	for _, a := range all[at+1:] {
 		if slices.ContainsFunc(but, func(b state.Applied) bool { return b.ID == a.ID }) {
 			continue
 		}
 		paths, err := m.changed(a.Before, a.After)
-		if err != nil || slices.Contains(paths, path) {
-			return err == nil, err
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range paths {
+			by[p] = true
 		}
 	}
-	return false, nil
+	return by, nil
 }
 
 // sameFile reports whether two entries are the same to git.

@@ -118,7 +118,7 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 	if err != nil {
 		return nil, err
 	}
-	agreed, err := m.agreedAt(ctx, c, at.ID)
+	agreed, err := m.replay(ctx, c, at.ID, func(state.Agreement) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ func (m *Manager) record(ctx context.Context, c *state.Cell, at, after *state.Ch
 	if known, err = workspace.Taken(known, s.source, s.paths); err != nil {
 		return err
 	}
-	if err := m.agree(ctx, c, state.Agreement{Checkpoint: after.ID}, s.source, paths); err != nil { // before Known changes, by which it may go
+	if err := m.agree(ctx, c, state.Agreement{Checkpoint: after.ID}, s.source, paths); err != nil {
 		return err
 	}
 	if c.Known, err = m.cfg.PutTree(known); err != nil {

@@ -175,8 +175,7 @@ type Applied struct {
 // Agreement is something that a cell and its source came to have in common.
 type Agreement struct {
 	Checkpoint cell.CheckpointID `json:"checkpoint"` // with the cell's files
-	// Before and After are trees by which the changes of that checkpoint are told: they differ in what came to be in
-	// common, and in nothing else.
+	// After is a tree with what came to be in common. Before differs from it there, and nowhere else.
 	Before  cell.Digest `json:"before"`
 	After   cell.Digest `json:"after"`
 	Applied string      `json:"applied,omitempty"` // the accept that brought it into the source; "": it came into the cell

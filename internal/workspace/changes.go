@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
 )
 
@@ -180,8 +181,11 @@ func Taken(base, after *Tree, lists ...[]string) (*Tree, error) {
 
 func take(ed *Editor, after *Tree, path string) error {
 	e, err := after.Lookup(path)
-	if err != nil {
+	if cell.KindOf(err) == cell.NotFound {
 		return ed.Remove(path)
+	}
+	if err != nil {
+		return err
 	}
 	for i, c := range path { // new folders on the path
 		if c != '/' {

@@ -107,8 +107,12 @@ def undo(sel: str, to: int, turn: int, lose: bool, keep_source: bool) -> Request
     return Request("POST", _cell(sel, "/undo"), body=_body(to=to, turn=turn, lose=lose, keep_source=keep_source), once=True)
 
 
-def accept_cell(sel: str, apply: bool, paths: Sequence[str], include: Sequence[str], force: bool, reason: str, expect: str) -> Request:
-    return Request("POST", _cell(sel, "/accept"), body=_accepting(apply, paths, include, force, reason, expect), once=True)
+def accept_cell(sel: str, apply: bool, paths: Sequence[str], include: Sequence[str], force: bool, reason: str, expect: str, merge: bool, no_conflicts: bool) -> Request:
+    return Request("POST", _cell(sel, "/accept"), body=_accepting(apply, paths, include, force, reason, expect, merge, no_conflicts), once=True)
+
+
+def sync_cell(sel: str, paths: Sequence[str], no_conflicts: bool, dry_run: bool) -> Request:
+    return Request("POST", _cell(sel, "/sync"), body=_body(paths=list(paths), no_conflicts=no_conflicts, dry_run=dry_run), once=True)
 
 
 def discard_cell(sel: str, lose: bool, reason: str) -> Request:
@@ -119,8 +123,8 @@ def revert_cell(sel: str, reason: str) -> Request:
     return Request("POST", _cell(sel, "/revert"), body=_body(reason=reason), once=True)
 
 
-def _accepting(apply: bool, paths: Sequence[str], include: Sequence[str], force: bool, reason: str, expect: str) -> Dict[str, Any]:
-    return _body(apply=apply, paths=list(paths), include=list(include), force=force, reason=reason, expect=expect)
+def _accepting(apply: bool, paths: Sequence[str], include: Sequence[str], force: bool, reason: str, expect: str, merge: bool, no_conflicts: bool) -> Dict[str, Any]:
+    return _body(apply=apply, paths=list(paths), include=list(include), force=force, reason=reason, expect=expect, merge=merge, no_conflicts=no_conflicts)
 
 
 def fork(sel: str, n: int, number: int, turn: int, name: str, files: bool, certify: str, at_fork: str) -> Request:
@@ -313,8 +317,8 @@ def interrupt(sel: str) -> Request:
     return Request("POST", _run(sel, "/interrupt"), once=True)
 
 
-def accept(sel: str, apply: bool, paths: Sequence[str], include: Sequence[str], force: bool, reason: str, expect: str) -> Request:
-    return Request("POST", _run(sel, "/accept"), body=_accepting(apply, paths, include, force, reason, expect), once=True)
+def accept(sel: str, apply: bool, paths: Sequence[str], include: Sequence[str], force: bool, reason: str, expect: str, merge: bool, no_conflicts: bool) -> Request:
+    return Request("POST", _run(sel, "/accept"), body=_accepting(apply, paths, include, force, reason, expect, merge, no_conflicts), once=True)
 
 
 def revert(sel: str, reason: str) -> Request:

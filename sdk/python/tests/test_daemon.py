@@ -445,6 +445,27 @@ class Runs(unittest.TestCase):
         self.assertEqual(again.verdict, "discarded")
         self.assertEqual(again.refresh().info.raw["reason"], "only a test")
 
+    def test_merge_and_sync(self):
+        import tempfile
+        with tempfile.TemporaryDirectory() as d:
+            def write(text):
+                with open(d + "/f", "w") as f:
+                    f.write(text)
+            write("1\n2\n3\n4\n5\n")
+            r = pando.run("sed -i s/1/one/ f", source=d)
+            write("1\n2\n3\n4\nfive\n")
+            with self.assertRaises(pando.Conflict):
+                r.accept(apply=True)
+            c = pando.get(r.info.raw["cell"])
+            self.assertEqual(c.sync(dry_run=True)["synced"], ["f"])
+            self.assertEqual([m["path"] for m in c.sync()["merged"]], ["f"])
+            self.assertEqual(c.read_text("f"), "one\n2\n3\n4\nfive\n")
+            write("1\n2\n3\n4\nfünf\n")
+            done = c.accept(apply=True, merge=True, no_conflicts=True)
+            self.assertEqual(([m["path"] for m in done["merged"]], done["applied"]), (["f"], ["f"]))
+            with open(d + "/f") as f:
+                self.assertEqual(f.read(), "one\n2\n3\n4\nfünf\n")
+
     def test_events(self):
         r = pando.run("echo x > new; exit 7", source=source())
         events = list(r.events())

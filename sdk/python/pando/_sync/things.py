@@ -194,11 +194,19 @@ class Cell:
         written, nothing is changed."""
         return Restored.from_json(self._http._call(_ask.undo(self.id, to, turn, lose, keep_source)))
 
-    def accept(self, *, apply: bool = False, paths: Sequence[str] = (), include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
+    def accept(self, *, apply: bool = False, paths: Sequence[str] = (), include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "", merge: bool = False, no_conflicts: bool = False) -> Dict[str, Any]:
         """Accepts what it is now, with all results in it, which is what diff shows; with
         apply, writes it to the source; with paths, only the changes there and below, and the
-        rest waits. With expect, the digest of the changes as diff has it, others are refused."""
-        return dict(self._http._call(_ask.accept_cell(self.id, apply, paths, include, force, reason, expect)))
+        rest waits. With expect, the digest of the changes as diff has it, others are refused.
+        With merge, files that changed in the source, too, are merged as git does it; where that
+        leaves conflicts they are marked, or with no_conflicts nothing is written."""
+        return dict(self._http._call(_ask.accept_cell(self.id, apply, paths, include, force, reason, expect, merge, no_conflicts)))
+
+    def sync(self, *, paths: Sequence[str] = (), no_conflicts: bool = False, dry_run: bool = False) -> Dict[str, Any]:
+        """Brings in what its source has become, merged with what changed in it, as git does
+        that; with paths, only the changes there and below. Conflicts are marked, or with
+        no_conflicts nothing is changed. undo takes it back."""
+        return dict(self._http._call(_ask.sync_cell(self.id, paths, no_conflicts, dry_run)))
 
     def revert(self, *, reason: str = "") -> Dict[str, Any]:
         """Takes back from the source what accept wrote there last."""
@@ -474,11 +482,11 @@ class Run:
         """The receipt that it left."""
         return Receipt.from_json(self._http._call(_ask.receipt(self.id)))
 
-    def accept(self, *, apply: bool = False, paths: Sequence[str] = (), include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
+    def accept(self, *, apply: bool = False, paths: Sequence[str] = (), include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "", merge: bool = False, no_conflicts: bool = False) -> Dict[str, Any]:
         """Accepts what it changed; with apply, writes that to the source; with paths, only the
         changes there and below, and the rest waits. With expect, the digest of the changes as
-        diff has it, others are refused."""
-        return self._decided(self._http._call(_ask.accept(self.id, apply, paths, include, force, reason, expect)))
+        diff has it, others are refused. merge and no_conflicts are as for a cell."""
+        return self._decided(self._http._call(_ask.accept(self.id, apply, paths, include, force, reason, expect, merge, no_conflicts)))
 
     def revert(self, *, reason: str = "") -> Dict[str, Any]:
         """Takes back from the source what accept wrote there."""
