@@ -247,10 +247,10 @@ func TestSyncedChangesThatAreTakenBack(t *testing.T) {
 	if res := b.sync("w", api.SyncRequest{}); !slices.Equal(res.Synced, []string{"g", "n"}) {
 		t.Fatalf("synced: %+v", res)
 	}
-	b.write("g", "0\n")
+	b.write("g", "0")
 	b.must(os.Remove(filepath.Join(b.src, "n")))
 	_, err := b.accept("w", api.AcceptRequest{})
-	b.wantFiles(fmt.Sprint("accepted (", err, ")"), map[string]string{"f": "1\n", "g": "0\n"})
+	b.wantFiles(fmt.Sprint("accepted (", err, ")"), map[string]string{"f": "1\n", "g": "0"})
 	if res := b.sync("w", api.SyncRequest{}); !slices.Equal(res.Synced, []string{"g", "n"}) {
 		t.Errorf("synced again: %+v", res)
 	}
@@ -372,10 +372,10 @@ func TestTheSameChangeOnBothSides(t *testing.T) {
 // An earlier run that is accepted after a sync brings no lines back that the user took out meanwhile.
 func TestEarlierRunAfterASync(t *testing.T) {
 	b := mergeBed(t)
-	run := b.run("w", "echo 2 > g") // the latest that waits has to be the one that is accepted
 	b.sync("w", api.SyncRequest{})
 	b.write("f", "1\n2\n3\n4\n5\n")
-	b.must(second(b.results.Accept(b.ctx, runTarget(run), api.AcceptRequest{Apply: true, Merge: true})))
+	run := b.reg.LatestResult(b.id("w"))
+	b.must(second(b.results.Accept(b.ctx, result.Target{Run: run.RunID()}, api.AcceptRequest{Apply: true})))
 	_, err := b.accept("w", api.AcceptRequest{})
 	if text := b.source("f"); strings.Contains(text, "five") {
 		t.Errorf("accepted (%v), the source has %q", err, text)
@@ -399,4 +399,15 @@ func TestSyncedMergeIsTakenBack(t *testing.T) {
 	b.must(second(b.accept("w", api.AcceptRequest{})))
 	b.wantFiles("accepted again", map[string]string{"f": mergedText, "g": "1\n", "h": "mine\n"})
 	b.verified()
+}
+
+// Names that were picked one by one are names, and no patterns: a cell chooses them.
+func TestExactPaths(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "d: 0")
+	b.run("w", "echo 1 > '*'; echo 1 > f; rm d; mkdir d; echo 1 > d/evil")
+	_, err := b.accept("w", api.AcceptRequest{Paths: []string{"d"}, Exact: true})
+	b.wantKind("a file that became a folder", err, cell.Invalid, "cannot take d without d/evil")
+	b.must(second(b.accept("w", api.AcceptRequest{Paths: []string{"*"}, Exact: true})))
+	b.wantFiles("picked", map[string]string{"f": "0", "d": "0", "*": "1\n"})
 }

@@ -152,7 +152,6 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 	if j := slices.Index(used, false); j >= 0 {
 		return nil, cell.Errorf(cell.Invalid, opName, "pando sync --dry-run lists the changes", "nothing changed in the source at %s", diff.Quote(req.Paths[j]))
 	}
-	var more []string
 	res, err := merge.Merge(ctx, merge.Request{Path: m.cfg.Path, Base: base, Ours: ours, Theirs: source, Names: [2]string{"the cell", "the source"}, Labels: [2]string{c.Selector(at), "source"},
 		Ignored: ignored, Wanted: func(p string) bool { return wanted[p] }})
 	if err != nil {
@@ -160,9 +159,7 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 	}
 	for _, f := range res.Files { // a file that has two names is brought with both
 		for _, p := range append([]string{f.Path}, f.Also...) {
-			if !wanted[p] {
-				wanted[p], more = true, append(more, p)
-			}
+			wanted[p] = true
 		}
 	}
 	var refused []apply.PathConflict
@@ -178,8 +175,7 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 		return nil, cell.Errorf(cell.Conflict, opName, "the cell is as it was; bring the others in by their paths: pando sync "+c.Title()+" -- PATH…",
 			"cannot sync cell %s: %w", c.Title(), &apply.ConflictError{Paths: refused})
 	}
-	slices.Sort(more)
-	s := &syncing{paths: more, from: ours.Tree, source: source.Tree, all: len(req.Paths) == 0}
+	s := &syncing{from: ours.Tree, source: source.Tree, all: len(req.Paths) == 0}
 	touched := map[string]bool{}
 	contents := []cell.Digest{}
 	for _, f := range res.Files {
@@ -199,9 +195,7 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 		if !wanted[ch.Path] {
 			continue
 		}
-		if !slices.Contains(more, ch.Path) {
-			s.paths = append(s.paths, ch.Path)
-		}
+		s.paths = append(s.paths, ch.Path)
 		if touched[ch.Path] {
 			continue
 		}

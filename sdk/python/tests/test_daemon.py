@@ -445,8 +445,8 @@ class Runs(unittest.TestCase):
         self.assertEqual(again.verdict, "discarded")
         self.assertEqual(again.refresh().info.raw["reason"], "only a test")
 
+    @unittest.skipIf(os.environ.get("PANDO_HOST"), "a daemon elsewhere has no directory of this host")
     def test_merge_and_sync(self):
-        import tempfile
         with tempfile.TemporaryDirectory() as d:
             def write(text):
                 with open(d + "/f", "w") as f:
@@ -456,7 +456,7 @@ class Runs(unittest.TestCase):
             write("1\n2\n3\n4\nfive\n")
             with self.assertRaises(pando.Conflict):
                 r.accept(apply=True)
-            c = pando.get(r.info.raw["cell"])
+            c = pando.cell(r.info.raw["cell"])
             self.assertEqual(c.sync(dry_run=True)["synced"], ["f"])
             self.assertEqual([m["path"] for m in c.sync()["merged"]], ["f"])
             self.assertEqual(c.read_text("f"), "one\n2\n3\n4\nfive\n")
