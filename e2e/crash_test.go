@@ -28,7 +28,7 @@ type act struct {
 	asks    string   // code evaluated in the cells afterwards…
 	says    []string // …and its possible results
 	keeps   bool     // a template must exist afterwards
-	imports bool     // it imports the source again
+	imports bool     // it imports the source once more
 }
 
 // acts are the actions named in issues and FAILURES. Each begins with the source's f containing
@@ -222,7 +222,7 @@ func (c *crash) all(a act) {
 		}
 		c.arm(0)
 		tried++
-		if !ok || c.role == "keeper" && a.imports { // no daemon began since, which would have: an older import of the source that a newer one replaced
+		if !ok { // no daemon began since, which would have: an older import of the source that a newer one replaced
 			c.pando("daemon", "stop")
 		}
 		if !ok && o.code != 0 && !(o.code == 3 && a.name == "run that fails") {
@@ -299,6 +299,10 @@ func (c *crash) afterwards(a act, name, when string) {
 	}
 	if left := h.leftovers(); len(left) > 0 {
 		bad("left over: %s", strings.Join(left, "; "))
+	}
+	if a.imports { // the layers of older imports, which newer ones replaced, go when a daemon begins
+		h.pando("daemon", "stop")
+		h.cells()
 	}
 	if left := c.files(); len(left) > 0 {
 		bad("files are left over: %s", strings.Join(left, " "))

@@ -85,6 +85,9 @@ func (m *Manager) resumeSync(ctx context.Context, args syncArgs) error {
 	if err != nil {
 		return err
 	}
+	if c.State == cell.Removed {
+		return nil
+	}
 	m.cfg.EndOrphan(ctx, &c)
 	return m.putBack(&c, args.At)
 }
