@@ -411,3 +411,21 @@ func TestExactPaths(t *testing.T) {
 	b.must(second(b.accept("w", api.AcceptRequest{Paths: []string{"*"}, Exact: true})))
 	b.wantFiles("picked", map[string]string{"f": "0", "d": "0", "*": "1\n"})
 }
+
+// What was accepted of a later checkpoint, and was in the one that a discard goes back to as well, stays in common.
+func TestDiscardToWhatWasApplied(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "g: 0", "h: 0")
+	b.run("w", "true")
+	b.write("h", "mine\n")
+	b.sync("w", api.SyncRequest{})
+	b.run("w", "echo 1 > f")
+	b.must(second(b.results.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{})))
+	b.run("w", "echo 1 > g")
+	b.must(second(b.accept("w", api.AcceptRequest{Paths: []string{"f"}})))
+	b.must(second(b.results.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})))
+	b.has("w", "f: 1", "g: 0", "h: mine")
+	if left, _ := b.shown(b.cellTarget("w")); len(left) > 0 {
+		t.Errorf("diff shows %q", left)
+	}
+}

@@ -658,12 +658,18 @@ func (h *history) accept() {
 	for _, f := range d.Files {
 		shown[f.Path], shown[f.OldPath] = true, true
 	}
+	for _, f := range res.Merged { // the source may have it under another name
+		shown[f.Path] = true
+		for _, p := range f.Also {
+			shown[p] = true
+		}
+	}
 	old := map[string]string{}
 	for p := range union(source, now) {
 		if source[p] == now[p] {
 			continue
 		}
-		if len(req.Paths) > 0 && !chosen[p] {
+		if len(req.Paths) > 0 && !chosen[p] && !slices.ContainsFunc(res.Merged, func(f api.Merged) bool { return f.Path == p || slices.Contains(f.Also, p) }) {
 			h.Errorf("%s was changed in the source, and was not chosen: %q", p, req.Paths)
 		}
 		if !shown[p] && len(d.Files) > 0 {

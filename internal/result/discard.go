@@ -124,6 +124,7 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 			return errors.Join(err, m.putBack(c, was))
 		}
 		c.KnownAt = append(slices.Clone(c.KnownAt), to.ID)
+		m.agreeToo(c, args.Parts, to.ID)
 		paths, err := changedPaths(from, tree)
 		for _, a := range c.Applied {
 			if slices.Contains(args.Parts, a.ID) {
@@ -136,9 +137,12 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 			err = m.agree(ctx, c, state.Agreement{Checkpoint: to.ID}, tree, paths)
 		}
 		if err != nil {
-			c.KnownAt = knownAt
+			c.KnownAt, c.Agreed = knownAt, agreed
 			return errors.Join(err, m.putBack(c, was))
 		}
+	}
+	if args.Tree.IsZero() {
+		m.agreeToo(c, args.Parts, to.ID)
 	}
 	applied := c.Applied
 	c.Applied = slices.Clone(applied)
