@@ -429,3 +429,19 @@ func TestDiscardToWhatWasApplied(t *testing.T) {
 		t.Errorf("diff shows %q", left)
 	}
 }
+
+// What was applied, and was taken back by hand and so by a sync, is in common as it is now.
+func TestDiscardOfWhatWasTakenBackByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "g: 0")
+	b.run("w", "echo 1 > f; echo 1 > g")
+	b.must(second(b.accept("w", api.AcceptRequest{Paths: []string{"f"}})))
+	b.write("f", "0")
+	b.sync("w", api.SyncRequest{})
+	b.has("w", "f: 0", "g: 1")
+	b.must(second(b.results.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})))
+	b.has("w", "f: 0", "g: 0")
+	if left, _ := b.shown(b.cellTarget("w")); len(left) > 0 {
+		t.Errorf("diff shows %q", left)
+	}
+}

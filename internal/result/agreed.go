@@ -176,19 +176,6 @@ func unlike(tree *workspace.Tree, paths []string) (*workspace.Tree, error) {
 	return made.Commit()
 }
 
-// agreeToo has what accepts brought into the source in common with another checkpoint, too, which has it. c is changed, not
-// committed.
-func (m *Manager) agreeToo(c *state.Cell, accepts []string, at cell.CheckpointID) {
-	list := slices.Clone(c.Agreed)
-	for _, a := range c.Agreed {
-		if a.Applied != "" && slices.Contains(accepts, a.Applied) {
-			a.Checkpoint = at
-			list = append(list, a)
-		}
-	}
-	c.Agreed = list
-}
-
 // disagree takes out of what a cell and its source have in common what was applied and is taken back. Where something else
 // came to be in common as that was, it is now what was there before.
 func (m *Manager) disagree(c *state.Cell, list []state.Applied) error {

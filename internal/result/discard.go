@@ -111,38 +111,25 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 		return err
 	}
 	agreed, knownAt := c.Agreed, c.KnownAt
+	from, err := m.cfg.TreeOf(ctx, &to)
+	if err != nil {
+		return err
+	}
+	tree := from
 	if !args.Tree.IsZero() {
-		from, err := m.cfg.TreeOf(ctx, &to)
-		if err != nil {
-			return err
-		}
-		tree, err := m.cfg.Tree(args.Tree)
-		if err != nil {
+		if tree, err = m.cfg.Tree(args.Tree); err != nil {
 			return err
 		}
 		if to, err = m.bringIn(ctx, c, from, tree, state.Checkpoint{Kind: state.KindManual, Message: "what was applied, without the rest"}); err != nil {
 			return errors.Join(err, m.putBack(c, was))
 		}
 		c.KnownAt = append(slices.Clone(c.KnownAt), to.ID)
-		m.agreeToo(c, args.Parts, to.ID)
-		paths, err := changedPaths(from, tree)
-		for _, a := range c.Applied {
-			if slices.Contains(args.Parts, a.ID) {
-				for _, f := range a.Merged {
-					paths = append(append(paths, f.Path), f.Also...)
-				}
-			}
-		}
-		if err == nil {
-			err = m.agree(ctx, c, state.Agreement{Checkpoint: to.ID}, tree, paths)
-		}
-		if err != nil {
-			c.KnownAt, c.Agreed = knownAt, agreed
-			return errors.Join(err, m.putBack(c, was))
-		}
 	}
-	if args.Tree.IsZero() {
-		m.agreeToo(c, args.Parts, to.ID)
+	if err := m.agreeOnRest(ctx, c, &to, from, tree, args.Parts); err != nil {
+		if c.KnownAt, c.Agreed = knownAt, agreed; !args.Tree.IsZero() {
+			err = errors.Join(err, m.putBack(c, was))
+		}
+		return err
 	}
 	applied := c.Applied
 	c.Applied = slices.Clone(applied)

@@ -95,6 +95,30 @@ func (m *Manager) keeping(ctx context.Context, c *state.Cell, at, to *workspace.
 	return workspace.Taken(to, known, slices.Compact(paths))
 }
 
+// agreeOnRest records that a cell at a checkpoint, which was brought from one tree to another for a discard, has in common with
+// its source what it kept: that, and what was applied before. c is changed, not committed.
+func (m *Manager) agreeOnRest(ctx context.Context, c *state.Cell, at *state.Checkpoint, from, to *workspace.Tree, parts []string) error {
+	paths, err := changedPaths(from, to)
+	if err != nil {
+		return err
+	}
+	for _, a := range c.Applied {
+		if !slices.Contains(parts, a.ID) {
+			continue
+		}
+		changed, err := m.changed(a.Before, a.After)
+		if err != nil {
+			return err
+		}
+		paths = append(paths, changed...)
+		for _, f := range a.Merged {
+			paths = append(append(paths, f.Path), f.Also...)
+		}
+	}
+	slices.Sort(paths)
+	return m.agree(ctx, c, state.Agreement{Checkpoint: at.ID}, to, slices.Compact(paths))
+}
+
 // discardArgs is a discard that was begun.
 type discardArgs struct {
 	ID     string            `json:"id"` // of its receipt
