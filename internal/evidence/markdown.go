@@ -191,7 +191,7 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	section(b, "In "+p.Source+" as before the accept already", "- `%s`\n", p.Already)
 	section(b, "Applied to "+p.Source, "- `%s`\n", p.Applied)
 	section(b, "Of these, some hunks alone", "- `%s`\n", p.Parts)
-	section(b, "Became as in "+p.Source, "- `%s`\n", p.Synced)
+	section(b, "Brought into the cell from "+p.Source, "- `%s`\n", p.Synced)
 	merged := []string{}
 	for _, f := range p.Merged {
 		merged = append(merged, fmt.Sprintf("`%s`, %d conflicts", f.Path, f.Conflicts))

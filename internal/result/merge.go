@@ -54,17 +54,8 @@ func (m *Manager) merge(ctx context.Context, o *offer, after workspace.Side, ign
 	if err != nil {
 		return nil, err
 	}
-	var refused []apply.PathConflict
-	for _, r := range res.Refused {
-		refused = append(refused, apply.PathConflict{Path: r.Path, Why: r.Why})
-	}
-	for _, f := range res.Files {
-		if f.Conflicts > 0 && noConflicts {
-			refused = append(refused, apply.PathConflict{Path: f.Path, Why: "was changed in the same lines in the cell and in the source"})
-		}
-	}
-	if len(refused) > 0 {
-		return nil, &apply.ConflictError{Paths: refused}
+	if refused := refusals(res, noConflicts); refused != nil {
+		return nil, refused
 	}
 	out := &mergedState{}
 	var paths []string
@@ -104,6 +95,23 @@ func (m *Manager) merge(ctx context.Context, o *offer, after workspace.Side, ign
 	}
 	out.After, err = m.cfg.PutTree(next)
 	return out, err
+}
+
+// refusals are the files that a merge refused, and without conflicts those that have some; nil when there are none.
+func refusals(res *merge.Result, noConflicts bool) *apply.ConflictError {
+	var refused []apply.PathConflict
+	for _, r := range res.Refused {
+		refused = append(refused, apply.PathConflict{Path: r.Path, Why: r.Why})
+	}
+	for _, f := range res.Files {
+		if f.Conflicts > 0 && noConflicts {
+			refused = append(refused, apply.PathConflict{Path: f.Path, Why: "was changed in the same lines in the cell and in the source"})
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	return &apply.ConflictError{Paths: refused}
 }
 
 // withMerged is a tree with merged files, which are otherwise like those of ours. Folders that it has not are those of

@@ -8,8 +8,7 @@ import (
 )
 
 // choose returns an offer's new state with the changes at some paths alone, and how many other changed files there
-// are, with those of which hunks alone are taken. A path stands for itself and what is below it; with *, which is any text, also "/", for what matches, as git's
-// pathspecs do; known is what the source is known to be. Changes that git can't have are not chosen by themselves, nor are those that it ignores, if ignored is
+// are, with those of which hunks alone are taken. Paths are patterns, as glob.Below has them, or, exact, names; known is what the source is known to be. Changes that git can't have are not chosen by themselves, nor are those that it ignores, if ignored is
 // given.
 func (o *offer) choose(paths []string, exact bool, hunks []hunked, known *workspace.Tree, ignored func(path string, isDir bool) bool) (part workspace.Side, left int, err error) {
 	changes, err := workspace.Changes(o.base.Tree, o.after.Tree)

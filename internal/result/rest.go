@@ -73,16 +73,19 @@ func (m *Manager) keeping(ctx context.Context, c *state.Cell, at, to *workspace.
 			paths = append(paths, ch.Path)
 		}
 	}
-	for _, a := range parts {
-		before, err := m.cfg.Tree(a.Before)
-		if err != nil {
-			return nil, err
-		}
-		after, err := m.cfg.Tree(a.After)
-		if err != nil {
-			return nil, err
-		}
-		changed, err := changedPaths(before, after)
+	applied, err := m.pathsOf(parts)
+	if err != nil {
+		return nil, err
+	}
+	paths = append(paths, applied...)
+	slices.Sort(paths)
+	return workspace.Taken(to, known, slices.Compact(paths))
+}
+
+// pathsOf are the paths that accepts wrote, or merged under another name.
+func (m *Manager) pathsOf(list []state.Applied) (paths []string, err error) {
+	for _, a := range list {
+		changed, err := m.changed(a.Before, a.After)
 		if err != nil {
 			return nil, err
 		}
@@ -91,8 +94,7 @@ func (m *Manager) keeping(ctx context.Context, c *state.Cell, at, to *workspace.
 			paths = append(append(paths, f.Path), f.Also...)
 		}
 	}
-	slices.Sort(paths)
-	return workspace.Taken(to, known, slices.Compact(paths))
+	return paths, nil
 }
 
 // agreeOnRest records that a cell at a checkpoint, which was brought from one tree to another for a discard, has in common with
@@ -102,19 +104,11 @@ func (m *Manager) agreeOnRest(ctx context.Context, c *state.Cell, at *state.Chec
 	if err != nil {
 		return err
 	}
-	for _, a := range c.Applied {
-		if !slices.Contains(parts, a.ID) {
-			continue
-		}
-		changed, err := m.changed(a.Before, a.After)
-		if err != nil {
-			return err
-		}
-		paths = append(paths, changed...)
-		for _, f := range a.Merged {
-			paths = append(append(paths, f.Path), f.Also...)
-		}
+	applied, err := m.pathsOf(slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool { return !slices.Contains(parts, a.ID) }))
+	if err != nil {
+		return err
 	}
+	paths = append(paths, applied...)
 	slices.Sort(paths)
 	return m.agree(ctx, c, state.Agreement{Checkpoint: at.ID}, to, slices.Compact(paths))
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
-	"github.com/pando-dev/pando/internal/workspace/apply"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 	"github.com/pando-dev/pando/internal/workspace/merge"
 )
@@ -165,18 +164,9 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 			wanted[p] = true
 		}
 	}
-	var refused []apply.PathConflict
-	for _, r := range res.Refused {
-		refused = append(refused, apply.PathConflict{Path: r.Path, Why: r.Why})
-	}
-	for _, f := range res.Files {
-		if f.Conflicts > 0 && req.NoConflicts {
-			refused = append(refused, apply.PathConflict{Path: f.Path, Why: "was changed in the same lines in the cell and in the source"})
-		}
-	}
-	if len(refused) > 0 {
+	if refused := refusals(res, req.NoConflicts); refused != nil {
 		return nil, cell.Errorf(cell.Conflict, opName, "the cell is as it was; bring the others in by their paths: pando sync "+c.Title()+" -- PATH…",
-			"cannot sync cell %s: %w", c.Title(), &apply.ConflictError{Paths: refused})
+			"cannot sync cell %s: %w", c.Title(), refused)
 	}
 	s := &syncing{from: ours.Tree, source: source.Tree, all: len(req.Paths) == 0}
 	touched := map[string]bool{}

@@ -29,7 +29,7 @@ type Act struct {
 	Parts      []string   `json:"parts,omitempty"`  // of which some hunks alone were asked for
 	Left       int        `json:"left,omitempty"`   // changed files that were not asked for, and wait
 	Merged     []Merged   `json:"merged,omitempty"` // with what the source had
-	Synced     []string   `json:"synced,omitempty"` // paths of the cell that became as in the source
+	Synced     []string   `json:"synced,omitempty"` // paths of the cell that became as in the source, or were merged with that
 	Reverted   []string   `json:"reverted,omitempty"`
 	Already    []string   `json:"already,omitempty"` // not Reverted: they were as before the accept
 	Held       []Held     `json:"held,omitempty"`
