@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -15,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	imageregistry "github.com/google/go-containerregistry/pkg/registry"
 
@@ -44,73 +43,19 @@ func TestE2BTemplateInstallsAPackage(t *testing.T) {
 	key := secret(t, h, "run")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience())
 	defer cancel()
-	ask := func(method, path string, body any, out any) {
-		t.Helper()
-		b, err := json.Marshal(body)
-		must(t, err)
-		r, err := http.NewRequestWithContext(ctx, method, s.URLs[0]+path, bytes.NewReader(b))
-		must(t, err)
-		resp := done(t, http.DefaultTransport, r, "X-Api-Key", key, "Content-Type", "application/json")
-		if out != nil {
-			must(t, json.NewDecoder(resp.Body).Decode(out))
-		}
-	}
-
-	build := func(name, from, what, step string) {
-		t.Helper()
-		var begun struct{ TemplateID, BuildID string }
-		ask("POST", "/v3/templates", map[string]any{"name": name}, &begun)
-		ask("POST", "/v2/templates/"+begun.TemplateID+"/builds/"+begun.BuildID, map[string]any{
-			from: what, "steps": []any{map[string]any{"type": "RUN", "args": []string{step, "root"}}},
-		}, nil)
-		var now struct {
-			Status string
-			Reason struct{ Message string }
-		}
-		testenv.Eventually(t, func() bool {
-			ask("GET", "/templates/"+begun.TemplateID+"/builds/"+begun.BuildID+"/status", nil, &now)
-			return now.Status == "ready" || now.Status == "error"
-		}, "the end of the build")
-		if now.Status != "ready" {
-			t.Fatalf("the build of %s ended as %s: %s", name, now.Status, now.Reason.Message)
-		}
-	}
-	build("greeting", "fromImage", registry+"/team/debian:1", "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y greeting") // as aptInstall of E2B's packages
-	build("again", "fromTemplate", "greeting", "apt-get update -o APT::Update::Error-Mode=any && greet")
+	ask := asksE2B(ctx, t, s.URLs[0], key)
+	builtByE2B(t, ask, "greeting", "fromImage", registry+"/team/debian:1", 10*time.Millisecond, "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y greeting") // as aptInstall of E2B's packages
+	builtByE2B(t, ask, "again", "fromTemplate", "greeting", 10*time.Millisecond, "apt-get update -o APT::Update::Error-Mode=any && greet")
 
 	var box e2bBox
 	ask("POST", "/v2/sandboxes", map[string]any{"templateID": "again", "timeout": 300}, &box)
-	check := "greet; dpkg-query -W greeting; cat /var/lib/greeting; ls -n /var/lib/greeting; apt-get update -o Acquire::Retries=0 2>&1"
-	r, err := http.NewRequestWithContext(ctx, "POST", s.URLs[0]+"/process.Process/Start", strings.NewReader(startMessage("/bin/bash", "-c", check)))
-	must(t, err)
-	b, err := io.ReadAll(done(t, http.DefaultTransport, r, append(box.header(), "Content-Type", "application/connect+json")...).Body)
-	must(t, err)
-	said := connectOutput(b)
+	said := saidInE2B(ctx, t, s.URLs[0], box, "greet; dpkg-query -W greeting; cat /var/lib/greeting; ls -n /var/lib/greeting; apt-get update -o Acquire::Retries=0 2>&1")
 	for _, want := range []string{"hello from the package\n", "greeting\t1.0\n", "configured by 0\n", " 42 42 ", "W: Failed to fetch http://a.test:"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the sandbox says\n%s\nwithout %q", said, want)
 		}
 	}
 	ask("DELETE", "/sandboxes/"+box.SandboxID, nil, nil)
-}
-
-// connectOutput is what a process wrote, of the messages of its stream.
-func connectOutput(b []byte) string {
-	var all strings.Builder
-	for len(b) > 5 {
-		n := int(b[1])<<24 | int(b[2])<<16 | int(b[3])<<8 | int(b[4])
-		var m struct {
-			Event struct {
-				Data struct{ Stdout, Stderr []byte }
-			}
-		}
-		if json.Unmarshal(b[5:min(5+n, len(b))], &m) == nil {
-			all.Write(m.Event.Data.Stdout)
-			all.Write(m.Event.Data.Stderr)
-		}
-		b = b[min(5+n, len(b)):]
-	}
-	return all.String()
 }
 
 // debianRepository is a directory that is a Debian repository of one package.

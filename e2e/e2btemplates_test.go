@@ -3,8 +3,11 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -31,6 +34,94 @@ func TestE2BTemplates(t *testing.T) {
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	t.Parallel()
 	runE2BProgram(t, node, npmInstall(t, npm, e2bNewest...), newHost(t), "e2b/templates.mjs", nil)
+}
+
+// TestE2BTemplateIsReadyWhenItSaysSo: a sandbox that is asked for in the moment in which the build
+// of a template says that it is ready has what its steps wrote.
+func TestE2BTemplateIsReadyWhenItSaysSo(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	s := serving(t, h)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience())
+	defer cancel()
+	ask := asksE2B(ctx, t, s.URLs[0], secret(t, h, "run"))
+	builtByE2B(t, ask, "first", "fromTemplate", "base", 0, "echo first > made")
+	for i := range 5 {
+		name := fmt.Sprintf("next-%d", i)
+		builtByE2B(t, ask, name, "fromTemplate", "first", 0, "echo "+name+" >> made")
+		var box e2bBox
+		ask("POST", "/v2/sandboxes", map[string]any{"templateID": name, "timeout": 300}, &box)
+		if got, want := saidInE2B(ctx, t, s.URLs[0], box, "cat made 2>&1"), "first\n"+name+"\n"; got != want {
+			t.Errorf("a sandbox of %s says %q, want %q", name, got, want)
+		}
+		ask("DELETE", "/sandboxes/"+box.SandboxID, nil, nil)
+	}
+}
+
+// asksE2B returns a function that makes requests as E2B's clients do; an answer goes to out, which
+// may be nil.
+func asksE2B(ctx context.Context, t *testing.T, url, key string) func(method, path string, body, out any) {
+	return func(method, path string, body, out any) {
+		t.Helper()
+		b, err := json.Marshal(body)
+		must(t, err)
+		r, err := http.NewRequestWithContext(ctx, method, url+path, bytes.NewReader(b))
+		must(t, err)
+		resp := done(t, http.DefaultTransport, r, "X-Api-Key", key, "Content-Type", "application/json")
+		if out != nil {
+			must(t, json.NewDecoder(resp.Body).Decode(out))
+		}
+	}
+}
+
+// builtByE2B builds a template of one step, and asks how far it is after each pause.
+func builtByE2B(t *testing.T, ask func(method, path string, body, out any), name, from, what string, pause time.Duration, step string) {
+	t.Helper()
+	var begun struct{ TemplateID, BuildID string }
+	ask("POST", "/v3/templates", map[string]any{"name": name}, &begun)
+	ask("POST", "/v2/templates/"+begun.TemplateID+"/builds/"+begun.BuildID, map[string]any{
+		from: what, "steps": []any{map[string]any{"type": "RUN", "args": []string{step, "root"}}},
+	}, nil)
+	var now struct {
+		Status string
+		Reason struct{ Message string }
+	}
+	for now.Status != "ready" { // the context of ask bounds it
+		time.Sleep(pause)
+		ask("GET", "/templates/"+begun.TemplateID+"/builds/"+begun.BuildID+"/status", nil, &now)
+		if now.Status == "error" {
+			t.Fatalf("the build of %s failed: %s", name, now.Reason.Message)
+		}
+	}
+}
+
+// saidInE2B is what a shell writes in a sandbox.
+func saidInE2B(ctx context.Context, t *testing.T, url string, box e2bBox, script string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, "POST", url+"/process.Process/Start", strings.NewReader(startMessage("/bin/bash", "-c", script)))
+	must(t, err)
+	b, err := io.ReadAll(done(t, http.DefaultTransport, r, append(box.header(), "Content-Type", "application/connect+json")...).Body)
+	must(t, err)
+	return connectOutput(b)
+}
+
+// connectOutput is what a process wrote, of the messages of its stream.
+func connectOutput(b []byte) string {
+	var all strings.Builder
+	for len(b) > 5 {
+		n := int(b[1])<<24 | int(b[2])<<16 | int(b[3])<<8 | int(b[4])
+		var m struct {
+			Event struct {
+				Data struct{ Stdout, Stderr []byte }
+			}
+		}
+		if json.Unmarshal(b[5:min(5+n, len(b))], &m) == nil {
+			all.Write(m.Event.Data.Stdout)
+			all.Write(m.Event.Data.Stderr)
+		}
+		b = b[min(5+n, len(b)):]
+	}
+	return all.String()
 }
 
 // runE2BProgram runs a program for E2B against a daemon of its own.

@@ -3,7 +3,6 @@ package e2b
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -124,21 +123,6 @@ func (f *Front) buildBase(ctx context.Context, c *api.Cell, b *build, req *build
 		err = e.ByOperator().Regovern(ctx, id, allowing(f.cfg.BuildAllow))
 	}
 	return id, cmp.Or(was.Labels[labelDir], "."), err
-}
-
-// moved transfers the template's labels to the cell that it was built in, and removes the
-// original one.
-func (f *Front) moved(ctx context.Context, b *build, from *api.Cell, id cell.ID, labels map[string]string) {
-	labels = maps.Clone(labels)
-	labels[labelTID] = from.ID
-	if _, err := f.cfg.Engine.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
-		f.cfg.Log.Warn("cannot record the state of a template", "cell", id, "error", err)
-		return
-	}
-	b.mu.Lock()
-	b.moved = string(id)
-	b.mu.Unlock()
-	f.discardBuild(ctx, cell.ID(from.ID))
 }
 
 // begunAs finds the cell of a template by its original id.

@@ -3,6 +3,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -450,7 +451,7 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 
 // runSteps runs the steps of a template in its cell.
 func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildRequest) {
-	labels, e := c.Labels, f.cfg.Engine
+	e := f.cfg.Engine
 	var id cell.ID
 	var dir string
 	err := func() (err error) {
@@ -513,44 +514,63 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 				return err
 			}
 		}
-		_, err = e.Checkpoint(ctx, id, api.CheckpointRequest{Message: "template " + labels[labelAlias]})
+		_, err = e.Checkpoint(ctx, id, api.CheckpointRequest{Message: "template " + c.Labels[labelAlias]})
 		return err
 	}()
-	b.mu.Lock()
-	b.status = buildReady
-	if err != nil {
-		b.status, b.reason = buildFailed, sentence(err)
+	if err == nil {
+		err = f.complete(ctx, c, b, req, id, dir)
 	}
-	status := b.status
-	b.mu.Unlock()
-	b.say(map[bool]string{true: "info", false: "error"}[err == nil], map[bool]string{true: "the template is ready", false: b.reason}[err == nil])
-	if err != nil {
-		f.discardBuild(ctx, cell.ID(c.ID))
-		if id != "" && string(id) != c.ID {
-			f.discardBuild(ctx, id)
-		}
+	if err == nil { // not before: from now on its client makes sandboxes of it
+		b.end(buildReady, "")
+		b.say("info", "the template is ready")
 		return
 	}
-	labels[labelBuild] = status
+	reason := sentence(err)
+	b.end(buildFailed, reason)
+	b.say("error", reason)
+	f.discardBuild(ctx, cell.ID(c.ID))
+	if id != "" && string(id) != c.ID {
+		f.discardBuild(ctx, id)
+	}
+}
+
+// end records how the build ended.
+func (b *build) end(status, reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status, b.reason = status, reason
+}
+
+// complete makes the cell in which the steps of a build ran its template. c is the cell that the
+// build began with.
+func (f *Front) complete(ctx context.Context, c *api.Cell, b *build, req *buildRequest, id cell.ID, dir string) error {
+	labels, replaced := maps.Clone(c.Labels), string(id) != c.ID
+	labels[labelBuild] = buildReady
 	if dir != "." {
 		labels[labelDir] = dir
 	}
 	if req.StartCmd != "" {
 		labels[labelStart], labels[labelReady] = req.StartCmd, req.ReadyCmd
 	}
+	if replaced {
+		labels[labelTID] = c.ID
+	}
+	if _, err := f.cfg.Engine.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
+		return err
+	}
 	now := *c
-	if string(id) != c.ID {
-		f.moved(ctx, b, c, id, labels)
-		now.ID = string(id)
-	} else if _, err := e.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
-		f.cfg.Log.Warn("cannot record the state of a template", "cell", id, "error", err)
-		return
+	now.ID, now.Labels = string(id), labels
+	if replaced {
+		b.mu.Lock()
+		b.moved = now.ID
+		b.mu.Unlock()
+		f.discardBuild(ctx, cell.ID(c.ID))
 	}
 	f.supersede(ctx, &now)
+	return nil
 }
 
-// discardBuild removes the cell of a failed build. Its log is kept, and no sandbox can be made
-// from it.
+// discardBuild removes a cell that a build no longer needs. The log of a failed build is kept.
 func (f *Front) discardBuild(ctx context.Context, id cell.ID) {
 	if _, err := f.cfg.Engine.Remove(ctx, id, false); err != nil {
 		f.cfg.Log.Warn("cannot remove what a build has left", "cell", id, "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -45,7 +46,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	if err != nil {
 		return api.Cell{}, err
 	}
-	lease.Labels = req.Labels
+	lease.Labels = maps.Clone(req.Labels)
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
 	x := &execution{e: e, p: p, l: run.Unwatched(ctx), run: &state.Run{}, made: e.pins.Begin()}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"maps"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -36,7 +37,7 @@ func (e *Engine) leaseView(id cell.ID) (labels map[string]string, v *api.Lease) 
 	if l == nil {
 		return nil, nil
 	}
-	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Idle: l.Idle, Kept: e.reg.KeptUntil(l), Unkept: l.Unkept}
+	return maps.Clone(l.Labels), &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Idle: l.Idle, Kept: e.reg.KeptUntil(l), Unkept: l.Unkept}
 }
 
 // labelsOf are the labels that a fork of a cell has.

@@ -85,6 +85,24 @@ func TestX44Lists(t *testing.T) {
 	want("paused ones, to the next daemon", got, "c2")
 }
 
+// What is told of a cell is the caller's own: changes to it reach no record.
+func TestViewsAreCopies(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	asked := map[string]string{"team": "a"}
+	_, err := b.asks(b.All(), "c", asked)
+	b.must(err)
+	asked["team"] = "b"
+	for range 2 {
+		c, err := b.Record(b.id("c"))
+		b.must(err)
+		if c.Labels["team"] != "a" {
+			t.Fatalf("its labels are %v", c.Labels)
+		}
+		c.Labels["team"] = "c"
+	}
+}
+
 // Names of forks have the lowest numbers that are free, whatever was removed.
 func TestX44Numbers(t *testing.T) {
 	t.Parallel()
