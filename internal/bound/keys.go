@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -108,8 +109,7 @@ func newObject(t reflect.Type, braces bool) *object {
 	}
 	switch k := t.Kind(); {
 	case braces && k == reflect.Struct:
-		o.fields, o.names = map[string]reflect.Type{}, map[string]string{}
-		fieldsOf(t, o.fields)
+		o.fields, o.names = knownFields(t), map[string]string{}
 	case braces && k == reflect.Map, !braces && (k == reflect.Slice || k == reflect.Array):
 		o.holds = t.Elem()
 	}
@@ -138,6 +138,20 @@ func (o *object) has(key, what string) error {
 func decodesItself(t reflect.Type) bool {
 	unmarshaler := reflect.TypeFor[json.Unmarshaler]()
 	return t.Implements(unmarshaler) || t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(unmarshaler)
+}
+
+// fieldsOfTypes has what fieldsOf finds, by type: those of a program are few.
+var fieldsOfTypes sync.Map
+
+// knownFields are the fields of a struct. The caller doesn't change them.
+func knownFields(t reflect.Type) map[string]reflect.Type {
+	if known, ok := fieldsOfTypes.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
+	fields := map[string]reflect.Type{}
+	fieldsOf(t, fields)
+	fieldsOfTypes.Store(t, fields)
+	return fields
 }
 
 // fieldsOf adds the fields of a struct as encoding/json names them, those of embedded structs last.

@@ -21,11 +21,12 @@ type Request struct {
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
-// Response is a response as it is received: one of the three.
-type Response struct {
-	Error  *WireError      `json:"error,omitempty"`
-	Output *cell.Output    `json:"output,omitempty"` // a piece, before the answer
-	Body   json.RawMessage `json:"body,omitempty"`
+// Response is a response as it is received: one of the three. A body of a known type is decoded
+// in the same pass.
+type Response[A any] struct {
+	Error  *WireError   `json:"error,omitempty"`
+	Output *cell.Output `json:"output,omitempty"` // a piece, before the answer
+	Body   *A           `json:"body,omitempty"`
 }
 
 // sent is a Request or Response on its way out.
@@ -52,7 +53,7 @@ func (v Verb[Q, A]) Ask(k *reexec.Conn, q Q, files ...*os.File) error {
 // dropped.
 func (v Verb[Q, A]) Hear(k *reexec.Conn, out func(cell.Output)) (a Answer[A], err error) {
 	for {
-		var r Response
+		var r Response[A]
 		files, err := k.Recv(&r)
 		if err != nil {
 			return a, err
@@ -65,14 +66,14 @@ func (v Verb[Q, A]) Hear(k *reexec.Conn, out func(cell.Output)) (a Answer[A], er
 			continue
 		}
 		a.Files, a.Refused = files, r.Error
-		if r.Error == nil && r.Body != nil {
-			err = json.Unmarshal(r.Body, &a.Value)
-		}
-		if err != nil || a.Refused != nil {
+		switch {
+		case r.Error != nil:
 			CloseAll(files)
 			a.Files = nil
+		case r.Body != nil:
+			a.Value = *r.Body
 		}
-		return a, err
+		return a, nil
 	}
 }
 

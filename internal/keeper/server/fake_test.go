@@ -400,7 +400,7 @@ func rubbish(op string) (proto.Verb[proto.None, proto.None], proto.None) {
 }
 
 // says sends a request, whatever it is, and returns the answer.
-func (k *kit) says(c *reexec.Conn, op string, body any, files ...*os.File) (r proto.Response) {
+func (k *kit) says(c *reexec.Conn, op string, body any, files ...*os.File) (r proto.Response[json.RawMessage]) {
 	k.Helper()
 	if err := c.Send(map[string]any{"op": op, "body": body}, files...); err != nil {
 		k.Fatal(err)

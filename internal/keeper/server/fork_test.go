@@ -168,7 +168,7 @@ func TestF19BranchesThatNobodyHearsOf(t *testing.T) {
 		cells := func() int { return len(ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells) }
 		if dies {
 			k.until("the fork is removed", func() bool { return k.d.was("fork "+string(two)) && cells() == 1 })
-		} else if _, err := c.Recv(&proto.Response{}); err != nil || cells() != 2 {
+		} else if _, err := c.Recv(&proto.Response[json.RawMessage]{}); err != nil || cells() != 2 {
 			t.Errorf("a daemon waits, and there are %d cells: %v", cells(), err)
 		}
 	}
@@ -203,7 +203,7 @@ func TestF19AForkThatNobodyHearsOf(t *testing.T) {
 			})
 			continue
 		}
-		var resp proto.Response
+		var resp proto.Response[json.RawMessage]
 		if _, err := c.Recv(&resp); err != nil || resp.Error != nil || !forks() {
 			t.Errorf("a daemon waits, and gets %+v, %v", resp, err)
 		}

@@ -121,7 +121,7 @@ func TestServerAnswersWhatItCannotDo(t *testing.T) {
 		if err := c.Send(proto.Request{Op: op}); err != nil {
 			t.Fatal(err)
 		}
-		var r proto.Response
+		var r proto.Response[json.RawMessage]
 		if _, err := c.Recv(&r); err != nil || r.Error == nil || r.Error.Kind != cell.Invalid {
 			t.Errorf("%s without a message: %+v, %v", op, r, err)
 		}
