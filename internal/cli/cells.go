@@ -333,65 +333,6 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	field(w, "records", r.Folder)
 }
 
-func (a *app) runsCmd() *cobra.Command {
-	var last int
-	c := &cobra.Command{
-		Use: "runs [CELL]", Short: "List runs, newest first", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var sel *string
-			if len(args) == 1 {
-				sel = &args[0]
-			}
-			if last < 0 {
-				return usage("--last takes a number of runs, not %d", last)
-			}
-			runs, err := a.client.Runs(cmd.Context(), sel)
-			if err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("last") {
-				runs = runs[:min(last, len(runs))]
-			}
-			return a.print(runs, func(w io.Writer) {
-				if len(runs) == 0 {
-					a.say("no runs yet: pando run -- COMMAND starts one")
-					return
-				}
-				t := a.newTable(w)
-				bare := slices.ContainsFunc(runs, func(r api.Run) bool { return r.Isolation == api.NotIsolated })
-				t.row(isolationRow(bare, 2, "ISOLATION", "RUN", "CELL", "EXIT", "VERDICT", "CHANGED", "STARTED", "COMMAND")...)
-				for _, r := range runs {
-					exit := "–"
-					if r.ExitCode != nil {
-						exit = fmt.Sprint(*r.ExitCode)
-					}
-					name := r.CellName
-					if name == "" {
-						name = r.Cell[:10]
-					}
-					verdict := r.Verdict
-					if verdict == "" {
-						verdict = r.Phase
-					}
-					if r.Error != nil && r.ExitCode != nil {
-						verdict = "unfinished"
-					}
-					t.row(isolationRow(bare, 2, r.Isolation, r.ID, name, exit, verdict, fmt.Sprint(r.Changes.Files), ago(r.Created), cut(strings.Join(r.Command, " "), 50))...)
-				}
-				t.flush()
-				for _, r := range runs {
-					if r.Detached {
-						a.say("%s goes on, and no terminal is attached: pando attach %s", r.ID, r.ID)
-					}
-				}
-			})
-		},
-	}
-	c.Flags().IntVarP(&last, "last", "n", 0, "only the newest N runs")
-	c.AddCommand(a.runsExportCmd())
-	return c
-}
-
 func (a *app) psCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "ps CELL", Aliases: []string{"top"}, Short: "List the processes of a cell", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,

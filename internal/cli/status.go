@@ -55,17 +55,11 @@ that goes on from there.`,
 			}
 			items := statusOf(cells, runs, asked, time.Now())
 			if here {
-				dir, err := os.Getwd()
-				if err == nil {
-					dir, err = filepath.EvalSymlinks(dir)
-				}
+				of, err := worksHere()
 				if err != nil {
 					return err
 				}
-				items = slices.DeleteFunc(items, func(i StatusItem) bool {
-					below, err := filepath.Rel(i.Source, dir)
-					return i.Source == "" || err != nil || below == ".." || strings.HasPrefix(below, "../")
-				})
+				items = slices.DeleteFunc(items, func(i StatusItem) bool { return !of(i.Source) })
 			}
 			return a.print(items, func(w io.Writer) {
 				if len(items) == 0 {
@@ -94,6 +88,19 @@ that goes on from there.`,
 	}
 	c.Flags().BoolVar(&here, "here", false, "only cells that work on this directory")
 	return c
+}
+
+// worksHere returns a function that reports whether a cell that works on a directory works on
+// the one in which the command runs.
+func worksHere() (func(source string) bool, error) {
+	dir, err := os.Getwd()
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	return func(source string) bool {
+		below, err := filepath.Rel(source, dir)
+		return source != "" && err == nil && below != ".." && !strings.HasPrefix(below, "../")
+	}, err
 }
 
 // statusOf sorts by directory, and there what waits for the user before the rest, the oldest first.
