@@ -58,6 +58,43 @@ func TestE2BTemplateIsReadyWhenItSaysSo(t *testing.T) {
 	}
 }
 
+// TestE2BTemplateThatIsRemovedStaysRemoved: what is removed while its steps run does not come back
+// when they end.
+func TestE2BTemplateThatIsRemovedStaysRemoved(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	s := serving(t, h)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience())
+	defer cancel()
+	key := secret(t, h, "run")
+	ask := asksE2B(ctx, t, s.URLs[0], key)
+	builtByE2B(t, ask, "first", "fromTemplate", "base", 10*time.Millisecond, "echo first > made")
+	var begun struct{ TemplateID, BuildID string }
+	ask("POST", "/v3/templates", map[string]any{"name": "second"}, &begun)
+	build := "/templates/" + begun.TemplateID + "/builds/" + begun.BuildID
+	ask("POST", "/v2"+build, map[string]any{"fromTemplate": "first", "steps": []any{map[string]any{"type": "RUN", "args": []string{"sleep 2", "root"}}}}, nil)
+	ask("DELETE", "/templates/"+begun.TemplateID, nil, nil)
+	told := func() string { // a build without a template is not found until it has failed
+		r, err := http.NewRequestWithContext(ctx, "GET", s.URLs[0]+build+"/status", nil)
+		must(t, err)
+		r.Header.Set("X-Api-Key", key)
+		resp, err := http.DefaultClient.Do(r)
+		must(t, err)
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		must(t, err)
+		return string(b)
+	}
+	testenv.Eventually(t, func() bool { return strings.Contains(told(), `"status":"error"`) }, "the end of the build")
+	var list []struct{ Aliases []string }
+	ask("GET", "/templates", nil, &list)
+	for _, l := range list {
+		if len(l.Aliases) > 0 && l.Aliases[0] == "second" {
+			t.Errorf("the template is listed: %v", list)
+		}
+	}
+}
+
 // asksE2B returns a function that makes requests as E2B's clients do; an answer goes to out, which
 // may be nil.
 func asksE2B(ctx context.Context, t *testing.T, url, key string) func(method, path string, body, out any) {

@@ -261,10 +261,10 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 // no other.
 func (f *Front) built(name string) (found api.Cell, ok bool) {
 	if isSandboxID(name) {
-		if c, err := f.cfg.Engine.Record(cell.ID(name)); err == nil && c.State != string(cell.Removed) && c.Labels[labelBuild] != "" {
+		if c, ok := f.begunAs(name); ok { // first: its first cell may not be removed yet
 			return c, true
 		}
-		if c, ok := f.begunAs(name); ok {
+		if c, err := f.cfg.Engine.Record(cell.ID(name)); err == nil && c.State != string(cell.Removed) && c.Labels[labelBuild] != "" {
 			return c, true
 		}
 	}
@@ -554,6 +554,9 @@ func (f *Front) complete(ctx context.Context, c *api.Cell, b *build, req *buildR
 	}
 	if replaced {
 		labels[labelTID] = c.ID
+		if now, err := f.cfg.Engine.Record(cell.ID(c.ID)); err != nil || now.State == string(cell.Removed) {
+			return cell.Errorf(cell.Conflict, "e2b.build", "build it again", "cannot complete template %s: it was removed meanwhile", labels[labelAlias])
+		}
 	}
 	if _, err := f.cfg.Engine.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
 		return err

@@ -86,6 +86,38 @@ func TestForkOfTemplate(t *testing.T) {
 	}
 }
 
+// What was recorded stands when its receipt cannot be written now: a template is the one of its name, and
+// forks and branches live. The next daemon writes what is owed.
+func TestReceiptsThatAreOwed(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("web", "echo 1 > f")
+	b.eval("web", "x = 1")
+	b.must(b.ledger.Close()) // whatever it is asked to write fails
+	b.template("warm", "x = 41")
+	if r := b.fork("warm", api.WarmForkRequest{Count: 1}); r.Receipt != "" || r.Forks[0].Error != nil {
+		t.Errorf("forks %+v", r)
+	}
+	if r := b.branch("web", api.BranchRequest{}); r.Receipt != "" || len(r.Cells) != 1 {
+		t.Errorf("branch %+v", r)
+	}
+	live := func() {
+		t.Helper()
+		b.says("warm-1", "x + 0", "41")
+		b.says("web-b1", "x + 0", "1")
+		b.says("web-b1", "read f", "1\n")
+	}
+	live()
+	b.must(b.Engine.Close())
+	b.must(b.objects.Close())
+	b.open()
+	live()
+	if tm, err := b.reg.Template("warm"); err != nil || tm.Receipt == "" {
+		t.Errorf("the template names receipt %q, %v", tm.Receipt, err)
+	}
+	b.verified()
+}
+
 // A template and its forks outlive the daemon; without its interpreter it is
 // cold, and warmed again from its source as it was.
 func TestTemplateIsFoundAgainAndWarmedAgain(t *testing.T) {

@@ -53,8 +53,9 @@ type batchArgs struct {
 
 // CommitBatch makes the records of an act durable and, with them, that its
 // receipt is owed: a crash leaves neither without the other. What it returns
-// writes the receipt, which may go on while the cells already work.
-func (m *Manager) CommitBatch(ctx context.Context, key string, of *state.Cell, b state.Batch, objects ...any) (func() (cell.Digest, error), error) {
+// writes the receipt, which may go on while the cells already work, and returns its digest; "" when it
+// could not be written: the act stands, and the next daemon writes it.
+func (m *Manager) CommitBatch(ctx context.Context, key string, of *state.Cell, b state.Batch, objects ...any) (func() string, error) {
 	p := batchOf(of, &b)
 	p.Pando, p.At = m.cfg.Version, time.Now().UTC()
 	args, err := json.Marshal(batchArgs{key, p})
@@ -65,10 +66,11 @@ func (m *Manager) CommitBatch(ctx context.Context, key string, of *state.Cell, b
 	if err := m.cfg.Records.Commit(append([]any{&rec}, objects...)...); err != nil {
 		return nil, err
 	}
-	return func() (cell.Digest, error) {
+	return func() string {
 		d, err := m.batchReceipt(context.WithoutCancel(ctx), key, p)
 		if err != nil {
-			return d, err // the next daemon tries again
+			m.cfg.Log.Error("cannot write a receipt; the next daemon tries again", "act", p.Act, "cell", p.Cell, "error", err)
+			return ""
 		}
 		rec.Phase, rec.Args = operation.Done, nil
 		m.cfg.Background(func(context.Context) { // nothing waits for it: a daemon that finds the operation open finds the receipt, too
@@ -76,7 +78,7 @@ func (m *Manager) CommitBatch(ctx context.Context, key string, of *state.Cell, b
 				m.cfg.Log.Warn("cannot note that a receipt is written", "receipt", d, "error", err)
 			}
 		})
-		return d, nil
+		return d.String()
 	}, nil
 }
 

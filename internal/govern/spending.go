@@ -150,8 +150,9 @@ func less(u, o cell.ModelUse) cell.ModelUse {
 }
 
 // judge records a budget, and pauses its cells when it is used up. c is the cell that has used of it; open
-// says what could not be counted, "" for nothing. budgets.mu is held, and given back.
-func (m *Manager) judge(ctx context.Context, c *state.Cell, b state.Budget, open string, with ...any) {
+// says what could not be counted, "" for nothing. budgets.mu is held, and given back. An error says that
+// nothing was recorded.
+func (m *Manager) judge(ctx context.Context, c *state.Cell, b state.Budget, open string, with ...any) error {
 	var notes []cell.BudgetNote
 	var asks *state.Approval
 	if b.Reached == "" {
@@ -169,7 +170,7 @@ func (m *Manager) judge(ctx context.Context, c *state.Cell, b state.Budget, open
 	m.budgets.mu.Unlock()
 	if err != nil {
 		m.cfg.Log.Error("cannot record a budget", "cell", c.ID, "error", err)
-		return
+		return err
 	}
 	for _, n := range notes {
 		m.tell(ctx, b.ID, n, b.Asks)
@@ -178,6 +179,7 @@ func (m *Manager) judge(ctx context.Context, c *state.Cell, b state.Budget, open
 		m.callWebhook(ctx, asks)
 		m.cfg.Background(func(ctx context.Context) { m.pauseAll(ctx, b.ID) })
 	}
+	return nil
 }
 
 // near notes the parts of which a fifth of what was asked is left.
@@ -338,7 +340,9 @@ func (m *Manager) answerBudget(ctx context.Context, a state.Approval, allow bool
 		}
 		b.Reached, b.Waives, b.Asks, b.Near = "", "", "", nil
 	}
-	m.judge(ctx, &c, b, "", &a)
+	if err := m.judge(ctx, &c, b, "", &a); err != nil {
+		return api.Approval{}, err // it still waits
+	}
 	m.tell(ctx, b.ID, n, "")
 	if allow {
 		m.cfg.Background(func(ctx context.Context) { m.resumeAll(ctx, b.ID) })

@@ -83,7 +83,7 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
 		res.Depth = ch.depth
 	}
-	res.Checkpoint, res.MemoryTaken, res.Receipt = b.at.Number, b.at.MemoryTaken, b.receipt.String()
+	res.Checkpoint, res.MemoryTaken, res.Receipt = b.at.Number, b.at.MemoryTaken, b.receipt
 	res.Inherited, res.Renewed = generators(b.all)
 	res.Notes = notes
 	res.Dropped = append(res.Dropped, b.pause.Dropped...)
@@ -147,7 +147,7 @@ type branching struct {
 	all     []*child
 	modes   map[string]uint32 // of the tops of its layers, as they were when layers were made over them
 	pause   cell.Pause
-	receipt cell.Digest
+	receipt string
 }
 
 func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance) (err error) {
@@ -521,9 +521,7 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 	if err != nil {
 		return err
 	}
-	if b.receipt, err = seal(); err != nil {
-		return err
-	}
+	b.receipt = seal()
 	at, firsts := b.at.ID, make([]cell.CheckpointID, len(b.all))
 	for i, ch := range b.all {
 		firsts[i] = ch.first.ID

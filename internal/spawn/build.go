@@ -83,6 +83,7 @@ type build struct {
 	notes  []string
 
 	assurance *state.Assurance // of an image's cell, which is gone
+	published bool             // its template is the one of its name
 }
 
 func (b *build) report(step, note string) {
@@ -306,12 +307,9 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 	if err != nil {
 		return t, err
 	}
-	d, err := receipt()
-	if err != nil {
-		return t, err
-	}
-	t.Receipt = d.String()
+	b.published = true
 	m.live.PutSealed(c, b.p.image)
+	t.Receipt = receipt()
 	m.mu.Lock()
 	delete(m.measured, t.Name)
 	m.mu.Unlock()
@@ -330,8 +328,12 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 	return t, m.reg.Commit(&t)
 }
 
-// undo takes away what was made of a template that failed.
+// undo takes away what was made of a template that failed. One that was published is the one of its name:
+// what fails afterwards does not undo it.
 func (b *build) undo(ctx context.Context) {
+	if b.published {
+		return
+	}
 	ctx = context.WithoutCancel(ctx)
 	m, c := b.m, b.c
 	if err := m.live.Deactivate(ctx, c.ID, "its template failed"); err != nil {

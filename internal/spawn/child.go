@@ -125,7 +125,7 @@ func (m *Manager) adopt(ctx context.Context, ch *child, name string, began time.
 
 // record makes new cells durable, all at once and with the receipt that is owed, and has them be
 // alive. What it returns writes the receipt.
-func (m *Manager) record(ctx context.Context, key string, of *state.Cell, batch state.Batch, made []*child, objects ...any) (seal func() (cell.Digest, error), err error) {
+func (m *Manager) record(ctx context.Context, key string, of *state.Cell, batch state.Batch, made []*child, objects ...any) (seal func() string, err error) {
 	for _, ch := range made {
 		for _, l := range ch.lendings {
 			objects = append(objects, l)

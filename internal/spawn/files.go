@@ -197,7 +197,7 @@ func (m *Manager) forkMemory(ctx context.Context, src *state.Cell, k *state.Chec
 		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
 	}
 	res.Inherited, res.Renewed = generators(b.all)
-	res.Dropped, res.TookMS, res.Receipt = droppedByCopy, ms(time.Since(began)), b.receipt.String()
+	res.Dropped, res.TookMS, res.Receipt = droppedByCopy, ms(time.Since(began)), b.receipt
 	return res, nil
 }
 

@@ -306,7 +306,7 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	if err == nil && len(made) == 0 {
 		return f.all[0].err
 	}
-	var seal func() (cell.Digest, error)
+	var seal func() string
 	if err == nil {
 		in, recorded := m.cfg.Stage(ctx, "record")
 		seal, err = f.record(in, made)
@@ -323,17 +323,13 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 			f.say(ch)
 		}
 	}
-	sealed := make(chan error, 1)
-	go func() {
-		d, err := seal()
-		f.res.Receipt = d.String()
-		sealed <- err
-	}()
+	sealed := make(chan string, 1)
+	go func() { sealed <- seal() }()
 	in, answered := m.cfg.Stage(ctx, "answer")
 	f.answerAll(in, made)
 	answered(nil)
 	f.res.TookMS = ms(time.Since(f.began))
-	err = <-sealed
+	f.res.Receipt = <-sealed
 	f.finish()
 	if cause := context.Cause(ctx); cause != nil { // the caller is gone
 		return errors.Join(cause, f.takeBack(context.WithoutCancel(ctx), made, cause))
@@ -341,10 +337,10 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	m.used(f.par, f.count, f.res.Hits)
 	if f.req.Remove { // afterwards there is nothing to measure
 		m.measure(ctx, f.par.t.Name, made)
-		return errors.Join(err, f.removeAll(ctx, made))
+		return f.removeAll(ctx, made)
 	}
 	m.cfg.Work(func(ctx context.Context) { m.measure(ctx, f.par.t.Name, made) })
-	return err
+	return nil
 }
 
 // makeAll takes forks from the pool and makes the rest, and gives each its
@@ -423,7 +419,7 @@ func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child
 }
 
 // record makes all cells of the batch durable at once.
-func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Digest, error), error) {
+func (f *forking) record(ctx context.Context, made []*child) (func() string, error) {
 	m, par := f.m, f.par
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
 	a := state.AssuranceOf(made[0].w.Assurance())

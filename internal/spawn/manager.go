@@ -202,7 +202,7 @@ type Space interface {
 
 // Evidence writes receipts.
 type Evidence interface {
-	CommitBatch(ctx context.Context, key string, of *state.Cell, b state.Batch, objects ...any) (seal func() (cell.Digest, error), err error)
+	CommitBatch(ctx context.Context, key string, of *state.Cell, b state.Batch, objects ...any) (seal func() string, err error)
 }
 
 // A Draft is the cell of a template on its way to its first start, made as one for a run. Begin
