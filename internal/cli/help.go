@@ -141,7 +141,7 @@ func valueName(f *pflag.Flag) string {
 		return ""
 	case "int", "number", "float64":
 		return "N"
-	case "string", "stringArray":
+	case "string", "stringArray", "stringSlice":
 		return "VALUE"
 	default:
 		return strings.ToUpper(t)

@@ -29,7 +29,7 @@ type runFilter struct {
 }
 
 func (a *app) runsCmd() *cobra.Command {
-	f := runFilter{last: -1}
+	var f runFilter
 	var since string
 	c := &cobra.Command{
 		Use: "runs [CELL]", Short: "List runs, newest first", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
@@ -43,8 +43,11 @@ directory stands for what is in it.`,
 			if len(args) == 1 {
 				sel = &args[0]
 			}
-			if cmd.Flags().Changed("last") && f.last < 0 {
+			if f.last < 0 {
 				return usage("--last takes a number of runs, not %d", f.last)
+			}
+			if !cmd.Flags().Changed("last") {
+				f.last = -1
 			}
 			if since != "" {
 				d, err := span("--since", since)
@@ -83,13 +86,12 @@ directory stands for what is in it.`,
 			})
 		},
 	}
-	c.Flags().IntVarP(&f.last, "last", "n", -1, "only the newest N runs")
+	c.Flags().IntVarP(&f.last, "last", "n", 0, "only the newest N runs")
 	c.Flags().BoolVar(&f.here, "here", false, "only of cells that work on this directory")
 	c.Flags().StringSliceVar(&f.verdicts, "verdict", nil, "only with this verdict, or in this phase; several with commas between")
 	c.Flags().StringVar(&f.agent, "agent", "", "only of this coding agent")
 	c.Flags().StringVar(&since, "since", "", "only those that began within this time: 90m, 12h, 7d")
 	c.Flags().StringArrayVar(&f.paths, "path", nil, "only those that changed this path; repeatable: any of them")
-	c.Flags().Lookup("last").DefValue = "0"
 	complete(c, "verdict", runWords...)
 	complete(c, "agent", catalog.All().Names()...)
 	c.AddCommand(a.runsExportCmd())
