@@ -29,6 +29,7 @@ type act struct {
 	says    []string // …and its possible results
 	keeps   bool     // a template must exist afterwards
 	imports bool     // it imports the source once more
+	settles bool     // a run of it that succeeded does not wait for a decision
 }
 
 // acts are the actions named in issues and FAILURES. Each begins with the source's f containing
@@ -36,6 +37,9 @@ type act struct {
 var acts = append([]act{
 	{name: "run", may: []string{"-", "old", "new"}, prepare: func(h *host, c string) {}, do: func(h *host, c string) outcome {
 		return h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f")
+	}},
+	{name: "run that is applied", may: []string{"-", "old", "new"}, applies: "new", settles: true, prepare: func(h *host, c string) {}, do: func(h *host, c string) outcome {
+		return h.try("run", "--cell", c, "--on-success", "apply", "--", "sh", "-c", "echo new > f")
 	}},
 	{name: "run that fails", may: []string{"old", "new"}, prepare: made, do: func(h *host, c string) outcome {
 		return h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f; exit 3")
@@ -106,10 +110,13 @@ func applied(h *host, c string) {
 }
 func worked(h *host, c string) { h.pando("run", "--cell", c, "--", "sh", "-c", "echo new > f") }
 
-// stride is the number of steps skipped between two interruptions: none in the soak, which
-// interrupts at all; more for an ordinary user, tested second.
+// stride is the number of steps from one interruption to the next: 1 in the soak, which
+// interrupts at all, or E2E_STRIDE; more for an ordinary user, tested second.
 func stride() int {
+	n, err := strconv.Atoi(os.Getenv("E2E_STRIDE"))
 	switch {
+	case err == nil:
+		return n
 	case os.Getenv("E2E_SOAK") != "":
 		return 1
 	case os.Geteuid() != 0:
@@ -259,6 +266,9 @@ func (c *crash) afterwards(a act, name, when string) {
 	for _, r := range runs {
 		if r.Verdict == "" || r.Receipt == "" {
 			bad("run %s has verdict %q and receipt %q; its notes: %q", r.ID, r.Verdict, r.Receipt, r.Notes)
+		}
+		if a.settles && r.ExitCode != nil && *r.ExitCode == 0 && r.Cause == "" && r.Verdict == "pending" {
+			bad("run %s succeeded, and waits; its notes: %q", r.ID, r.Notes)
 		}
 		if r.Error != nil && !strings.HasPrefix(r.Error.Message, "cannot ") {
 			bad("run %s failed without a reason: %+v", r.ID, r.Error)

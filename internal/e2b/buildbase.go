@@ -38,7 +38,7 @@ func (f *Front) mayBegin(req *buildRequest) error {
 	case e.HasTemplate(t):
 		return cell.Errorf(cell.Unsupported, op, "start from base, an image, or a template built through this API", "cannot build from template %s: it is one of pando template build, with forks of its memory", cell.Clip(t))
 	default:
-		_, _, err := f.state(t)
+		_, err := f.startPoint(t)
 		return err
 	}
 	if slices.Contains(baseImages, req.FromImage) {
@@ -106,23 +106,16 @@ func (f *Front) buildBase(ctx context.Context, c *api.Cell, b *build, req *build
 		made, err := e.Create(ctx, create)
 		return cell.ID(made.ID), ".", err
 	}
-	from, number, err := f.state(req.FromTemplate)
+	made, of, err := f.forkOf(ctx, e, req.FromTemplate)
 	if err != nil {
 		return "", "", err
 	}
-	res, err := e.Fork(ctx, from, api.ForkRequest{Number: number})
-	if err != nil {
-		return "", "", err
-	}
-	id = cell.ID(res.Cells[0].ID)
-	was, err := e.Record(from)
-	if err == nil { // with none of the template's labels: see make
-		_, err = e.Lease(ctx, id, api.LeaseRequest{Labels: labels, Env: e.LeasedEnv(from)})
-	}
+	id = cell.ID(made.ID)
+	_, err = e.Lease(ctx, id, api.LeaseRequest{Labels: labels, Env: of.env})
 	if err == nil && len(f.cfg.BuildAllow) > 0 {
 		err = e.ByOperator().Regovern(ctx, id, allowing(f.cfg.BuildAllow))
 	}
-	return id, cmp.Or(was.Labels[labelDir], "."), err
+	return id, cmp.Or(of.labels[labelDir], "."), err
 }
 
 // begunAs finds the cell of a template by its original id.

@@ -30,6 +30,7 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 	env := envOf(req.EnvVars)
 	var c api.Cell
 	var err error
+	var of startPoint
 	switch {
 	case e.HasTemplate(name):
 		if err = f.unasked(req, name); err == nil {
@@ -52,22 +53,15 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 		}
 		return f.find(cell.ID(c.ID))
 	default:
-		var from cell.ID
-		var number int
-		if from, number, err = f.state(name); err != nil {
-			return c, err
-		}
 		if err = f.unasked(req, name); err != nil {
 			return c, err
 		}
-		var res api.ForkResult
 		// It gets none of the template's labels, not even for a moment: a build that ends then
 		// would take it for an earlier one, and remove it.
-		if res, err = e.Fork(ctx, from, api.ForkRequest{Number: number}); err == nil {
-			c, env = res.Cells[0], append(e.LeasedEnv(from), env...)
-			was, _ := e.Record(from)
+		if c, of, err = f.forkOf(ctx, e, name); err == nil {
+			env = append(of.env, env...)
 			for _, l := range []string{labelAlias, labelDir} {
-				if v := was.Labels[l]; v != "" {
+				if v := of.labels[l]; v != "" {
 					labels[l] = v
 				}
 			}
@@ -82,7 +76,7 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 		_, rerr := e.Remove(context.WithoutCancel(ctx), id, false)
 		return c, errors.Join(err, rerr)
 	}
-	if err := f.begin(ctx, id); err != nil {
+	if err := f.begin(ctx, id, of.labels); err != nil {
 		_, rerr := e.Remove(context.WithoutCancel(ctx), id, false)
 		return c, errors.Join(err, rerr)
 	}
@@ -121,20 +115,49 @@ func ofTemplate(ctx context.Context, e *engine.View, name string) (api.Cell, err
 	return res.Forks[0].Cell, nil
 }
 
-// state finds the state that a template's name stands for: a checkpoint, or the head of a cell
+// startPoint is the state of a template or snapshot, and what is known of its cell.
+type startPoint struct {
+	cell   cell.ID
+	number int // of the checkpoint; 0: its head
+	labels map[string]string
+	env    []string
+}
+
+// startPoint finds the state that a template's name stands for: a checkpoint, or the head of a cell
 // that was built as a template.
-func (f *Front) state(name string) (cell.ID, int, error) {
+func (f *Front) startPoint(name string) (o startPoint, err error) {
 	e := f.cfg.Engine
 	if k, ok := f.snapshotNamed(name); ok {
-		return cell.ID(k.Cell), k.Number, nil
-	}
-	if t, ok := f.built(name); ok {
+		o.cell, o.number = cell.ID(k.Cell), k.Number
+		was, _ := e.Record(o.cell)
+		o.labels = was.Labels
+	} else if t, ok := f.built(name); ok {
 		if t.Labels[labelBuild] != buildReady {
-			return "", 0, cell.Errorf(cell.Conflict, "e2b.create", "wait until its build has ended; if it failed, build it again", "cannot make a sandbox of template %s: it is not ready, its build is %s", cell.Clip(name), t.Labels[labelBuild])
+			return o, cell.Errorf(cell.Conflict, "e2b.create", "wait until its build has ended; if it failed, build it again", "cannot make a sandbox of template %s: it is not ready, its build is %s", cell.Clip(name), t.Labels[labelBuild])
 		}
-		return cell.ID(t.ID), t.Head, nil
+		o.cell, o.number, o.labels = cell.ID(t.ID), t.Head, t.Labels
+	} else {
+		return o, cell.Errorf(cell.NotFound, "e2b.create", "use base, a snapshot, or a template: "+strings.Join(f.templateNames(e.Templates()), ", "), "template '%s' not found", cell.Clip(name))
 	}
-	return "", 0, cell.Errorf(cell.NotFound, "e2b.create", "use base, a snapshot, or a template: "+strings.Join(f.templateNames(e.Templates()), ", "), "template '%s' not found", cell.Clip(name))
+	o.env = e.LeasedEnv(o.cell)
+	return o, nil
+}
+
+// forkOf makes a cell of the state that a template's name stands for, without its labels.
+func (f *Front) forkOf(ctx context.Context, e *engine.View, name string) (api.Cell, startPoint, error) {
+	for again := false; ; again = true {
+		o, err := f.startPoint(name)
+		if err != nil {
+			return api.Cell{}, o, err
+		}
+		res, err := e.Fork(ctx, o.cell, api.ForkRequest{Number: o.number})
+		if err == nil {
+			return res.Cells[0], o, nil
+		}
+		if again || cell.KindOf(err) != cell.NotFound { // a build that has ended just now removed the one before it
+			return api.Cell{}, o, err
+		}
+	}
 }
 
 func (f *Front) templateNames(list []api.Template) (names []string) {

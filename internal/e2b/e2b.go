@@ -117,7 +117,7 @@ func New(cfg Config) *Front {
 	go f.recallAll() // soon: a process without a follower is ended
 	if cfg.Engine != nil {
 		f.unlend(context.Background())
-		go f.sweepBuilds()
+		go f.sweepBuilds(cfg.Engine.Labelled(labelBuild)) // before a new one begins
 	}
 	return f
 }

@@ -144,18 +144,12 @@ func (f *Front) remember(b *build) {
 	}
 }
 
-// sweepBuilds removes the cells of unfinished and failed builds of an earlier daemon.
-func (f *Front) sweepBuilds() {
+// sweepBuilds removes those of the cells of an earlier daemon's builds that are unfinished or failed.
+func (f *Front) sweepBuilds(cells []cell.ID) {
 	e := f.cfg.Engine
-	for _, id := range e.Labelled(labelBuild) {
+	for _, id := range cells {
 		c, err := e.Record(id)
 		if err != nil || c.Labels[labelBuild] == buildReady {
-			continue
-		}
-		f.mu.Lock()
-		ours := f.builds[c.Labels[labelBID]] != nil
-		f.mu.Unlock()
-		if ours {
 			continue
 		}
 		if _, err := e.Remove(context.Background(), id, false); err != nil {
@@ -626,28 +620,23 @@ func (f *Front) whyFailed(ctx context.Context, id cell.ID, command string) strin
 // clients wait for an answer.
 const readyLimit = 50 * time.Second
 
-// begin runs the start command of a template, and waits until it is ready.
-func (f *Front) begin(ctx context.Context, id cell.ID) error {
-	c, err := f.find(id)
-	if err != nil || c.Labels[labelTemplate] == "" {
-		return err
-	}
-	t, ok := f.built(c.Labels[labelTemplate])
-	if !ok || t.Labels[labelStart] == "" {
+// begin runs the start command among the labels of a sandbox's template, and waits until it is ready.
+func (f *Front) begin(ctx context.Context, id cell.ID, of map[string]string) error {
+	if of[labelStart] == "" {
 		return nil
 	}
 	e := f.cfg.Engine
-	req := startRequest{Process: processConfig{Cmd: "/bin/bash", Args: []string{"-l", "-c", t.Labels[labelStart]}}, Tag: "start"}
-	p, _, err := f.start(context.WithoutCancel(ctx), id, &req, api.ExecRequest{Command: append([]string{req.Process.Cmd}, req.Process.Args...), Workdir: t.Labels[labelDir], Attach: true})
+	req := startRequest{Process: processConfig{Cmd: "/bin/bash", Args: []string{"-l", "-c", of[labelStart]}}, Tag: "start"}
+	p, _, err := f.start(context.WithoutCancel(ctx), id, &req, api.ExecRequest{Command: append([]string{req.Process.Cmd}, req.Process.Args...), Workdir: of[labelDir], Attach: true})
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	clear(p.subs) // its output has no reader
 	p.mu.Unlock()
-	ready := t.Labels[labelReady]
+	ready := of[labelReady]
 	for began := time.Now(); ready != ""; {
-		x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", ready}, Workdir: t.Labels[labelDir], Wait: true, Timeout: max(readyLimit-time.Since(began), time.Second).String()})
+		x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", ready}, Workdir: of[labelDir], Wait: true, Timeout: max(readyLimit-time.Since(began), time.Second).String()})
 		if err != nil {
 			return err
 		}
@@ -655,7 +644,7 @@ func (f *Front) begin(ctx context.Context, id cell.ID) error {
 			return nil
 		}
 		if time.Since(began) > readyLimit {
-			return cell.Errorf(cell.Timeout, "e2b.begin", "look at the template's start and ready commands", "cannot start a sandbox of %s: it was not ready after %s", t.Labels[labelAlias], readyLimit)
+			return cell.Errorf(cell.Timeout, "e2b.begin", "look at the template's start and ready commands", "cannot start a sandbox of %s: it was not ready after %s", of[labelAlias], readyLimit)
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):

@@ -56,11 +56,13 @@ func (x *execution) start(ctx context.Context) error {
 	if x.run.Agent != "" {
 		x.c.Agent = x.run.Agent
 	}
+	before := x.c
 	if x.p.cell.State != cell.Creating {
 		x.c.Runs++
 	}
 	x.c.Cause = ""
-	if err := e.reg.Commit(&x.c, &x.before, x.run); err != nil {
+	if err := e.govern.Count(&before, x.p.policy.Limits, func() error { return e.reg.Commit(&x.c, &x.before, x.run) }); err != nil {
+		x.c.Runs = before.Runs
 		return err
 	}
 	recorded()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/spawn"
 )
 
@@ -33,6 +34,8 @@ func (e *Engine) resume(ctx context.Context, rec operation.Redo) error {
 		return operation.DoAgain(ctx, e.reg, rec, e.resumeRemove)
 	case spawn.OpBranch:
 		return e.spawn.Resume(ctx, rec)
+	case run.OpApply:
+		return e.runs.Resume(ctx, rec)
 	}
 	return e.evidence.Resume(ctx, rec)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -20,9 +21,14 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	e.openVolumes()
 	e.alive.EndUnknown(ctx, e.cfg.Backends)
-	for _, rec := range e.reg.OpenOps() {
-		if err := e.resume(ctx, rec); err != nil {
-			e.log.Warn("cannot finish an operation of an earlier daemon; it is given up", "op", rec.ID, "kind", rec.Kind, "error", err)
+	for _, owed := range []bool{false, true} { // applies that are owed, after accepts that were begun: of the same run, perhaps
+		for _, rec := range e.reg.OpenOps() {
+			if (rec.Kind == run.OpApply) != owed {
+				continue
+			}
+			if err := e.resume(ctx, rec); err != nil {
+				e.log.Warn("cannot finish an operation of an earlier daemon; it is given up", "op", rec.ID, "kind", rec.Kind, "error", err)
+			}
 		}
 	}
 	e.alive.ReachAll(ctx)

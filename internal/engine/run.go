@@ -495,15 +495,20 @@ func (e *Engine) lookAgain(p *runPlan) error {
 	if err := e.reg.Unfinished(&c, ""); err != nil {
 		return err
 	}
-	if err := e.planExisting(p); err != nil || !other {
+	if err := e.planExisting(p); err != nil {
 		return err
 	}
-	p.keep()
-	if err := e.planGovernance(p); err != nil {
-		return err
+	if other {
+		p.keep()
+		if err := e.planGovernance(p); err != nil {
+			return err
+		}
+		p.governs(p.run)
+		if err := e.reg.Commit(p.run); err != nil {
+			return err
+		}
 	}
-	p.governs(p.run)
-	return e.reg.Commit(p.run)
+	return e.govern.MayRun(&c, p.policy.Limits)
 }
 
 // neverMade says why a cell that a run waited for is not there.

@@ -45,12 +45,23 @@ func (m *Manager) MayRun(c *state.Cell, l policy.Limits) error {
 			return err
 		}
 	}
-	if l.Execs == 0 {
+	return m.Count(c, l, nil)
+}
+
+// Count has commit record the start of a run, unless its cell has run as many commands as the run's policy allows.
+// c is as it was before. Nothing else is counted meanwhile.
+func (m *Manager) Count(c *state.Cell, l policy.Limits, commit func() error) error {
+	if l.Execs > 0 {
+		m.spending.Lock()
+		defer m.spending.Unlock()
+		if err := overExecs(c, l.Execs, int64(c.Runs)+m.cfg.Records.Spent(c.ID)); err != nil {
+			return err
+		}
+	}
+	if commit == nil {
 		return nil
 	}
-	m.spending.Lock()
-	defer m.spending.Unlock()
-	return overExecs(c, l.Execs, int64(c.Runs)+m.cfg.Records.Spent(c.ID))
+	return commit()
 }
 
 // Spend counts a command outside of any run, and refuses it when it would
@@ -62,8 +73,11 @@ func (m *Manager) Spend(c *state.Cell) error {
 	}
 	m.spending.Lock()
 	defer m.spending.Unlock()
-	n := m.cfg.Records.Spent(c.ID)
-	if err := overExecs(c, limit, int64(c.Runs)+n); err != nil {
+	n, runs := m.cfg.Records.Spent(c.ID), c.Runs
+	if now, err := m.cfg.Records.Cell(c.ID); err == nil { // one may have begun meanwhile
+		runs = now.Runs
+	}
+	if err := overExecs(c, limit, int64(runs)+n); err != nil {
 		return err
 	}
 	return m.cfg.Records.Commit(&state.Spent{Cell: c.ID, Execs: n + 1})

@@ -83,10 +83,10 @@ func (m *Manager) Attach(id cell.RunID, input bool) (*Attachment, error) {
 		m.mu.Lock()
 		lost := m.lost[id]
 		m.mu.Unlock()
-		if lost != nil {
+		r, err := m.cfg.Records.Run(id)
+		if lost != nil && (err != nil || r.Phase != cell.Ended) {
 			return nil, lost
 		}
-		r, err := m.cfg.Records.Run(id)
 		if err == nil && r.Phase != cell.Ended && m.cfg.Life.Err() != nil {
 			return nil, cell.Errorf(cell.Unavailable, "run.Attach", "ask again", "%w, and the next one goes on with run %s", ErrLeft, id)
 		}

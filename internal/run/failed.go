@@ -122,7 +122,7 @@ const again = 3 * time.Second
 
 // finishLater tries once more to finish a run that could not be recorded, as
 // a restarted daemon would. Meanwhile why is what is known of its end.
-func (m *Manager) finishLater(id cell.RunID, why error) {
+func (m *Manager) finishLater(id cell.RunID, why *cell.Error) {
 	m.mu.Lock()
 	m.lost[id] = why
 	m.mu.Unlock()
@@ -132,11 +132,13 @@ func (m *Manager) finishLater(id cell.RunID, why error) {
 		case <-ctx.Done():
 			return // the next daemon does it
 		}
-		m.mu.Lock()
-		delete(m.lost, id)
-		m.mu.Unlock()
 		if r, err := m.cfg.Records.Run(id); err == nil && r.Phase != cell.Ended {
 			m.Recover(r, why)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.lost[id] == why { // what asked meanwhile has been told it; now the run is live again, or has ended
+			delete(m.lost, id)
 		}
 	})
 }

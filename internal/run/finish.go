@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -301,24 +303,76 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 			return err
 		}
 	}
-	if err := m.cfg.Records.Commit(&x.Cell, after, run); err != nil {
+	objects := []any{&x.Cell, after, run}
+	var owed *operation.Redo
+	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
+		args, err := json.Marshal(applyArgs{run.RunID()})
+		if err != nil {
+			return err
+		}
+		owed = &operation.Redo{ID: operation.NewID(), Kind: OpApply, Args: args, Phase: operation.Doing}
+		objects = append(objects, owed)
+	}
+	if err := m.cfg.Records.Commit(objects...); err != nil {
 		return err
 	}
 	if gone {
 		m.cfg.Drops.DropCell(&x.Cell)
 	}
-	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
-		// The cell's lock is held: accept without taking it again.
-		err := m.cfg.Apply(ctx, &x.Cell, run, "--on-success apply")
-		if now, rerr := m.cfg.Records.Run(run.RunID()); rerr == nil {
-			*run = now
-		}
-		if err != nil {
-			run.Notes = append(run.Notes, fmt.Sprintf("not applied: %v", err))
-			return m.cfg.Records.Commit(run)
-		}
+	if owed == nil {
+		return nil
+	}
+	failpoint.Step("apply what a run made")
+	err := m.apply(ctx, &x.Cell, run)
+	if m.closing(err) {
+		return err // the next daemon goes on
+	}
+	owed.Phase, owed.Args = operation.Done, nil
+	if err = errors.Join(err, m.cfg.Records.Commit(owed)); err != nil { // the run has ended all the same; the next daemon looks again
+		m.cfg.Log.Error("cannot record what became of an apply", "run", run.ID, "error", err)
 	}
 	return nil
+}
+
+// OpApply is the kind of the operation in the journal that applies what a run made, which ends with --on-success apply.
+const OpApply = "apply"
+
+// applyArgs is an apply that is owed.
+type applyArgs struct {
+	Run cell.RunID `json:"run"`
+}
+
+// apply applies what a run made to its source. What keeps it from that is a note of the run. The caller holds the
+// cell's lock.
+func (m *Manager) apply(ctx context.Context, c *state.Cell, run *state.Run) error {
+	err := m.cfg.Apply(ctx, c, run, "--on-success apply")
+	if m.closing(err) {
+		return err
+	}
+	if now, rerr := m.cfg.Records.Run(run.RunID()); rerr == nil {
+		*run = now
+	}
+	if err == nil {
+		return nil
+	}
+	run.Notes = append(run.Notes, fmt.Sprintf("not applied: %v", err))
+	return m.cfg.Records.Commit(run)
+}
+
+// Resume applies what a run made that ended when an earlier daemon did. What that daemon began by itself has
+// been finished.
+func (m *Manager) Resume(ctx context.Context, rec operation.Redo) error {
+	return operation.DoAgain(ctx, m.cfg.Records, rec, func(ctx context.Context, args applyArgs) error {
+		run, err := m.cfg.Records.Run(args.Run)
+		if err != nil || run.Verdict != cell.Pending {
+			return err
+		}
+		c, err := m.cfg.Records.Cell(run.CellID())
+		if err != nil {
+			return err
+		}
+		return m.apply(ctx, &c, &run)
+	})
 }
 
 // Unaffordable is why a cell's present files can't become a checkpoint.

@@ -124,7 +124,7 @@ func (m *Manager) adopt(ctx context.Context, ch *child, name string, began time.
 }
 
 // record makes new cells durable, all at once and with the receipt that is owed, and has them be
-// alive. What it returns writes the receipt.
+// alive. What it returns writes the receipt. Nothing reaches a cell between the two.
 func (m *Manager) record(ctx context.Context, key string, of *state.Cell, batch state.Batch, made []*child, objects ...any) (seal func() string, err error) {
 	for _, ch := range made {
 		for _, l := range ch.lendings {
@@ -136,12 +136,21 @@ func (m *Manager) record(ctx context.Context, key string, of *state.Cell, batch 
 		}
 		batch.Cells = append(batch.Cells, state.BatchCell{Cell: string(ch.c.ID), Name: ch.c.Name, Ahead: ch.hit, Certificate: &ch.cert})
 	}
+	for _, ch := range made { // what is recorded as running and does not live yet would be woken, a second time
+		unlock, err := m.cfg.Locks.TryAcquire(ch.c.ID, "begin")
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
 	failpoint.Step("record new cells")
 	if seal, err = m.cfg.Evidence.CommitBatch(ctx, key, of, batch, objects...); err != nil {
 		return nil, err
 	}
 	for _, ch := range made {
 		m.live.Add(ch.c, ch.w, ch.interp)
+	}
+	for _, ch := range made {
 		m.equip(ctx, ch.c, ch.w)
 	}
 	return seal, nil

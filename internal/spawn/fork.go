@@ -206,6 +206,13 @@ func (f *forking) once(ctx context.Context, name string) error {
 		f.res.Dropped = droppedByCopy
 	}
 	f.res.Notes = f.par.apart
+	f.recorded = func() {}
+	if f.par.c.Setup.Budgets.Forks > 0 {
+		if f.recorded, err = m.budgets.Acquire(ctx, f.par.c.ID, "fork", nil); err != nil {
+			return err
+		}
+		defer f.recorded()
+	}
 	if err := m.cfg.MayFork(&f.par.c, f.count); err != nil {
 		return err
 	}
@@ -234,18 +241,19 @@ func (f *forking) keeperLost(ctx context.Context) bool {
 
 // forking is one request for forks on its way.
 type forking struct {
-	m     *Manager
-	req   api.WarmForkRequest
-	out   func(api.StreamLine)
-	began time.Time
-	count int
-	ev    cell.Eval
-	limit time.Duration // of the command
-	terms terms
-	par   *warmParent
-	all   []*child
-	said  sync.Mutex // held while a line is said
-	res   api.WarmForkResult
+	m        *Manager
+	req      api.WarmForkRequest
+	out      func(api.StreamLine)
+	began    time.Time
+	count    int
+	ev       cell.Eval
+	limit    time.Duration // of the command
+	terms    terms
+	par      *warmParent
+	recorded func() // lets others ask how many forks there may be
+	all      []*child
+	said     sync.Mutex // held while a line is said
+	res      api.WarmForkResult
 }
 
 func (f *forking) check(name string) (err error) {
@@ -312,6 +320,7 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 		seal, err = f.record(in, made)
 		recorded(err)
 	}
+	f.recorded()
 	if err != nil {
 		f.drop(ctx, made)
 		return err
@@ -444,8 +453,17 @@ func (f *forking) record(ctx context.Context, made []*child) (func() string, err
 	if err != nil {
 		return nil, err
 	}
-	t.Forks += int64(len(made))
-	return m.record(ctx, key, &par.c, batch, made, append(objects, &t)...)
+	m.mu.Lock()
+	m.forked[t.Cell] = max(m.forked[t.Cell], t.Forks) + int64(len(made))
+	t.Forks = m.forked[t.Cell]
+	m.mu.Unlock()
+	seal, err := m.record(ctx, key, &par.c, batch, made, append(objects, &t)...)
+	if err != nil {
+		m.mu.Lock()
+		m.forked[t.Cell] -= int64(len(made))
+		m.mu.Unlock()
+	}
+	return seal, err
 }
 
 // drop takes away what was made and is in no record.

@@ -232,6 +232,8 @@ type Manager struct {
 	live  Live
 	space Space
 
+	budgets state.CellLocks // of templates' cells whose policies limit forks: from the question whether there may be more to their record
+
 	mu       sync.Mutex               // guards what follows
 	names    map[string]chan struct{} // of cells that are being forked; closed at the end of that
 	building map[string]bool          // templates that are being built, warmed or removed
@@ -239,6 +241,7 @@ type Manager struct {
 	promised Needs                    // to forks under way
 	fitting  map[cell.ID]int64        // forks under way of a template's cell, beside those that were made ahead
 	measured map[string]*footprint    // what forks of each template took
+	forked   map[cell.ID]int64        // how many forks each template's cell has had, with those that are being recorded
 	sights   map[cell.ID]sight        // of templates' files
 	forkings int                      // requests for forks under way
 	filling  int                      // how many fill pools
@@ -248,7 +251,7 @@ type Manager struct {
 func New(c Config) *Manager {
 	return &Manager{
 		cfg: c, reg: c.Registry, log: c.Log, live: c.Live, space: c.Space, names: map[string]chan struct{}{}, building: map[string]bool{}, pools: map[string]*pool{},
-		fitting: map[cell.ID]int64{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
+		fitting: map[cell.ID]int64{}, forked: map[cell.ID]int64{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
 	}
 }
 

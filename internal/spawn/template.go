@@ -328,5 +328,8 @@ func (m *Manager) removeCell(ctx context.Context, id cell.ID) error {
 		return err
 	}
 	defer release()
+	m.mu.Lock()
+	delete(m.forked, id)
+	m.mu.Unlock()
 	return m.cfg.Remove(ctx, id)
 }

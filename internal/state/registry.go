@@ -406,6 +406,9 @@ func (r *Registry) apply(rec *Record) {
 	case rec.Template != nil:
 		r.staleTemplate(rec.Template.Name)
 		r.stale[rec.Template.Cell] = true
+		if old := r.templates[rec.Template.Name]; old != nil { // of forks at once, the one recorded last may have counted first
+			rec.Template.Forks = max(rec.Template.Forks, old.Forks)
+		}
 		r.templates[rec.Template.Name] = rec.Template
 	case rec.Interp != nil:
 		r.interps.of[rec.Interp.Cell] = rec.Interp
