@@ -232,7 +232,7 @@ type Manager struct {
 	live  Live
 	space Space
 
-	budgets state.CellLocks // of templates' cells whose policies limit forks: from the question whether there may be more to their record
+	budgets state.CellLocks // of the cells of templates that may have so many forks: held from the question whether there may be more to their record
 
 	mu       sync.Mutex               // guards what follows
 	names    map[string]chan struct{} // of cells that are being forked; closed at the end of that
