@@ -113,11 +113,7 @@ campaign:
 # Every parser of what others send, each for so long.
 FUZZTIME ?= 10m
 fuzz:
-	for d in $$(grep -rl '^func Fuzz' --include='*_test.go' internal client | xargs -n1 dirname | sort -u); do \
-		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$d/*_test.go); do \
-			$(GO) test -run xxx -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$d || exit 1; \
-		done; \
-	done
+	tools/fuzz $(FUZZTIME)
 
 clean:
 	rm -rf bin
