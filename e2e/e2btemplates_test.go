@@ -40,15 +40,16 @@ func TestE2BTemplates(t *testing.T) {
 // of a template says that it is ready has what its steps wrote.
 func TestE2BTemplateIsReadyWhenItSaysSo(t *testing.T) {
 	t.Parallel()
+	const often = 3 * time.Millisecond // 500 requests a second are the limit of a token
 	h := newHost(t)
 	s := serving(t, h)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience())
 	defer cancel()
 	ask := asksE2B(ctx, t, s.URLs[0], secret(t, h, "run"))
-	builtByE2B(t, ask, "first", "fromTemplate", "base", 0, "echo first > made")
+	builtByE2B(t, ask, "first", "fromTemplate", "base", often, "echo first > made")
 	for i := range 5 {
 		name := fmt.Sprintf("next-%d", i)
-		builtByE2B(t, ask, name, "fromTemplate", "first", 0, "echo "+name+" >> made")
+		builtByE2B(t, ask, name, "fromTemplate", "first", often, "echo "+name+" >> made")
 		var box e2bBox
 		ask("POST", "/v2/sandboxes", map[string]any{"templateID": name, "timeout": 300}, &box)
 		if got, want := saidInE2B(ctx, t, s.URLs[0], box, "cat made 2>&1"), "first\n"+name+"\n"; got != want {
