@@ -14,6 +14,7 @@ all: build
 build: runsc
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/pando ./cmd/pandod ./cmd/pando-bench
 	$(GO) build -trimpath -ldflags '-s -w' -o bin/pando-guest ./cmd/pando-guest
+	ln -sf pando bin/git-remote-pando
 
 # gVisor's runtime, a module of its own: a minute or two the first time.
 runsc:

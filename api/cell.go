@@ -239,6 +239,24 @@ type SyncResult struct {
 	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
+// FetchResult is the outcome of a fetch.
+type FetchResult struct {
+	Cell     string          `json:"cell"`
+	CellName string          `json:"cell_name"` // the cell's name, or its id
+	Source   string          `json:"source"`    // the directory: the refs are of its repository
+	Branches []FetchedBranch `json:"branches"`  // those of the cell with commits that its source had not at the import, by name
+	Removed  []FetchedBranch `json:"removed"`   // refs there of earlier fetches, removed since the cell has no such branch
+	Receipt  string          `json:"receipt,omitempty"`
+}
+
+// FetchedBranch is a branch of a cell in the repository of its source.
+type FetchedBranch struct {
+	Ref     string `json:"ref"`           // refs/remotes/pando/CELL/BRANCH, or …/detached-head for what is checked out on no branch
+	Commit  string `json:"commit"`        // its object id in hex; empty when the ref was removed
+	Was     string `json:"was,omitempty"` // the commit of the ref before; absent when it is new
+	Subject string `json:"subject"`       // the first line of the commit's message
+}
+
 // Merged is a file that was merged with what the source had.
 type Merged struct {
 	Path      string   `json:"path"`

@@ -162,6 +162,11 @@ func (c *Client) SyncCell(ctx context.Context, sel string, req api.SyncRequest) 
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/sync", nil, req, &out)
 }
 
+// FetchCell brings the commits that were made in a cell into the repository of its source, as refs/remotes/pando/CELL/*.
+func (c *Client) FetchCell(ctx context.Context, sel string) (out api.FetchResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/fetch", nil, nil, &out)
+}
+
 // RevertCell undoes the latest apply of a cell in its source. "" is the cell of the latest apply
 // from this directory.
 func (c *Client) RevertCell(ctx context.Context, sel string, req api.RevertRequest) (out api.RevertResult, err error) {

@@ -116,6 +116,16 @@ func (c *Client) Connect(ctx context.Context, sel string, port int) (net.Conn, e
 	return &tunnel{ws: ws, ctx: ctx}, nil
 }
 
+// FetchFrom has the commits that were made in a cell taken and checked, and connects to git's upload-pack on them
+// (gitprotocol-pack(5)). The connection is as that of Connect.
+func (c *Client) FetchFrom(ctx context.Context, sel string) (net.Conn, error) {
+	ws, err := c.socket(ctx, "/v1/cells/"+segment(sel)+"/git", url.Values{})
+	if err != nil {
+		return nil, err
+	}
+	return &tunnel{ws: ws, ctx: ctx}, nil
+}
+
 // tunnel is a connection over a WebSocket.
 type tunnel struct {
 	ws  *websocket.Conn

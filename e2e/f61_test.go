@@ -208,6 +208,10 @@ func TestF61NothingOfTheRepositoryIsExecuted(t *testing.T) {
 	do(0, "run", "--cell", "c", "--", "/bin/sh", "-c", "echo applied >> tracked; echo '*.x filter=canary' >> .gitattributes; chmod +x conflict")
 	do(0, "accept", "c", "--apply", "--include", ".gitattributes")
 	do(0, "run", "--on-success", "apply", "--", "/bin/sh", "-c", "echo direct > direct")
+	fetched := do(3, "fetch", "c") // git there made no commit: its program is a canary
+	if !strings.Contains(fetched, "no commit was made in it") {
+		t.Error(fetched)
+	}
 	do(0, "gc", "--yes")
 	do(0, "doctor")
 	do(0, "stop", "--all")
@@ -220,6 +224,13 @@ func TestF61NothingOfTheRepositoryIsExecuted(t *testing.T) {
 	if after := h.files(filepath.Join(h.src, ".git")); after != before {
 		t.Errorf(".git changed:\n%s\nwas\n%s", after, before)
 	}
+	// Commits come into this repository, too, by its files.
+	do(0, "run", "--cell", "g", "--", "/bin/sh", "-c", h.git+" -c core.hooksPath=/dev/null update-ref refs/heads/made $("+h.git+" -c user.name=x -c user.email=x@example.com commit-tree -m made -p HEAD 'HEAD^{tree}')")
+	if fetched := do(0, "fetch", "g"); !strings.Contains(fetched, "pando/g/made") {
+		t.Error(fetched)
+	}
+	do(0, "daemon", "stop")
+
 	// The canaries are alive: the first git over this repository sets one off.
 	h.cmd(h.git, "status").Run()
 	if _, err := os.Stat(h.fired); err != nil {

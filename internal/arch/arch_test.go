@@ -32,7 +32,7 @@ var rows = [][]string{
 	{"internal/workspace/diff", "internal/ceiling", "internal/operation", "internal/policy/decide"},
 	{"internal/agent/catalog"},
 	{"internal/agent/claude", "internal/agent/codex", "internal/agent/copilot", "internal/agent/gemini", "internal/agent/opencode", "internal/agent/agenttest"},
-	{"internal/agent", "internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload"},
+	{"internal/agent", "internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload", "internal/commits"},
 	{"internal/secret"},
 	{"internal/gitdir"},
 	{"internal/parse"},
@@ -253,6 +253,8 @@ var mayExec = []string{
 	"internal/cli/pager.go",                      // the user's pager
 	"internal/cli/agent.go",                      // nothing: it looks for an agent on PATH
 	"internal/cli/hunks.go",                      // the user's editor
+	"internal/commits/commits.go",                // git on a repository of ours, with no configuration of a cell's
+	"internal/gitdir/program.go",                 // nothing: it looks for git
 	"internal/workspace/merge/text.go",           // git merge-file, on copies outside of any repository
 	"internal/cli/dockerlogin.go",                // the credential helper of the user's docker configuration
 	"internal/vmm/qemu/probe.go",                 // the machine monitor, to ask for its version and what it reads

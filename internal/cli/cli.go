@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,6 +83,9 @@ func Main(args []string, version string, p Parts) int {
 	if len(args) == 1 && args[0] == "--version" { // --version needs nothing else
 		fmt.Fprintln(a.stdout, "pando", version)
 		return a.written(nil, out, 0, nil)
+	}
+	if filepath.Base(os.Args[0]) == remoteHelper {
+		args = append([]string{helperVerb}, args...)
 	}
 	root := a.root()
 	root.SetOut(out)
@@ -229,7 +233,7 @@ signed evidence.
 		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.attachCmd(), a.sendCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.logsCmd(), a.waitCmd()}},
 		{"agents", "Agents", append(a.agentCmds(), a.inspectCmd(), a.sessionCmd(), a.loginCmd(), a.logoutCmd())},
 		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
-		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.syncCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
+		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.syncCmd(), a.fetchCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.statusCmd(), a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd()}},
 		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd(), a.configCmd()}},
@@ -243,6 +247,7 @@ signed evidence.
 		}
 	}
 	root.AddCommand(topics()...)
+	root.AddCommand(a.helperCmd())
 	root.SetHelpCommand(a.helpCmd())
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")

@@ -34,6 +34,9 @@ func (a *app) sayMoved(m *api.HeadMoved, others string) {
 // namedBranches is the maximum number of branches that are named.
 const namedBranches = 5
 
+// detachedHead is the name that commits get when they are fetched which are checked out in the cell and on no branch.
+const detachedHead = "detached-head"
+
 // sayCommits lists the commits made in a cell, and how to fetch them, in lines with a prefix.
 func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 	if c == nil {
@@ -90,6 +93,14 @@ func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits) {
 		git, where = "git -C "+shellWord(c.Path), "in the cell's submodule "+printable(c.Path)
 	}
 	a.say("%s%s %s made %s (%s); accept brings their files, not the commits", before, many, were, where, in)
+	if c.Path == "" {
+		branch := c.Branches[0]
+		if branch == "HEAD" {
+			branch = detachedHead
+		}
+		a.say("%sto take %s instead of accept --apply: pando fetch %s, then git merge %s", before, them, shellWord(cell), shellWord("pando/"+cell+"/"+branch))
+		return
+	}
 	a.say("%sto take %s instead of accept --apply: f=$(mktemp) && pando exec -n %s -- %s bundle create -q - %s%s >\"$f\" && %s fetch \"$f\" %s && rm \"$f\", then %s merge FETCH_HEAD",
 		before, them, shellWord(cell), git, refs, since, git, refs, git)
 }

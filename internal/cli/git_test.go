@@ -19,15 +19,19 @@ func TestSayCommits(t *testing.T) {
 	}{
 		{api.CellCommits{Commits: 1, Branches: []string{"main"}, Since: strings.Repeat("ab", 20)},
 			`1 commit was made in the cell (branch main); accept brings their files, not the commits
-to take it instead of accept --apply: f=$(mktemp) && pando exec -n web -- git bundle create -q - main --not ababababab >"$f" && git fetch "$f" main && rm "$f", then git merge FETCH_HEAD
+to take it instead of accept --apply: pando fetch web, then git merge pando/web/main
 `},
 		{api.CellCommits{Commits: 2, More: true, Branches: []string{"$(id)", "--upload-pack=id", "it's"}},
 			`2 commits and more were made in the cell (branches $(id), --upload-pack=id, it's); accept brings their files, not the commits
-to take them instead of accept --apply: f=$(mktemp) && pando exec -n web -- git bundle create -q - '$(id)' refs/heads/--upload-pack=id 'it'\''s' >"$f" && git fetch "$f" '$(id)' refs/heads/--upload-pack=id 'it'\''s' && rm "$f", then git merge FETCH_HEAD
+to take them instead of accept --apply: pando fetch web, then git merge 'pando/web/$(id)'
 `},
 		{api.CellCommits{More: true, Branches: []string{"a", "b", "c", "d", "e", "f", "g"}},
 			`commits were made in the cell (branches a, b, c, d, e and 2 more); accept brings their files, not the commits
-to take them instead of accept --apply: f=$(mktemp) && pando exec -n web -- git bundle create -q - a b c d e >"$f" && git fetch "$f" a b c d e && rm "$f", then git merge FETCH_HEAD
+to take them instead of accept --apply: pando fetch web, then git merge pando/web/a
+`},
+		{api.CellCommits{Commits: 1, Branches: []string{"HEAD"}},
+			`1 commit was made in the cell (branch HEAD); accept brings their files, not the commits
+to take it instead of accept --apply: pando fetch web, then git merge pando/web/detached-head
 `},
 		{api.CellCommits{Branches: []string{}, Submodules: []api.SubmoduleCommits{{Path: "lib/$(id)", Commits: 1, Branches: []string{"HEAD"}, Since: strings.Repeat("ab", 20)}}},
 			`1 commit was made in the cell's submodule lib/$(id) (branch HEAD); accept brings their files, not the commits

@@ -57,6 +57,30 @@ func (d *Daemon) connectPort(w http.ResponseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
+	return d.carryTo(w, r, conn)
+}
+
+// fetchFrom upgrades the request to a WebSocket. Its binary messages are the bytes of git's upload-pack on the commits that
+// were made in the cell.
+func (d *Daemon) fetchFrom(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if !upgrades(r) {
+		return nil, noWebSocket(r)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	conn, err := d.cfg.Engine.FetchFrom(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return d.carryTo(w, r, conn)
+}
+
+// carryTo upgrades a request, and carries its bytes to a connection and back until either ends. It closes the connection.
+func (d *Daemon) carryTo(w http.ResponseWriter, r *http.Request, conn net.Conn) (any, error) {
 	defer conn.Close()
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {

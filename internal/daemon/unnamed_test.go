@@ -12,9 +12,9 @@ import (
 )
 
 // latestWillDo are the routes that change something and may leave out what they are about:
-// a person sees what the verdict was on, and can take it back; the last changes nothing.
+// a person sees what it was about, and can take it back; the last changes nothing.
 var latestWillDo = map[string]bool{
-	"POST /v1/cells/{cell}/accept": true, "POST /v1/cells/{cell}/discard": true, "POST /v1/cells/{cell}/revert": true, "POST /v1/cells/{cell}/undo": true, "POST /v1/cells/{cell}/sync": true,
+	"POST /v1/cells/{cell}/accept": true, "POST /v1/cells/{cell}/discard": true, "POST /v1/cells/{cell}/revert": true, "POST /v1/cells/{cell}/undo": true, "POST /v1/cells/{cell}/sync": true, "POST /v1/cells/{cell}/fetch": true,
 	"POST /v1/runs/{run}/policy/replay": true,
 }
 

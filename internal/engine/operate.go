@@ -28,7 +28,7 @@ func (e *Engine) operate(ctx context.Context, kind string, args any, do func(con
 // resume finishes an operation that an earlier daemon began.
 func (e *Engine) resume(ctx context.Context, rec operation.Redo) error {
 	switch rec.Kind {
-	case result.OpAccept, result.OpDiscard, result.OpRevert, result.OpSync:
+	case result.OpAccept, result.OpDiscard, result.OpRevert, result.OpSync, result.OpFetch:
 		return e.results.Resume(ctx, rec)
 	case opRemove:
 		return operation.DoAgain(ctx, e.reg, rec, e.resumeRemove)

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/operation"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/run"
 )
 
@@ -128,5 +131,30 @@ func TestCommandsAtOnce(t *testing.T) {
 	all.Wait()
 	if done.Load() != int64(allowed-had) || denied.Load() != 16-done.Load() {
 		t.Errorf("%d commands ran and %d were denied, of 16, after %d of %d", done.Load(), denied.Load(), had, allowed)
+	}
+}
+
+// A fetch that was begun leaves no lock in the source's repository behind.
+func TestFetchesThatWereBegun(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	common := filepath.Join(b.src, ".git")
+	b.must(os.MkdirAll(filepath.Join(common, "objects"), 0o700))
+	b.must(os.MkdirAll(filepath.Join(common, "refs/remotes/pando/web"), 0o700))
+	for _, name := range []string{"refs/remotes/pando/web/main.lock", "refs/remotes/pando/other.lock"} {
+		b.must(os.WriteFile(filepath.Join(common, name), nil, 0o600))
+	}
+	args, err := json.Marshal(map[string]string{"common": common, "prefix": "refs/remotes/pando/web/"})
+	b.must(err)
+	b.must(b.reg.Commit(&operation.Redo{ID: "o-0000000000000001", Kind: result.OpFetch, Args: args, Phase: operation.Doing}))
+	b.reopen()
+	if _, err := os.Stat(filepath.Join(common, "refs/remotes/pando/web/main.lock")); err == nil {
+		t.Error("the lock is left")
+	}
+	if _, err := os.Stat(filepath.Join(common, "refs/remotes/pando/other.lock")); err != nil {
+		t.Error("another lock is gone")
+	}
+	if open := b.reg.OpenOps(); len(open) != 0 {
+		t.Errorf("still begun: %+v", open)
 	}
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"net"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -46,6 +48,39 @@ func (v *View) Sync(ctx context.Context, id cell.ID, req api.SyncRequest, seen .
 	}
 	return onSource(v, result.Target{Cell: id}, func() (api.SyncResult, error) {
 		return v.e.results.Sync(ctx, id, req, seen...)
+	})
+}
+
+// Fetch: see result.Manager.
+func (v *View) Fetch(ctx context.Context, id cell.ID) (api.FetchResult, error) {
+	if err := v.must(id); err != nil {
+		return api.FetchResult{}, err
+	}
+	if v.isConfined() {
+		return api.FetchResult{}, cell.Errorf(cell.Denied, "engine.View", "use a token of scope admin without labels", "cannot fetch from cell %s: its source is a directory of the daemon's host, and %s", id, v.confined)
+	}
+	if err := v.e.gc.Room(); err != nil {
+		return api.FetchResult{}, err
+	}
+	return onSource(v, result.Target{Cell: id}, func() (api.FetchResult, error) { return v.e.results.Fetch(ctx, id) })
+}
+
+// FetchFrom takes the commits that were made in a cell, and connects to git's upload-pack on them. The connection ends
+// with ctx. A caller that may not read the source gets what the cell has, and no object that the source alone has.
+func (v *View) FetchFrom(ctx context.Context, id cell.ID) (net.Conn, error) {
+	if err := v.e.gc.Room(); err != nil {
+		return nil, err
+	}
+	return entered(v, id, func() (net.Conn, error) {
+		repo, err := v.e.results.Commits(ctx, id, v.isConfined())
+		if err != nil {
+			return nil, err
+		}
+		conn, err := repo.Serve(ctx)
+		if err != nil {
+			err = errors.Join(err, repo.Close())
+		}
+		return conn, err
 	})
 }
 

@@ -192,6 +192,11 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	section(b, "Applied to "+p.Source, "- `%s`\n", p.Applied)
 	section(b, "Of these, some hunks alone", "- `%s`\n", p.Parts)
 	section(b, "Brought into the cell from "+p.Source, "- `%s`\n", p.Synced)
+	fetched := []string{}
+	for _, f := range p.Fetched {
+		fetched = append(fetched, fmt.Sprintf("`%s`: %s", f.Ref, cmp.Or(f.Commit, "removed")))
+	}
+	section(b, "Fetched into the repository of "+p.Source, "- %s\n", fetched)
 	merged := []string{}
 	for _, f := range p.Merged {
 		merged = append(merged, fmt.Sprintf("`%s`, %d conflicts", f.Path, f.Conflicts))

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // A Linked is the repository of a work tree with a ".git" file: a linked worktree or a
@@ -167,4 +169,35 @@ func Standalone(conf []byte, own bool) []byte {
 		out = append(out, "\n[core]\n\tbare = false\n"...)
 	}
 	return out
+}
+
+// OwnCommon is the folder with the objects and refs of the repository that is in top itself, or to which the file top/.git
+// belongs by the repository's own word; "" when top is not the work tree of one. What the source says alone proves nothing:
+// a ".git" that is a symlink, or that has its refs elsewhere, is an error.
+func OwnCommon(top string) (string, error) {
+	linked, err := FindLinked(top)
+	if err != nil {
+		return "", err
+	}
+	if linked != nil {
+		return linked.Common, nil
+	}
+	dot := filepath.Join(top, ".git")
+	st, err := os.Lstat(dot)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if !st.IsDir() {
+		return "", cell.Errorf(cell.Unsupported, "gitdir.OwnCommon", "", "%s is no folder, and no link of a worktree or submodule", dot)
+	}
+	if _, err := os.Lstat(filepath.Join(dot, "commondir")); err == nil {
+		return "", cell.Errorf(cell.Unsupported, "gitdir.OwnCommon", "", "%s says that its objects are elsewhere", dot)
+	}
+	if !isRepository(dot) {
+		return "", nil
+	}
+	return dot, nil
 }

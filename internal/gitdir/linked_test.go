@@ -162,3 +162,36 @@ func FuzzStandalone(f *testing.F) {
 		})
 	})
 }
+
+// Into the repository of a source is written only where it is the source's own.
+func TestOwnCommon(t *testing.T) {
+	at := t.TempDir()
+	gitOracle(t, at, "", "init", "-q", "main")
+	main := filepath.Join(at, "main")
+	writeAt(t, main, "sub/f", "f")
+	gitOracle(t, main, "", "add", ".")
+	gitOracle(t, main, "", "commit", "-q", "-m", "first")
+	gitOracle(t, main, "", "worktree", "add", "-q", "../wt")
+	for _, name := range []string{"pointing", "link", "elsewhere", "no"} {
+		writeAt(t, filepath.Join(at, name), "f", "f")
+	}
+	writeAt(t, filepath.Join(at, "pointing"), ".git", "gitdir: ../main/.git\n")
+	if err := os.Symlink("../main/.git", filepath.Join(at, "link/.git")); err != nil {
+		t.Fatal(err)
+	}
+	gitOracle(t, at, "", "init", "-q", "elsewhere")
+	writeAt(t, filepath.Join(at, "elsewhere"), ".git/commondir", "../../main/.git\n")
+	for source, want := range map[string]string{"main": "main/.git", "wt": "main/.git", "main/sub": "", "no": ""} {
+		if want != "" {
+			want = filepath.Join(at, want)
+		}
+		if got, err := OwnCommon(filepath.Join(at, source)); got != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", source, got, err, want)
+		}
+	}
+	for _, source := range []string{"pointing", "link", "elsewhere"} {
+		if got, err := OwnCommon(filepath.Join(at, source)); err == nil {
+			t.Errorf("%s: %q", source, got)
+		}
+	}
+}

@@ -37,9 +37,10 @@ type Config struct {
 	Log      *slog.Logger
 	Parser   *parse.Parser // of what is too large to be parsed here
 	Redactor *receipt.Redactor
-	Home     string // the home directory of the user that pando runs as
-	Backups  string // the folder of what applies replace, until they are complete
-	Path     string // the user's PATH
+	Home     string               // the home directory of the user that pando runs as
+	Backups  string               // the folder of what applies replace, until they are complete
+	Path     string               // the user's PATH
+	Private  func(cell.ID) string // the folder of what belongs to one cell alone
 
 	Cells    Cells
 	Evidence Evidence
@@ -157,6 +158,7 @@ const (
 	OpDiscard = "discard"
 	OpRevert  = "revert"
 	OpSync    = "sync"
+	OpFetch   = "fetch"
 )
 
 // Resume finishes an operation of one of the kinds above that an earlier daemon began.
@@ -170,6 +172,8 @@ func (m *Manager) Resume(ctx context.Context, rec operation.Redo) error {
 		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeRevert)
 	case OpSync:
 		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeSync)
+	case OpFetch:
+		return operation.DoAgain(ctx, m.cfg.Records, rec, m.resumeFetch)
 	}
 	return fmt.Errorf("cannot resume an operation of kind %q", rec.Kind)
 }

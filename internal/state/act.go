@@ -9,7 +9,7 @@ import (
 
 // Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
 type Act struct {
-	Act        string     `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync"
+	Act        string     `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch"
 	Run        string     `json:"run,omitempty"`  // of Runs, when it is one
 	Runs       []Decided  `json:"runs,omitempty"` // that it decides
 	Cell       string     `json:"cell"`
@@ -25,11 +25,12 @@ type Act struct {
 	Children   []string   `json:"children,omitempty"`
 	Digest     string     `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
 	Applied    []string   `json:"applied,omitempty"`
-	Paths      []string   `json:"paths,omitempty"`  // that were asked for; none: all
-	Parts      []string   `json:"parts,omitempty"`  // of which some hunks alone were asked for
-	Left       int        `json:"left,omitempty"`   // changed files that were not asked for, and wait
-	Merged     []Merged   `json:"merged,omitempty"` // with what the source had
-	Synced     []string   `json:"synced,omitempty"` // paths of the cell that became as in the source, or were merged with that
+	Paths      []string   `json:"paths,omitempty"`   // that were asked for; none: all
+	Parts      []string   `json:"parts,omitempty"`   // of which some hunks alone were asked for
+	Left       int        `json:"left,omitempty"`    // changed files that were not asked for, and wait
+	Merged     []Merged   `json:"merged,omitempty"`  // with what the source had
+	Synced     []string   `json:"synced,omitempty"`  // paths of the cell that became as in the source, or were merged with that
+	Fetched    []Fetched  `json:"fetched,omitempty"` // branches of the cell in the repository of its source
 	Reverted   []string   `json:"reverted,omitempty"`
 	Already    []string   `json:"already,omitempty"` // not Reverted: they were as before the accept
 	Held       []Held     `json:"held,omitempty"`
@@ -45,6 +46,13 @@ type Decided struct {
 	Run     string       `json:"run"`
 	Receipt string       `json:"receipt,omitempty"` // the run's own
 	Verdict cell.Verdict `json:"verdict"`
+}
+
+// Fetched is a branch of a cell that was brought into the repository of its source.
+type Fetched struct {
+	Ref    string `json:"ref"`              // there
+	Commit string `json:"commit,omitempty"` // "": it was removed there
+	Was    string `json:"was,omitempty"`    // the commit of the ref before
 }
 
 // Held is a changed path that an accept did not bring into the source.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
 )
 
 // looked is how far git looks for a NUL in a file to tell whether it is text: buffer_is_binary
@@ -27,24 +28,12 @@ const most = time.Minute
 // manyConflicts is what `git merge-file` returns for any larger number of conflicts, too.
 const manyConflicts = 127
 
-// findGit is the program git; "" if there is none.
-func findGit(path string) string {
-	for _, dir := range append([]string{"/usr/bin", "/usr/local/bin"}, filepath.SplitList(path)...) {
-		if at := filepath.Join(dir, "git"); filepath.IsAbs(at) {
-			if found, err := exec.LookPath(at); err == nil {
-				return found
-			}
-		}
-	}
-	return ""
-}
-
 // text merges ours, base and theirs by `git merge-file`, outside of any repository and with no
 // configuration of anything's.
 func text(ctx context.Context, path, dir string, texts [3][]byte, labels [2]string) (out []byte, conflicts int, err error) {
-	git := findGit(path)
-	if git == "" {
-		return nil, 0, cell.Errorf(cell.Unsupported, "merge.text", "install git, or apply the changes by hand: pando diff --patch", "cannot merge: it takes git on the daemon's host, which is not in PATH there")
+	git, err := gitdir.Program(path)
+	if err != nil {
+		return nil, 0, cell.Errorf(cell.Unsupported, "merge.text", "install git, or apply the changes by hand: pando diff --patch", "cannot merge: %w", err)
 	}
 	names := [3]string{"ours", "base", "theirs"}
 	for i, b := range texts {

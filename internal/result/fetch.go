@@ -1,0 +1,266 @@
+package result
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/commits"
+	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/operation"
+	"github.com/pando-dev/pando/internal/state"
+)
+
+// packing bounds how long git in a cell takes to pack its commits.
+const packing = 10 * time.Minute
+
+// maxKnown bounds how many of the source's commits git in a cell is told, as arguments.
+const maxKnown = 2000
+
+// Commits takes the commits on the branches of a cell's repository that its source had not at the import. git packs
+// them in the cell, and they are checked (package commits). It may be done while a run is under way. The caller closes the
+// repository that has them then. Whole is for callers that may not read the source: it has all that the cell has, and nothing else.
+func (m *Manager) Commits(ctx context.Context, id cell.ID, whole bool) (repo *commits.Repo, err error) {
+	err = m.cfg.Cells.Within(ctx, id, "fetch", func(cell.RunID) error {
+		repo, err = m.takeCommits(ctx, id, whole)
+		return err
+	})
+	return repo, err
+}
+
+// Fetch takes the commits of a cell as Commits does, and brings its branches into the repository of its source, as refs
+// below refs/remotes/pando/CELL/, with a receipt. Nothing runs over that repository, and nothing else of it changes.
+func (m *Manager) Fetch(ctx context.Context, id cell.ID) (out api.FetchResult, err error) {
+	ctx, over := m.cfg.Act(ctx, "fetch", id)
+	defer over(&err)
+	err = m.cfg.Cells.Within(ctx, id, "fetch", func(cell.RunID) error {
+		c, err := m.cfg.Cells.Usable(id)
+		if err != nil {
+			return err
+		}
+		if c.NoSource {
+			return cell.Errorf(cell.Conflict, "result.Fetch", "in a repository: git fetch pando::"+c.Title(), "cannot fetch from cell %s into its source: it began with no directory of the daemon's host", c.Title())
+		}
+		common, err := gitdir.OwnCommon(c.Source)
+		if err != nil {
+			return fmt.Errorf("cannot fetch from cell %s: %w", c.Title(), err)
+		}
+		if common == "" {
+			return cell.Errorf(cell.NotFound, "result.Fetch", "in a repository: git fetch pando::"+c.Title(), "cannot fetch from cell %s: its source %s is no repository of git", c.Title(), c.Source)
+		}
+		repo, err := m.takeCommits(ctx, id, false)
+		if err != nil {
+			return err
+		}
+		defer repo.Close()
+		args := fetchArgs{Common: common, Prefix: "refs/remotes/pando/" + c.Title() + "/"}
+		if err := operation.Do(ctx, m.cfg.Records, operation.NewID(), OpFetch, args, func(ctx context.Context) error {
+			return m.bringCommits(context.WithoutCancel(ctx), &c, repo, args, &out)
+		}); err != nil {
+			return fmt.Errorf("cannot fetch from cell %s: %w", c.Title(), err)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// bringCommits brings commits into the source's repository, with a receipt.
+func (m *Manager) bringCommits(ctx context.Context, c *state.Cell, repo *commits.Repo, args fetchArgs, out *api.FetchResult) error {
+	list, removed, err := repo.Into(ctx, args.Common, args.Prefix)
+	if err != nil {
+		return err
+	}
+	act := state.ActOn(c, "fetch", cell.Pending, "")
+	act.Verdict, act.Source, act.Downgrades = nil, c.Source, c.Setup.Downgrades
+	*out = api.FetchResult{Cell: string(c.ID), CellName: c.Title(), Source: c.Source, Branches: []api.FetchedBranch{}, Removed: []api.FetchedBranch{}}
+	for _, b := range list {
+		act.Fetched = append(act.Fetched, state.Fetched{Ref: b.Ref, Commit: b.Commit, Was: b.Was})
+		out.Branches = append(out.Branches, api.FetchedBranch{Ref: b.Ref, Commit: b.Commit, Was: b.Was, Subject: b.Subject})
+	}
+	for _, b := range removed {
+		act.Fetched = append(act.Fetched, state.Fetched{Ref: b.Ref, Was: b.Was})
+		out.Removed = append(out.Removed, api.FetchedBranch{Ref: b.Ref, Was: b.Was})
+	}
+	d, err := m.cfg.Evidence.Seal(ctx, "fetch/"+newKey(), act)
+	out.Receipt = d.String()
+	return err
+}
+
+// fetchArgs is a fetch that was begun: where branches are written.
+type fetchArgs struct {
+	Common string `json:"common"` // folder of a repository
+	Prefix string `json:"prefix"` // of refs
+}
+
+// resumeFetch takes the locks away that the daemon which fetched held. Its client was told of no branch.
+func (m *Manager) resumeFetch(_ context.Context, args fetchArgs) error {
+	return commits.Unlock(args.Common, args.Prefix)
+}
+
+// takeCommits is Commits for a caller with the cell's lock.
+func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *commits.Repo, err error) {
+	c, err := m.cfg.Cells.Usable(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.Backend == "none" {
+		return nil, cell.Errorf(cell.Unsupported, "result.Commits", "use its branches: it works with the host's files", "cannot fetch from cell %s: it is not isolated, and git there obeys what it wrote", c.Title())
+	}
+	borrow, sha256 := "", false
+	var known []string
+	if !whole && !c.NoSource {
+		common, err := gitdir.OwnCommon(c.Source)
+		if err != nil {
+			return nil, err
+		}
+		if known, err = m.sourceCommits(ctx, &c); err != nil {
+			return nil, err
+		}
+		if common != "" {
+			borrow, sha256 = filepath.Join(common, "objects"), len(known) > 0 && len(known[0]) == 64
+		}
+	}
+	failpoint.Step("take commits")
+	repo, err := commits.Open(ctx, m.cfg.Path, m.cfg.Private(id), borrow, sha256)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			repo.Close()
+		}
+	}()
+	if borrow == "" {
+		known = nil
+	} else if known, err = repo.Has(ctx, known); err != nil { // what the source has given up is packed
+		return nil, err
+	}
+	bundle, err := repo.Create("bundle")
+	if err != nil {
+		return nil, err
+	}
+	defer bundle.Close()
+	said, err := repo.Create("said")
+	if err != nil {
+		return nil, err
+	}
+	defer said.Close()
+	pack := func(inst backend.Instance) error { return packCommits(ctx, inst, &c, known, bundle, said) }
+	inst, err := m.cfg.Cells.Living(ctx, &c)
+	switch {
+	case err != nil:
+	case inst != nil:
+		err = pack(inst)
+	default:
+		err = errors.Join(m.cfg.Cells.Alone(ctx, &c, pack), m.cfg.Records.Commit(&c)) // it is at rest again
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := bundle.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(bundle)
+	refs, err := commits.Header(in)
+	if err != nil {
+		return nil, err
+	}
+	for name, tip := range refs {
+		if (len(tip) == 64) != sha256 {
+			return nil, cell.Errorf(cell.Unsupported, "result.Commits", "its files are taken without commits: pando accept", "cannot fetch from cell %s: the object id of %s is of another kind than its source's", c.Title(), name)
+		}
+	}
+	return repo, repo.Take(ctx, refs, known, in)
+}
+
+// sourceCommits are the commits that the branches and tags of a cell's repository led to when it was imported.
+func (m *Manager) sourceCommits(ctx context.Context, c *state.Cell) ([]string, error) {
+	first, err := m.firstOf(c)
+	if err != nil {
+		return nil, err
+	}
+	base, err := m.cfg.Side(ctx, &first)
+	if err != nil {
+		return nil, err
+	}
+	old := newGitFiles(base, gitFolder)
+	refs, err := old.refs("refs")
+	if err != nil {
+		return nil, err
+	}
+	head, err := old.head()
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, id := range refs {
+		ids[id] = true
+	}
+	if head.Commit != "" {
+		ids[head.Commit] = true
+	}
+	list := slices.Sorted(maps.Keys(ids))
+	if len(list) > maxKnown { // more is packed than need be
+		list = append(list[:maxKnown-1:maxKnown-1], head.Commit)
+	}
+	return slices.DeleteFunc(list, func(id string) bool { return id == "" }), nil
+}
+
+// packCommits has git in a cell write a bundle of its commits but those known.
+func packCommits(ctx context.Context, inst backend.Instance, c *state.Cell, known []string, to, said *os.File) error {
+	args := []string{"git", "-c", "safe.directory=*", "-c", "pack.threads=1", "-c", "pack.useBitmaps=false", "-c", "pack.useSparse=false", "bundle", "create", "-q", "-", "--ignore-missing", "--branches", "HEAD"}
+	for _, id := range known {
+		args = append(args, "^"+id)
+	}
+	name := "commits-" + newKey()
+	proc, err := inst.Start(ctx, name, cell.Start{
+		Process: cell.Process{Args: args, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C"}, Path: []string{"/usr/bin/git", "/usr/local/bin/git", "/bin/git"}, Workdir: c.Source},
+		Timeout: packing, LogLimit: commits.MaxPack,
+	}, [3]*os.File{to, said, nil})
+	if cell.KindOf(err) == cell.NoSuchBinary {
+		return cell.Errorf(cell.Unsupported, "result.Commits", "install git in the cell; its files are taken without: pando accept", "cannot fetch from cell %s: there is no git in it, which would pack its commits", c.Title())
+	}
+	if err != nil {
+		return err
+	}
+	st, err := proc.Wait(ctx)
+	if err != nil {
+		ctx := context.WithoutCancel(ctx)
+		return errors.Join(err, proc.End(ctx, cell.CauseInterrupted, 0), proc.Forget(ctx))
+	}
+	if err := proc.Forget(ctx); err != nil {
+		return err
+	}
+	if size, err := to.Seek(0, io.SeekEnd); err != nil || size >= commits.MaxPack {
+		return errors.Join(err, cell.Errorf(cell.Invalid, "result.Commits", "", "cannot fetch from cell %s: its commits are larger than %d bytes", c.Title(), commits.MaxPack))
+	}
+	if st.Exit != nil && st.Exit.Code == 0 {
+		return nil
+	}
+	text, err := io.ReadAll(io.NewSectionReader(said, 0, 16<<10))
+	if err != nil {
+		return err
+	}
+	why := strings.TrimSpace(strings.ToValidUTF8(string(text), "\ufffd"))
+	switch {
+	case strings.Contains(why, "not a git repository"):
+		return cell.Errorf(cell.NotFound, "result.Commits", "", "cannot fetch from cell %s: its workspace is no repository of git", c.Title())
+	case strings.Contains(why, "empty bundle"):
+		return cell.Errorf(cell.NotFound, "result.Commits", "its files are taken without commits: pando accept", "cannot fetch from cell %s: no commit was made in it", c.Title())
+	case st.Exit == nil:
+		why = "its end is not known"
+	}
+	return fmt.Errorf("cannot fetch from cell %s: git there failed: %s", c.Title(), cell.Clip(why))
+}
