@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/workspace/workspacetest"
@@ -148,7 +150,7 @@ func TestHostilePacks(t *testing.T) {
 		"ten gigabytes of a commit": {func() (string, []byte) {
 			p := new(packed).object(commitObject, 10<<30, nil, []byte("small"))
 			return idOf("commit", good), p.file(p.objects)
-		}, ""},
+		}, "tried to allocate"},
 		"a delta that makes ten gigabytes": {func() (string, []byte) {
 			size := func(n uint64) (b []byte) {
 				for ; n > 127; n >>= 7 {
@@ -159,7 +161,7 @@ func TestHostilePacks(t *testing.T) {
 			delta := append(append(size(uint64(len(blob))), size(10<<30)...), 0x90, byte(len(blob)))
 			p := new(packed).add(blobObject, blob).object(refDelta, uint64(len(delta)), []byte(raw(idOf("blob", blob))), delta)
 			return idOf("commit", good), p.file(p.objects)
-		}, ""},
+		}, "tried to allocate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -363,6 +365,11 @@ func TestInto(t *testing.T) {
 			must(t, os.RemoveAll(filepath.Join(common, "objects/pack")))
 			link(t, filepath.Join(common, "objects/pack"))
 		}, "escapes", nil},
+		"a pipe": {func(t *testing.T, common string) {
+			must(t, os.Remove(filepath.Join(common, "HEAD")))
+			must(t, unix.Mkfifo(filepath.Join(common, "HEAD"), 0o600))
+		}, "HEAD", nil},
+		"a pipe of refs": {func(t *testing.T, common string) { must(t, unix.Mkfifo(filepath.Join(common, "packed-refs"), 0o600)) }, "", nil},
 		"a reftable": {func(t *testing.T, common string) {
 			must(t, os.WriteFile(filepath.Join(common, "HEAD"), []byte("ref: refs/heads/.invalid\n"), 0o600))
 		}, "reftable", nil},
@@ -381,6 +388,9 @@ func TestInto(t *testing.T) {
 			}
 			if err != nil || len(list) != 1 || list[0] != (Branch{Ref: prefix + "fix", Commit: tip, Subject: "two"}) {
 				t.Fatalf("%+v, %v", list, err)
+			}
+			if st, err := os.Lstat(filepath.Join(common, "packed-refs")); err == nil && !st.Mode().IsRegular() { // git itself would wait for it
+				must(t, os.Remove(filepath.Join(common, "packed-refs")))
 			}
 			if was := x.gone; len(removed) != len(was) || len(was) > 0 && removed[0].Ref != was[0] {
 				t.Errorf("removed are %+v", removed)
