@@ -75,8 +75,8 @@ func TestE2BTemplateThatIsRemovedStaysRemoved(t *testing.T) {
 	build := "/templates/" + begun.TemplateID + "/builds/" + begun.BuildID
 	ask("POST", "/v2"+build, map[string]any{"fromTemplate": "first", "steps": []any{map[string]any{"type": "RUN", "args": []string{"sleep 2", "root"}}}}, nil)
 	ask("DELETE", "/templates/"+begun.TemplateID, nil, nil)
-	told := func() string { // a build without a template is not found until it has failed
-		r, err := http.NewRequestWithContext(ctx, "GET", s.URLs[0]+build+"/status", nil)
+	answer := func(method, path, body string) string {
+		r, err := http.NewRequestWithContext(ctx, method, s.URLs[0]+path, strings.NewReader(body))
 		must(t, err)
 		r.Header.Set("X-Api-Key", key)
 		resp, err := http.DefaultClient.Do(r)
@@ -84,8 +84,9 @@ func TestE2BTemplateThatIsRemovedStaysRemoved(t *testing.T) {
 		defer resp.Body.Close()
 		b, err := io.ReadAll(resp.Body)
 		must(t, err)
-		return string(b)
+		return fmt.Sprint(resp.StatusCode, " ", string(b))
 	}
+	told := func() string { return answer("GET", build+"/status", "") } // a build without a template is not found until it has failed
 	testenv.Eventually(t, func() bool { return strings.Contains(told(), `"status":"error"`) }, "the end of the build")
 	var list []struct{ Aliases []string }
 	ask("GET", "/templates", nil, &list)
@@ -94,6 +95,28 @@ func TestE2BTemplateThatIsRemovedStaysRemoved(t *testing.T) {
 			t.Errorf("the template is listed: %v", list)
 		}
 	}
+	if got := answer("POST", "/v2/sandboxes", `{"templateID": "second", "allow_internet_access": false}`); !strings.HasPrefix(got, "404 ") {
+		t.Errorf("a sandbox of it, without network: %s", got)
+	}
+}
+
+// TestE2BBuildThatEndedWithItsDaemonLeavesNothing: the cell of a build that can't end is removed when the
+// front is there again.
+func TestE2BBuildThatEndedWithItsDaemonLeavesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	s := serving(t, h)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience())
+	defer cancel()
+	ask := asksE2B(ctx, t, s.URLs[0], secret(t, h, "run"))
+	builtByE2B(t, ask, "whole", "fromTemplate", "base", 10*time.Millisecond, "true")
+	kept := h.cells()
+	var begun struct{ TemplateID, BuildID string }
+	ask("POST", "/v3/templates", map[string]any{"name": "half"}, &begun)
+	ask("POST", "/v2/templates/"+begun.TemplateID+"/builds/"+begun.BuildID, map[string]any{"fromTemplate": "base", "steps": []any{map[string]any{"type": "RUN", "args": []string{"sleep 300", "root"}}}}, nil)
+	testenv.Eventually(t, func() bool { return len(h.cells()) > len(kept) }, "a cell of the build")
+	h.killDaemon() // serve starts another
+	testenv.Eventually(t, func() bool { left := h.cells(); return len(left) == len(kept) && left[0].ID == kept[0].ID }, "the end of the build's cell")
 }
 
 // asksE2B returns a function that makes requests as E2B's clients do; an answer goes to out, which

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -59,49 +60,65 @@ type Repo struct {
 	git    string
 }
 
-// Open makes a repository in a new folder in dir. borrow is the folder of objects of the repository from which the cell's
-// was copied, "" for none: objects that are there need not be in packs. path is PATH, in which git is. What earlier ones
-// have left that were not closed is removed after a day.
-func Open(ctx context.Context, path, dir, borrow string, sha256 bool) (r *Repo, err error) {
+// left is for how long the folder of a fetch stays that ended with its daemon: longer than any fetch takes.
+const left = time.Hour
+
+// Open makes a new folder in dir, for one fetch. path is PATH, in which git is. Folders of earlier ones that ended without
+// being closed are removed.
+func Open(path, dir string) (*Repo, error) {
 	git, err := gitdir.Program(path)
 	if err != nil {
 		return nil, err
 	}
-	if strings.ContainsAny(borrow, "\n\"") || strings.HasPrefix(borrow, "#") {
-		return nil, cell.Errorf(cell.Unsupported, "commits.Open", "rename the directory", "cannot borrow objects from %q: git can't be told of a file of this name", borrow)
-	}
-	left, err := filepath.Glob(filepath.Join(dir, "fetch-*"))
+	old, err := filepath.Glob(filepath.Join(dir, "fetch-*"))
 	if err != nil {
 		return nil, err
 	}
-	for _, old := range left {
-		if st, err := os.Stat(old); err == nil && time.Since(st.ModTime()) > 24*time.Hour {
-			os.RemoveAll(old)
+	for _, folder := range old {
+		if st, err := os.Stat(folder); err == nil && time.Since(st.ModTime()) > left {
+			os.RemoveAll(folder)
 		}
 	}
 	folder, err := os.MkdirTemp(dir, "fetch-")
 	if err != nil {
 		return nil, err
 	}
-	r = &Repo{folder: folder, dir: filepath.Join(folder, "commits.git"), git: git}
-	defer func() {
-		if err != nil {
-			r.Close()
+	return &Repo{folder: folder, dir: filepath.Join(folder, "commits.git"), git: git}, nil
+}
+
+// Lendable reports whether git finds in a folder of objects nothing but what lies in it: no link leads out of it, and it
+// borrows from no other. A repository that came from elsewhere could otherwise name any that the daemon may read.
+func Lendable(objects string) (bool, error) {
+	err := filepath.WalkDir(objects, func(at string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && at != objects: // git packs in this moment
+			return nil
+		case err != nil:
+			return err
+		case !d.IsDir() && !d.Type().IsRegular(), strings.HasSuffix(at, "/info/alternates"), at == objects && strings.ContainsAny(at, "\n\""):
+			return errLeadsOut
 		}
-	}()
+		return nil
+	})
+	if errors.Is(err, errLeadsOut) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+var errLeadsOut = errors.New("it leads out of its folder")
+
+// Init makes the repository. borrow is the folder of objects, Lendable, of the repository from which the cell's was copied,
+// "" for none: objects that are there need not be in packs. sha256 is for object ids of 64 digits, not 40.
+func (r *Repo) Init(ctx context.Context, borrow string, sha256 bool) error {
 	format := "sha1"
 	if sha256 {
 		format = "sha256"
 	}
-	if _, err := r.run(ctx, nil, "", "init", "-q", "--bare", "--template=", "--object-format="+format, r.dir); err != nil {
-		return nil, err
+	if _, err := r.run(ctx, nil, "", "init", "-q", "--bare", "--template=", "--object-format="+format, r.dir); err != nil || borrow == "" {
+		return err
 	}
-	if borrow != "" {
-		if err := os.WriteFile(filepath.Join(r.dir, "objects/info/alternates"), []byte(borrow+"\n"), 0o600); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
+	return os.WriteFile(filepath.Join(r.dir, "objects/info/alternates"), []byte(borrow+"\n"), 0o600)
 }
 
 // Close removes the repository.
@@ -124,9 +141,9 @@ func (r *Repo) Has(ctx context.Context, ids []string) (there []string, err error
 }
 
 // environment is that of git: no configuration but that of the repository, no replaced objects, nothing that asks.
-func (r *Repo) environment(more ...string) []string {
-	return append([]string{"PATH=" + filepath.Dir(r.git) + ":/usr/bin:/bin", "LC_ALL=C", "HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "TMPDIR=" + r.folder,
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0"}, more...)
+func (r *Repo) environment() []string {
+	return []string{"PATH=" + filepath.Dir(r.git) + ":/usr/bin:/bin", "LC_ALL=C", "HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "TMPDIR=" + r.folder,
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0"}
 }
 
 // limited is a command of git within the limits above: sh sets them, and becomes git.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -83,11 +84,10 @@ func commitOf(tree string, parents ...string) string {
 
 func open(t *testing.T, borrow string) *Repo {
 	t.Helper()
-	r, err := Open(t.Context(), os.Getenv("PATH"), t.TempDir(), borrow, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := Open(os.Getenv("PATH"), t.TempDir())
+	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
+	must(t, r.Init(t.Context(), borrow, false))
 	return r
 }
 
@@ -327,6 +327,42 @@ func TestWhatIsBorrowedIsNotTaken(t *testing.T) {
 	}
 }
 
+// A folder of objects is lent to git only if nothing in it leads out.
+func TestLendable(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(objects string) error
+		want bool
+	}{
+		"as git has it":       {func(string) error { return nil }, true},
+		"a half-written file": {func(objects string) error { return os.WriteFile(objects+"/pack/tmp_pack", nil, 0o600) }, true},
+		"what it borrows":     {func(objects string) error { return os.WriteFile(objects+"/info/alternates", nil, 0o600) }, false},
+		"a link to packs":     {func(objects string) error { return os.Symlink("/", objects+"/pack/pack-1.pack") }, false},
+		"a link in the place": {func(objects string) error {
+			return errors.Join(os.Remove(objects+"/pack"), os.Symlink("/", objects+"/pack"))
+		}, false},
+		"a link to an object": {func(objects string) error {
+			return errors.Join(os.Mkdir(objects+"/ab", 0o700), os.Symlink("/", objects+"/ab/x"))
+		}, false},
+		"a pipe":                {func(objects string) error { return unix.Mkfifo(objects+"/pack/pack-1.idx", 0o600) }, false},
+		"a name git can't take": {func(objects string) error { return os.Rename(objects, objects+"\n") }, false},
+		"a link as a whole": {func(objects string) error {
+			return errors.Join(os.Rename(objects, objects+"2"), os.Symlink(objects+"2", objects))
+		}, false},
+	} {
+		source := t.TempDir()
+		workspacetest.Git(t, source, "init", "-q")
+		objects := filepath.Join(source, ".git/objects")
+		must(t, x.with(objects))
+		if _, err := os.Lstat(objects); err != nil {
+			objects += "\n"
+		}
+		if got, err := Lendable(objects); got != x.want || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
 // Branches come into a repository by its files, whatever it looks like; where it is not what it seems, nothing is written.
 func TestInto(t *testing.T) {
 	t.Parallel()
@@ -370,6 +406,9 @@ func TestInto(t *testing.T) {
 			must(t, unix.Mkfifo(filepath.Join(common, "HEAD"), 0o600))
 		}, "HEAD", nil},
 		"a pipe of refs": {func(t *testing.T, common string) { must(t, unix.Mkfifo(filepath.Join(common, "packed-refs"), 0o600)) }, "", nil},
+		"longer ids": {func(t *testing.T, common string) {
+			git(filepath.Dir(common), "config", "extensions.objectFormat", "sha256")
+		}, "have 40 digits, and there they have 64", nil},
 		"a reftable": {func(t *testing.T, common string) {
 			must(t, os.WriteFile(filepath.Join(common, "HEAD"), []byte("ref: refs/heads/.invalid\n"), 0o600))
 		}, "reftable", nil},

@@ -51,6 +51,9 @@ func (r *Repo) Into(ctx context.Context, common, prefix string) (branches, remov
 	if _, err := gitdir.ReadHead(o.read); err != nil { // it fails where refs are no files
 		return nil, nil, err
 	}
+	if err := o.takes(branches); err != nil {
+		return nil, nil, err
+	}
 	old, err := o.refs(prefix)
 	if err != nil {
 		return nil, nil, err
@@ -125,6 +128,24 @@ func (r *Repo) branches(ctx context.Context, prefix string) (list []Branch, err 
 	}
 	slices.SortFunc(list, func(a, b Branch) int { return strings.Compare(a.Ref, b.Ref) })
 	return list, nil
+}
+
+// takes fails if the repository names objects by hashes of another kind.
+func (o *other) takes(branches []Branch) error {
+	config, err := o.read("config")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	size, err := gitdir.HashLen(config)
+	if err != nil {
+		return err
+	}
+	for _, b := range branches {
+		if len(b.Commit) != 2*size {
+			return cell.Errorf(cell.Unsupported, "commits.Into", "its files are taken without commits: pando accept", "cannot bring %s into the repository: its object ids have %d digits, and there they have %d", b.Ref, len(b.Commit), 2*size)
+		}
+	}
+	return nil
 }
 
 func openOther(common string) (*other, error) {

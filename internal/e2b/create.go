@@ -53,6 +53,9 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 		}
 		return f.find(cell.ID(c.ID))
 	default:
+		if _, err = f.startPoint(name); err != nil { // not found, whatever else was asked for
+			return c, err
+		}
 		if err = f.unasked(req, name); err != nil {
 			return c, err
 		}

@@ -118,7 +118,7 @@ func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *c
 	if c.Backend == "none" {
 		return nil, cell.Errorf(cell.Unsupported, "result.Commits", "use its branches: it works with the host's files", "cannot fetch from cell %s: it is not isolated, and git there obeys what it wrote", c.Title())
 	}
-	borrow, sha256 := "", false
+	borrow, lentSHA256 := "", false
 	var known []string
 	if !whole && !c.NoSource {
 		common, err := gitdir.OwnCommon(c.Source)
@@ -128,12 +128,16 @@ func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *c
 		if known, err = m.sourceCommits(ctx, &c); err != nil {
 			return nil, err
 		}
-		if common != "" {
-			borrow, sha256 = filepath.Join(common, "objects"), len(known) > 0 && len(known[0]) == 64
+		if objects := filepath.Join(common, "objects"); common != "" && len(known) > 0 {
+			if ok, err := commits.Lendable(objects); err != nil {
+				return nil, err
+			} else if ok {
+				borrow, lentSHA256 = objects, len(known[0]) == 64
+			}
 		}
 	}
 	failpoint.Step("take commits")
-	repo, err := commits.Open(ctx, m.cfg.Path, m.cfg.Private(id), borrow, sha256)
+	repo, err := commits.Open(m.cfg.Path, m.cfg.Private(id))
 	if err != nil {
 		return nil, err
 	}
@@ -142,10 +146,15 @@ func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *c
 			repo.Close()
 		}
 	}()
-	if borrow == "" {
+	if borrow == "" { // all is packed
 		known = nil
-	} else if known, err = repo.Has(ctx, known); err != nil { // what the source has given up is packed
-		return nil, err
+	} else {
+		if err := repo.Init(ctx, borrow, lentSHA256); err != nil {
+			return nil, err
+		}
+		if known, err = repo.Has(ctx, known); err != nil { // what the source has given up is packed
+			return nil, err
+		}
 	}
 	bundle, err := repo.Create("bundle")
 	if err != nil {
@@ -177,9 +186,13 @@ func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *c
 	if err != nil {
 		return nil, err
 	}
-	for name, tip := range refs {
-		if (len(tip) == 64) != sha256 {
-			return nil, cell.Errorf(cell.Unsupported, "result.Commits", "its files are taken without commits: pando accept", "cannot fetch from cell %s: the object id of %s is of another kind than its source's", c.Title(), name)
+	sha256 := slices.ContainsFunc(slices.Collect(maps.Values(refs)), func(tip string) bool { return len(tip) == 64 })
+	if borrow != "" && sha256 != lentSHA256 {
+		return nil, cell.Errorf(cell.Unsupported, "result.Commits", "its files are taken without commits: pando accept", "cannot fetch from cell %s: its object ids are of another kind than its source's", c.Title())
+	}
+	if borrow == "" {
+		if err := repo.Init(ctx, "", sha256); err != nil {
+			return nil, err
 		}
 	}
 	return repo, repo.Take(ctx, refs, known, in)
@@ -261,6 +274,10 @@ func packCommits(ctx context.Context, inst backend.Instance, c *state.Cell, know
 		return cell.Errorf(cell.NotFound, "result.Commits", "its files are taken without commits: pando accept", "cannot fetch from cell %s: no commit was made in it", c.Title())
 	case st.Exit == nil:
 		why = "its end is not known"
+	case st.Exit.Cause == cell.CauseTimeout:
+		return cell.Errorf(cell.Timeout, "result.Commits", "its files are taken without commits: pando accept", "cannot fetch from cell %s: git there did not pack its commits within %s", c.Title(), packing)
+	case st.Exit.Cause != "":
+		why = st.Exit.Cause
 	}
 	return fmt.Errorf("cannot fetch from cell %s: git there failed: %s", c.Title(), cell.Clip(why))
 }
