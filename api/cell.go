@@ -204,7 +204,10 @@ type AcceptRequest struct {
 	Patch string `json:"patch,omitempty"`
 	// Merge merges files that changed in the source, too, by three ways: what both had, what the cell
 	// made of it, and what the source is now. Conflicts are written as git marks them.
-	Merge       bool     `json:"merge,omitempty"`
+	Merge bool `json:"merge,omitempty"`
+	// Commits makes the commits on the branch that the cell has checked out those of the source's branch, with Apply: as they
+	// are, or, when that has others by now, copies on top of these. What was not committed in the cell is not committed.
+	Commits     bool     `json:"commits,omitempty"`
 	NoConflicts bool     `json:"no_conflicts,omitempty"` // with Merge: write nothing where that leaves conflicts
 	Include     []string `json:"include,omitempty"`      // held paths to apply nevertheless
 	Strict      bool     `json:"strict,omitempty"`       // hold back all changes to look at first
@@ -286,7 +289,27 @@ type AcceptResult struct {
 	// Head says that the source is on another branch than the one that the changes belong to;
 	// null otherwise, and without apply.
 	Head    *HeadMoved   `json:"head,omitempty"`
-	Commits *CellCommits `json:"commits,omitempty"` // commits that stay in the cell; null when there are none
+	Commits *CellCommits `json:"commits,omitempty"` // commits made in the cell; null when there are none
+	Branch  *BranchMove  `json:"branch,omitempty"`  // what the source's branch became; null when it stayed
+	// Also are paths that these commits change, and that the source had so, uncommitted.
+	Also []string `json:"also,omitempty"`
+}
+
+// BranchMove is a move of the branch that a source has checked out.
+type BranchMove struct {
+	Branch  string   `json:"branch"`        // without refs/heads/
+	Was     string   `json:"was,omitempty"` // the commit before; absent: there was none
+	Now     string   `json:"now"`           // the commit after
+	Tip     string   `json:"tip,omitempty"` // the commit in the cell; another than Now when copies of commits came
+	Commits int      `json:"commits"`       // how many came, or were taken back
+	List    []Commit `json:"list"`          // the first hundred that came, oldest first
+}
+
+// Commit is one of git's.
+type Commit struct {
+	ID      string `json:"id"`           // its object id
+	Of      string `json:"of,omitempty"` // the commit in the cell that it is a copy of
+	Subject string `json:"subject"`      // the first line of its message
 }
 
 // Held is a change to a file that controls what runs on the host.
@@ -341,6 +364,8 @@ type RevertResult struct {
 	Already  []string `json:"already"`   // paths that were already as before the accept
 	Receipt  string   `json:"receipt,omitempty"`
 	DryRun   bool     `json:"dry_run,omitempty"`
+	// Branch is what the source's branch became again; null when it stayed.
+	Branch *BranchMove `json:"branch,omitempty"`
 }
 
 // ExecRequest runs a command in a running or idle cell, outside any run.

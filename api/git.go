@@ -23,6 +23,8 @@ type CellCommits struct {
 	More     bool     `json:"more,omitempty"`  // there are more that are not counted: in packs that git made in the cell, or above 10000
 	Branches []string `json:"branches"`        // branches with the commits; "HEAD" for a detached one
 	Since    string   `json:"since,omitempty"` // the commit that the cell had checked out before; absent without one
+	// CheckedOut says that the cell has one of Branches checked out: accept with commits takes that one's.
+	CheckedOut bool `json:"checked_out,omitempty"`
 	// Submodules are those in which commits were made. Commits does not count these, and no
 	// bundle of the repository's branches has them.
 	Submodules []SubmoduleCommits `json:"submodules,omitempty"`

@@ -229,6 +229,13 @@ func TestF61NothingOfTheRepositoryIsExecuted(t *testing.T) {
 	if fetched := do(0, "fetch", "g"); !strings.Contains(fetched, "pando/g/made") {
 		t.Error(fetched)
 	}
+	do(0, "run", "--cell", "k", "--", "/bin/sh", "-c", h.git+" -c core.hooksPath=/dev/null update-ref HEAD $("+h.git+" -c user.name=x -c user.email=x@example.com commit-tree -m kept -p HEAD 'HEAD^{tree}')")
+	if kept := do(0, "accept", "k", "--commits"); !strings.Contains(kept, "with 1 commit") {
+		t.Error(kept)
+	}
+	if back := do(0, "revert", "k"); !strings.Contains(back, "again, without 1 commit") {
+		t.Error(back)
+	}
 	do(0, "daemon", "stop")
 
 	// The canaries are alive: the first git over this repository sets one off.

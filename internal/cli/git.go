@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
@@ -37,16 +38,41 @@ const namedBranches = 5
 // detachedHead is the name that commits get when they are fetched which are checked out in the cell and on no branch.
 const detachedHead = "detached-head"
 
+// branchLines lists the commits that came onto a source's branch.
+func (a *app) branchLines(w io.Writer, b *api.BranchMove, dry bool) {
+	if b == nil {
+		return
+	}
+	t := a.newTable(w)
+	for _, c := range b.List {
+		of := ""
+		if c.Of != "" {
+			of = "a copy of " + c.Of[:min(len(c.Of), 10)]
+		}
+		t.row("commit", c.ID[:min(len(c.ID), 10)], printable(c.Subject), of)
+	}
+	t.flush()
+	moves := "is"
+	if dry {
+		moves = "would be"
+	}
+	was := "had no commit"
+	if b.Was != "" {
+		was = "was at " + b.Was[:min(len(b.Was), 10)]
+	}
+	a.say("branch %s %s at %s with %s; it %s", printable(b.Branch), moves, b.Now[:min(len(b.Now), 10)], plural(b.Commits, "commit"), was)
+}
+
 // sayCommits lists the commits made in a cell, and how to fetch them, in lines with a prefix.
 func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 	if c == nil {
 		return
 	}
 	if len(c.Branches) > 0 {
-		a.sayCommitsIn(before, cell, api.SubmoduleCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since})
+		a.sayCommitsIn(before, cell, api.SubmoduleCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since}, c.CheckedOut)
 	}
 	for _, s := range c.Submodules[:min(len(c.Submodules), namedBranches)] {
-		a.sayCommitsIn(before, cell, s)
+		a.sayCommitsIn(before, cell, s, false)
 	}
 	if more := len(c.Submodules) - namedBranches; more > 0 {
 		a.say("%sand in %s", before, plural(more, "other submodule"))
@@ -54,9 +80,9 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 }
 
 // sayCommitsIn is sayCommits for one repository: the submodule at c.Path, or the cell's own for
-// "". The bundle is a file from mktemp, since another user could put a symlink at a predictable
+// "", of which one of the branches may be checked out. The bundle is a file from mktemp, since another user could put a symlink at a predictable
 // name in a shared directory.
-func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits) {
+func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits, checkedOut bool) {
 	names := make([]string, 0, namedBranches)
 	words := make([]string, 0, namedBranches)
 	for _, b := range c.Branches[:min(len(c.Branches), namedBranches)] {
@@ -97,6 +123,9 @@ func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits) {
 		branch := c.Branches[0]
 		if branch == "HEAD" {
 			branch = detachedHead
+		}
+		if checkedOut {
+			a.say("%sto take %s, too: pando accept %s --commits", before, them, shellWord(cell))
 		}
 		a.say("%sto take %s instead of accept --apply: pando fetch %s, then git merge %s", before, them, shellWord(cell), shellWord("pando/"+cell+"/"+branch))
 		return

@@ -17,8 +17,9 @@ func TestSayCommits(t *testing.T) {
 		made api.CellCommits
 		want string
 	}{
-		{api.CellCommits{Commits: 1, Branches: []string{"main"}, Since: strings.Repeat("ab", 20)},
+		{api.CellCommits{Commits: 1, Branches: []string{"main"}, CheckedOut: true, Since: strings.Repeat("ab", 20)},
 			`1 commit was made in the cell (branch main); accept brings their files, not the commits
+to take it, too: pando accept web --commits
 to take it instead of accept --apply: pando fetch web, then git merge pando/web/main
 `},
 		{api.CellCommits{Commits: 2, More: true, Branches: []string{"$(id)", "--upload-pack=id", "it's"}},

@@ -202,8 +202,15 @@ were written.
 
 When the source is on another branch and commit than at the import, or at the last
 apply, nothing is written without --other-branch. New commits on the same branch do
-not count as another branch. Commits that were made in the cell stay there: accept
-prints how to fetch them.
+not count as another branch.
+
+Commits that were made in the cell stay there, unless --commits makes them the source's:
+its branch moves to what is checked out in the cell, as git merge --ff-only would do, or,
+where you committed meanwhile, to copies on top of yours, as git rebase would make them.
+Files that were not committed there are applied and not committed. It is refused where a
+file is not as it is committed, where something is staged in the source, and where both
+changed the same lines; pando fetch brings commits as branches of their own. With
+--dry-run it prints what --expect takes to have these commits and no others.
 
 Changes to files that control what runs on your machine (hooks, CI, editor and agent
 settings, programs in git's configuration) are held back until you --include them.
@@ -222,7 +229,8 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 		Example: `  pando accept --apply
   pando accept web --apply -- src/api 'docs/*.md'
   pando accept --apply -p
-  pando accept --apply --merge`,
+  pando accept --apply --merge
+  pando accept --commits`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); n >= 0 {
 				args = args[:n]
@@ -235,6 +243,10 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 			if n := cmd.ArgsLenAtDash(); n >= 0 {
 				args, paths = args[:n], args[n:]
 			}
+			if req.Commits && (len(paths) > 0 || interactive) {
+				return usage("--commits takes all changes: no paths, and no -p")
+			}
+			req.Apply = req.Apply || req.Commits
 			if len(paths) > 0 && !req.Apply {
 				return usage("paths go with --apply")
 			}
@@ -294,6 +306,10 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 					fmt.Fprintf(w, "not applied  %s\n", printable(k))
 				}
 				what := runsOr(res.Runs, "cell "+printable(res.CellName))
+				for _, f := range res.Also {
+					fmt.Fprintf(w, "committed with it  %s\n", printable(f))
+				}
+				a.branchLines(w, res.Branch, res.DryRun)
 				a.sayMoved(res.Head, "")
 				switch {
 				case res.DryRun && res.Left > 0:
@@ -304,7 +320,13 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 					a.say("%s applied to %s; take it back with: pando revert %s", plural(len(res.Applied), "file"), printable(res.Source), shellWord(res.CellName))
 					a.say("%s: pando diff %s", stillWaits(res.Left), shellWord(res.CellName))
 				case res.DryRun:
-					a.say("%s would be accepted (digest %s)", what, changesDigest(res.Digest))
+					digest := changesDigest(res.Digest)
+					if res.Branch != nil { // these commits, too
+						digest += "+" + res.Branch.Tip[:min(len(res.Branch.Tip), 10)]
+					}
+					a.say("%s would be accepted: pando accept --expect %s", what, digest)
+				case req.Apply && len(res.Applied) == 0 && res.Branch != nil:
+					a.say("%s accepted: its files were there; take the commits back with: pando revert %s", what, revertible(res))
 				case req.Apply && len(res.Applied) == 0:
 					a.say("%s accepted; nothing new was to be applied to %s", what, printable(res.Source))
 				case req.Apply:
@@ -313,6 +335,9 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 					a.say("%s accepted; its source is as it was (--apply brings the changes there)", what)
 				}
 				a.sayConflicts(marked, res.DryRun)
+				if res.Branch != nil && res.Commits != nil {
+					res.Commits.Branches = nil // but those of submodules
+				}
 				a.sayCommits("", res.CellName, res.Commits)
 			})
 		},
@@ -322,6 +347,7 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 	f.StringVar(&req.Expect, "expect", "", "only these changes: their `DIGEST`, as pando diff prints it")
 	f.BoolVarP(&interactive, "interactive", "p", false, "ask for each hunk whether it is taken")
 	f.BoolVar(&req.Merge, "merge", false, "merge files that changed in the source, too")
+	f.BoolVar(&req.Commits, "commits", false, "with the commits that were made in the cell, onto the source's branch (applies)")
 	f.BoolVar(&req.NoConflicts, "no-conflicts", false, "with --merge: write nothing where that leaves conflicts")
 	f.StringArrayVar(&req.Include, "include", nil, "also apply this control path")
 	f.BoolVar(&req.Strict, "strict", false, "hold back all changes listed under \"look first\"")
@@ -515,6 +541,13 @@ accept, after a git reset for example, stays as it is. The runs are pending agai
 				}
 				for _, f := range res.Already {
 					fmt.Fprintf(w, "as before already  %s\n", printable(f))
+				}
+				if b := res.Branch; b != nil {
+					moves := "is"
+					if res.DryRun {
+						moves = "would be"
+					}
+					a.say("branch %s %s at %s again, without %s", printable(b.Branch), moves, b.Now[:min(len(b.Now), 10)], plural(b.Commits, "commit"))
 				}
 				what := "what was applied of " + runsOr(res.Runs, "cell "+printable(res.CellName))
 				again := "; it waits again: pando diff | accept --apply | discard"

@@ -58,10 +58,11 @@ type Repo struct {
 	folder string
 	dir    string // of the repository
 	git    string
+	made   []string // objects of the cell, after Take
 }
 
-// left is for how long the folder of a fetch stays that ended with its daemon: longer than any fetch takes.
-const left = time.Hour
+// stays is for how long the folder of a fetch does that ended with its daemon: longer than any fetch takes.
+const stays = time.Hour
 
 // Open makes a new folder in dir, for one fetch. path is PATH, in which git is. Folders of earlier ones that ended without
 // being closed are removed.
@@ -75,7 +76,7 @@ func Open(path, dir string) (*Repo, error) {
 		return nil, err
 	}
 	for _, folder := range old {
-		if st, err := os.Stat(folder); err == nil && time.Since(st.ModTime()) > left {
+		if st, err := os.Stat(folder); err == nil && time.Since(st.ModTime()) > stays {
 			os.RemoveAll(folder)
 		}
 	}
@@ -118,7 +119,27 @@ func (r *Repo) Init(ctx context.Context, borrow string, sha256 bool) error {
 	if _, err := r.run(ctx, nil, "", "init", "-q", "--bare", "--template=", "--object-format="+format, r.dir); err != nil || borrow == "" {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.dir, "objects/info/alternates"), []byte(borrow+"\n"), 0o600)
+	if err := os.WriteFile(filepath.Join(r.dir, "objects/info/alternates"), []byte(borrow+"\n"), 0o600); err != nil {
+		return err
+	}
+	o, err := openOther(Folder{Path: filepath.Dir(borrow)})
+	if err != nil {
+		return err
+	}
+	defer o.root.Close()
+	ends, err := o.read("shallow") // where histories are cut off there, they are here
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for line := range strings.Lines(string(ends)) {
+		if err == nil && gitdir.ParseRef("refs/end", []byte(line)) == "" {
+			err = cell.Errorf(cell.Invalid, "commits.Init", "", "cannot read %s: it is no list of commits", filepath.Join(filepath.Dir(borrow), "shallow"))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.dir, "shallow"), ends, 0o600)
 }
 
 // Close removes the repository.
@@ -149,7 +170,7 @@ func (r *Repo) environment() []string {
 // limited is a command of git within the limits above: sh sets them, and becomes git.
 func (r *Repo) limited(ctx context.Context, args ...string) *exec.Cmd {
 	const script = `ulimit -v "$1" && ulimit -t "$2" && ulimit -f "$3" && ulimit -c 0 && shift 3 && exec "$@"`
-	settings := []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.packedGitLimit=512m", "-c", "core.packedGitWindowSize=32m", "-c", "core.fsmonitor=false"}
+	settings := []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.packedGitLimit=512m", "-c", "core.packedGitWindowSize=32m", "-c", "core.fsmonitor=false", "-c", "merge.renames=false"}
 	words := append([]string{"-c", script, "sh", strconv.Itoa(memory >> 10), strconv.Itoa(seconds), strconv.Itoa(most >> 9), r.git}, settings...)
 	cmd := exec.CommandContext(ctx, "/bin/sh", append(words, args...)...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", r.environment(), time.Second
@@ -158,33 +179,48 @@ func (r *Repo) limited(ctx context.Context, args ...string) *exec.Cmd {
 
 // run is the output of git in the repository; objects, if not "", is where it writes objects.
 func (r *Repo) run(ctx context.Context, in io.Reader, objects string, args ...string) ([]byte, error) {
+	var env []string
+	if objects != "" {
+		env = []string{"GIT_OBJECT_DIRECTORY=" + objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + filepath.Join(r.dir, "objects")}
+	}
+	out, no, err := r.ask(ctx, in, env, args...)
+	if err == nil && no != "" {
+		err = cell.Errorf(cell.Invalid, "commits", "", "git %s: %s", args[0], no)
+	}
+	return out, err
+}
+
+// ask is the output of git, with more of an environment, for commands that answer with exit code 1: no is then what it says
+// beside that.
+func (r *Repo) ask(ctx context.Context, in io.Reader, env []string, args ...string) (out []byte, no string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
 	cmd := r.limited(ctx, args...)
 	if args[0] != "init" {
 		cmd.Env = append(cmd.Env, "GIT_DIR="+r.dir)
 	}
-	if objects != "" {
-		cmd.Env = append(cmd.Env, "GIT_OBJECT_DIRECTORY="+objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES="+filepath.Join(r.dir, "objects"))
-	}
-	var out, said bytes.Buffer
-	list := &limit{Buffer: &out, n: maxSaid}
+	cmd.Env = append(cmd.Env, env...)
+	var text, said bytes.Buffer
+	list := &limit{Buffer: &text, n: maxSaid}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, list, &limit{Buffer: &said, n: 16 << 10}
-	err := cmd.Run()
+	err = cmd.Run()
 	if err == nil && list.over {
-		return nil, bound.Exceed("what git "+args[0]+" says", maxSaid, "bytes")
+		return nil, "", bound.Exceed("what git "+args[0]+" says", maxSaid, "bytes")
 	}
 	if ctx.Err() != nil {
-		return nil, cell.Errorf(cell.Timeout, "commits", "", "git %s did not end: %w", args[0], context.Cause(ctx))
+		return nil, "", cell.Errorf(cell.Timeout, "commits", "", "git %s did not end: %w", args[0], context.Cause(ctx))
 	}
-	if err != nil {
-		why := strings.TrimSpace(strings.ToValidUTF8(said.String(), "\ufffd"))
-		if why == "" || strings.Contains(why, "out of memory") || strings.Contains(why, "Cannot allocate memory") {
-			why = strings.TrimSpace(why + " (" + err.Error() + "): it is larger, or takes longer to read, than is allowed")
-		}
-		return nil, cell.Errorf(cell.Invalid, "commits", "", "git %s: %s", args[0], why)
+	if err == nil {
+		return text.Bytes(), "", nil
 	}
-	return out.Bytes(), nil
+	why := strings.TrimSpace(strings.ToValidUTF8(said.String(), "\ufffd"))
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == 1 {
+		return text.Bytes(), cmp.Or(why, "exit code 1"), nil
+	}
+	if why == "" || strings.Contains(why, "out of memory") || strings.Contains(why, "Cannot allocate memory") {
+		why = strings.TrimSpace(why + " (" + err.Error() + "): it is larger, or takes longer to read, than is allowed")
+	}
+	return nil, "", cell.Errorf(cell.Invalid, "commits", "", "git %s: %s", args[0], why)
 }
 
 // maxSaid bounds what git says, in bytes: a line for each new object is most of it.
@@ -301,6 +337,7 @@ func (r *Repo) Take(ctx context.Context, refs map[string]string, known []string,
 			return cell.Errorf(cell.Invalid, "commits.Take", "", "object %s is named by what was made in the cell, and is not in its pack", cell.Clip(id))
 		}
 	}
+	r.made = slices.Sorted(maps.Keys(made))
 	packs, err := os.ReadDir(filepath.Join(quarantine, "pack"))
 	if err != nil {
 		return err
@@ -322,6 +359,54 @@ func (r *Repo) Take(ctx context.Context, refs map[string]string, known []string,
 	}
 	_, err = r.run(ctx, nil, "", "symbolic-ref", "HEAD", head) // what a fetch without names takes
 	return err
+}
+
+// Objects reads what was taken, object by object: commits, trees, and the contents of files.
+func (r *Repo) Objects(ctx context.Context, do func(kind, id string, in io.Reader) error) error {
+	return r.Read(ctx, r.made, func(kind, id string, _ int64, in io.Reader) error { return do(kind, id, in) })
+}
+
+// Read reads objects, with their kinds and sizes in bytes. What do leaves unread of one is skipped.
+func (r *Repo) Read(ctx context.Context, ids []string, do func(kind, id string, size int64, in io.Reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patient)
+	defer cancel()
+	cmd := r.limited(ctx, "cat-file", "--batch", "--buffer")
+	cmd.Env = append(cmd.Env, "GIT_DIR="+r.dir)
+	cmd.Stdin = strings.NewReader(strings.Join(ids, "\n") + "\n")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		cmd.Wait()
+	}()
+	in := bufio.NewReaderSize(out, 64<<10)
+	for range ids {
+		var id, kind string
+		var size int64
+		line, err := in.ReadString('\n')
+		if err == nil {
+			_, err = fmt.Sscan(line, &id, &kind, &size)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot read objects of the commits: %w", err)
+		}
+		object := io.LimitReader(in, size)
+		if err := do(kind, id, size, object); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, object); err != nil {
+			return err
+		}
+		if _, err := in.Discard(1); err != nil {
+			return fmt.Errorf("cannot read objects of the commits: %w", err)
+		}
+	}
+	return nil
 }
 
 // packed are the first n objects in the pack in a folder of objects, with their types. Behind them index-pack has put what

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -258,6 +259,21 @@ func TestTake(t *testing.T) {
 		}
 	}
 	want(map[string]string{"refs/heads/fix": git(work, "rev-parse", "fix")}, "refs/heads/fix")
+	var kinds []string
+	must(t, r.Objects(t.Context(), func(kind, id string, in io.Reader) error {
+		text := git(work, "cat-file", "-p", id)
+		if b, err := io.ReadAll(in); err != nil || kind != "tree" && strings.TrimSpace(string(b)) != text {
+			t.Errorf("%s %s is %d bytes, want %d: %v", kind, id, len(b), len(text), err)
+		}
+		kinds = append(kinds, kind)
+		return nil
+	}))
+	if slices.Sort(kinds); fmt.Sprint(kinds) != "[blob commit tree]" {
+		t.Errorf("taken were %v", kinds)
+	}
+	if err := r.Objects(t.Context(), func(string, string, io.Reader) error { return io.ErrShortWrite }); err != io.ErrShortWrite {
+		t.Errorf("an error of the reader's: %v", err)
+	}
 	git(work, "branch", "-q", "-m", "fix", "fix/a")
 	git(work, "checkout", "-q", "--detach")
 	git(work, "commit", "-q", "--allow-empty", "-m", "three")

@@ -43,7 +43,7 @@ func (r *Repo) Into(ctx context.Context, common, prefix string) (branches, remov
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := openOther(common)
+	o, err := openOther(Folder{Path: common})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,7 +87,7 @@ func (r *Repo) Into(ctx context.Context, common, prefix string) (branches, remov
 
 // Unlock removes the locks below prefix that an interrupted Into has left.
 func Unlock(common, prefix string) error {
-	o, err := openOther(common)
+	o, err := openOther(Folder{Path: common})
 	if err != nil {
 		return err
 	}
@@ -148,21 +148,34 @@ func (o *other) takes(branches []Branch) error {
 	return nil
 }
 
-func openOther(common string) (*other, error) {
-	root, err := os.OpenRoot(common)
+func openOther(folder Folder) (*other, error) {
+	fd, err := unix.Open(folder.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: folder.Path, Err: err}
+	}
+	defer unix.Close(fd)
+	var is unix.Stat_t
+	if err := unix.Fstat(fd, &is); err != nil {
+		return nil, err
+	}
+	if folder.ID != "" && folder.ID != folderID(&is) {
+		return nil, cell.Errorf(cell.Conflict, "commits.openOther", "do it again", "%s is another folder than the one that was looked at", folder.Path)
+	}
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return nil, err
 	}
 	o := &other{root: root, uid: -1, gid: -1}
 	st, err := root.Stat("objects")
-	if err == nil {
-		if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-			o.uid, o.gid = int(sys.Uid), int(sys.Gid)
-		}
+	if errors.Is(err, fs.ErrNotExist) { // the folder of a linked worktree
+		st, err = root.Stat("HEAD")
 	}
 	if err != nil {
 		root.Close()
 		return nil, err
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		o.uid, o.gid = int(sys.Uid), int(sys.Gid)
 	}
 	return o, nil
 }

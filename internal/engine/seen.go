@@ -45,7 +45,11 @@ func (e *Engine) cellTag(c *state.Cell) string {
 	if l := e.reg.Lease(c.ID); l != nil {
 		labels = l.Labels
 	}
-	return tagOf("cell", c.ID, c.Head, c.Known, c.LastRun, verdict, labels, e.alive.LeasedEnv(c.ID))
+	applied := ""
+	if n := len(c.Applied); n > 0 {
+		applied = c.Applied[n-1].ID
+	}
+	return tagOf("cell", c.ID, c.Head, c.Known, applied, c.LastRun, verdict, labels, e.alive.LeasedEnv(c.ID))
 }
 
 // unchanged refuses a cell, or a run of it, that is not what its caller saw.

@@ -192,6 +192,10 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	section(b, "Applied to "+p.Source, "- `%s`\n", p.Applied)
 	section(b, "Of these, some hunks alone", "- `%s`\n", p.Parts)
 	section(b, "Brought into the cell from "+p.Source, "- `%s`\n", p.Synced)
+	if mv := p.Branch; mv != nil {
+		row(b, "branch "+mv.Branch, fmt.Sprintf("%s, with %d commits; before: %s", mv.Now, mv.Commits, cmp.Or(mv.Was, "none")))
+	}
+	section(b, "Committed with it, as "+p.Source+" had it", "- `%s`\n", p.Also)
 	fetched := []string{}
 	for _, f := range p.Fetched {
 		fetched = append(fetched, fmt.Sprintf("`%s`: %s", f.Ref, cmp.Or(f.Commit, "removed")))

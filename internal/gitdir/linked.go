@@ -3,6 +3,7 @@
 package gitdir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -171,33 +172,52 @@ func Standalone(conf []byte, own bool) []byte {
 	return out
 }
 
-// OwnCommon is the folder with the objects and refs of the repository that is in top itself, or to which the file top/.git
-// belongs by the repository's own word; "" when top is not the work tree of one. What the source says alone proves nothing:
-// a ".git" that is a symlink, or that has its refs elsewhere, is an error.
-func OwnCommon(top string) (string, error) {
+// Own is the repository that is in top itself, or to which the file top/.git belongs by the repository's own word; nil when
+// top is not the work tree of one. What the source says alone proves nothing: a ".git" that is a symlink, or that has its refs
+// elsewhere, is an error.
+func Own(top string) (*Linked, error) {
 	linked, err := FindLinked(top)
-	if err != nil {
-		return "", err
-	}
-	if linked != nil {
-		return linked.Common, nil
+	if err != nil || linked != nil {
+		return linked, err
 	}
 	dot := filepath.Join(top, ".git")
 	st, err := os.Lstat(dot)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
+		return nil, nil
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if !st.IsDir() {
-		return "", cell.Errorf(cell.Unsupported, "gitdir.OwnCommon", "", "%s is no folder, and no link of a worktree or submodule", dot)
+		return nil, cell.Errorf(cell.Unsupported, "gitdir.Own", "", "%s is no folder, and no link of a worktree or submodule", dot)
 	}
 	if _, err := os.Lstat(filepath.Join(dot, "commondir")); err == nil {
-		return "", cell.Errorf(cell.Unsupported, "gitdir.OwnCommon", "", "%s says that its objects are elsewhere", dot)
+		return nil, cell.Errorf(cell.Unsupported, "gitdir.Own", "", "%s says that its objects are elsewhere", dot)
 	}
 	if !isRepository(dot) {
-		return "", nil
+		return nil, nil
 	}
-	return dot, nil
+	return &Linked{Dir: dot, Common: dot}, nil
+}
+
+// Head is what it has checked out.
+func (l *Linked) Head() (Head, error) { return (&Repo{dir: l.Dir, common: l.Common}).Head() }
+
+// Committer is the name and mail address that git writes into commits of the user with a home directory, as the configuration
+// of the system, the user and the repository says; "" where none does. Includes are not followed.
+func (l *Linked) Committer(home string) (name, email string) {
+	var user, committer [2]string
+	read := func(conf []byte, err error) {
+		for i, key := range []string{".name", ".email"} {
+			if err == nil {
+				user[i] = cmp.Or(configValue(conf, "user"+key), user[i])
+				committer[i] = cmp.Or(configValue(conf, "committer"+key), committer[i])
+			}
+		}
+	}
+	for _, file := range []string{"/etc/gitconfig", filepath.Join(home, ".config/git/config"), filepath.Join(home, ".gitconfig")} {
+		read(readRegular(file, maxFile))
+	}
+	read(readRegularFlags(filepath.Join(l.Common, "config"), maxFile, unix.O_NOFOLLOW))
+	return cmp.Or(committer[0], user[0]), cmp.Or(committer[1], user[1])
 }

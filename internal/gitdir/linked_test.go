@@ -164,7 +164,7 @@ func FuzzStandalone(f *testing.F) {
 }
 
 // Into the repository of a source is written only where it is the source's own.
-func TestOwnCommon(t *testing.T) {
+func TestOwn(t *testing.T) {
 	at := t.TempDir()
 	gitOracle(t, at, "", "init", "-q", "main")
 	main := filepath.Join(at, "main")
@@ -181,17 +181,39 @@ func TestOwnCommon(t *testing.T) {
 	}
 	gitOracle(t, at, "", "init", "-q", "elsewhere")
 	writeAt(t, filepath.Join(at, "elsewhere"), ".git/commondir", "../../main/.git\n")
-	for source, want := range map[string]string{"main": "main/.git", "wt": "main/.git", "main/sub": "", "no": ""} {
-		if want != "" {
-			want = filepath.Join(at, want)
+	for source, want := range map[string]*Linked{"main": {Dir: "main/.git", Common: "main/.git"}, "wt": {Dir: "main/.git/worktrees/wt", Common: "main/.git"}, "main/sub": nil, "no": nil} {
+		if want != nil {
+			want = &Linked{Dir: filepath.Join(at, want.Dir), Common: filepath.Join(at, want.Common)}
 		}
-		if got, err := OwnCommon(filepath.Join(at, source)); got != want || err != nil {
-			t.Errorf("%s: %q, %v, want %q", source, got, err, want)
+		got, err := Own(filepath.Join(at, source))
+		if err != nil || (got == nil) != (want == nil) || got != nil && *got != *want {
+			t.Errorf("%s: %v, %v, want %v", source, got, err, want)
 		}
 	}
 	for _, source := range []string{"pointing", "link", "elsewhere"} {
-		if got, err := OwnCommon(filepath.Join(at, source)); err == nil {
-			t.Errorf("%s: %q", source, got)
+		if got, err := Own(filepath.Join(at, source)); err == nil {
+			t.Errorf("%s: %v", source, got)
+		}
+	}
+}
+
+// The committer is git's own.
+func TestCommitter(t *testing.T) {
+	at, home := t.TempDir(), t.TempDir()
+	gitOracle(t, at, "", "init", "-q", "main")
+	main := filepath.Join(at, "main")
+	repo, err := Own(main)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ file, text, want string }{
+		{home + "/.gitconfig", "[user]\n\tname = U\n\temail = u@example.org\n", "U u@example.org"},
+		{main + "/.git/config", "[user]\n\temail = r@example.org\n", "U r@example.org"},
+		{main + "/.git/config", "[user]\n\temail = r@example.org\n[committer]\n\tname = C\n", "C r@example.org"},
+	} {
+		writeAt(t, filepath.Dir(step.file), filepath.Base(step.file), step.text)
+		if name, email := repo.Committer(home); name+" "+email != step.want {
+			t.Errorf("it is %s %s, want %s", name, email, step.want)
 		}
 	}
 }

@@ -438,3 +438,20 @@ func (m *Manager) RefuseSecrets(ctx context.Context, c *state.Cell, what string,
 	}
 	return nil
 }
+
+// SecretsIn returns a function that refuses a text, from a place that it names, with the value of a credential in it that
+// the cell was lent; nil when there is none.
+func (m *Manager) SecretsIn(ctx context.Context, c *state.Cell) func(place string, r io.Reader) error {
+	s := m.SearchFor(c)
+	if s == nil {
+		return nil
+	}
+	return func(place string, r io.Reader) error {
+		if err := s.read(ctx, "commits", place, r); err != nil || len(s.Found) == 0 {
+			return err
+		}
+		f := s.Found[0]
+		return cell.Errorf(cell.Denied, "govern.SecretsIn", "take it out of the commits there; to take them all the same: pando accept "+c.Title()+" --commits --force --reason TEXT",
+			"cannot take the commits of cell %s: the value of the credential %s is in %s (%s)", c.Title(), f.Credential, f.Path, f.Encoding)
+	}
+}

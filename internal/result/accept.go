@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/commits"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/operation"
@@ -126,6 +127,15 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	if err := m.mayAccept(o, req); err != nil {
 		return api.AcceptResult{}, err
 	}
+	if req.Commits {
+		_, tip, _ := strings.Cut(req.Expect, "+")
+		b, err := m.planBranch(ctx, o, tip, req.Force)
+		if err != nil {
+			return api.AcceptResult{}, err
+		}
+		defer b.close()
+		o.branch = b
+	}
 	planned := req
 	planned.DryRun = true
 	out, err := m.doAccept(ctx, o, planned, acceptArgs{})
@@ -138,6 +148,13 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	}
 	for _, r := range o.covers {
 		args.Covers = append(args.Covers, r.RunID())
+	}
+	if o.branch != nil {
+		move := &o.branch.Move
+		if err := o.branch.repo.Give(ctx, move.Common, move.Now, move.Was); err != nil {
+			return api.AcceptResult{}, err
+		}
+		args.Branch, args.Also = &o.branch.branchArgs, out.Also
 	}
 	err = operation.Do(ctx, m.cfg.Records, operation.NewID(), OpAccept, args, func(ctx context.Context) (err error) {
 		out, err = m.doAccept(ctx, o, req, args)
@@ -156,6 +173,8 @@ type acceptArgs struct {
 	Request api.AcceptRequest `json:"request"`
 	Planned []string          `json:"planned,omitempty"` // paths that the source had not, before anything was written
 	Merge   *mergedState      `json:"merge,omitempty"`   // with what the source became
+	Branch  *branchArgs       `json:"branch,omitempty"`  // the move of the source's branch
+	Also    []string          `json:"also,omitempty"`    // paths that come with it, and that the source has
 	Written bool              `json:"written,omitempty"` // by an earlier try that could not write its receipt
 }
 
@@ -199,19 +218,25 @@ func (m *Manager) resumeAccept(ctx context.Context, args acceptArgs) error {
 		}
 		o.covers = append(o.covers, r)
 	}
+	if o.branch, err = m.resumeBranch(ctx, &c, args.Branch); err != nil {
+		m.cfg.Log.Error("cannot go on with the commits of an accept: its files are accepted without", "cell", c.ID, "branch", args.Branch.Move.Branch, "error", err)
+		o.branch.close()
+		o.branch = nil
+	}
+	defer o.branch.close()
 	_, err = m.doAccept(ctx, o, args.Request, args)
 	return err
 }
 
 // doAccept applies, if asked, and seals.
-func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (api.AcceptResult, error) {
+func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (out api.AcceptResult, err error) {
 	c := o.c
-	out := acceptResult(c, o, req)
-	commits, err := commitsMade(o.base, o.after)
+	out = acceptResult(c, o, req)
+	made, err := commitsMade(o.base, o.after)
 	if err != nil {
 		m.cfg.Log.Warn("cannot tell which commits were made in a cell", "cell", c.ID, "error", err)
 	}
-	out.Commits = commits.API()
+	out.Commits = made.API()
 	if req.Apply {
 		out.Head = headMoved(c)
 	}
@@ -220,6 +245,23 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 			return out, err
 		}
 	}
+	var held *commits.Held
+	if !req.DryRun {
+		if held, err = m.hold(ctx, c, &o.branch); err != nil {
+			return out, err
+		}
+		if held != nil {
+			defer held.Release()
+		}
+		defer func() { // what is in the source is recorded, sooner or later
+			if k := cell.KindOf(err); err != nil && args.Written && k != cell.Conflict && k != cell.Invalid {
+				m.acceptLater(args)
+				err = cell.Errorf(cell.Unavailable, "result.Accept", "free some space or check the disk: the verdict and its receipt are written as soon as that works",
+					"the changes are in the source, but not all that goes with them: %w", err)
+			}
+		}()
+	}
+	out.Branch, out.Also = o.branch.api(), args.Also
 	var done *state.Applied
 	if req.Apply {
 		if done, err = m.apply(ctx, o, req, args, &out); err != nil {
@@ -231,6 +273,18 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 			out.Runs = runsAPI(o.covers)
 		}
 		return out, nil
+	}
+	args.Written = args.Written || done != nil
+	if held != nil {
+		if err := held.Do(); err != nil {
+			return out, fmt.Errorf("its branch has not moved: %w", err)
+		}
+		args.Written, args.Branch.Moved = true, true
+	}
+	if o.branch != nil {
+		if done, err = m.branched(ctx, o, args, done); err != nil {
+			return out, err
+		}
 	}
 	objects := []any{c}
 	for i := range o.covers {
@@ -262,7 +316,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, o.at.Point(), c.Setup.Downgrades
 	act.Applied, act.Source, act.Paths, act.Left = out.Applied, c.Source, req.Paths, out.Left
-	act.Parts = out.Parts
+	act.Parts, act.Also, act.Branch = out.Parts, out.Also, o.branch.state()
 	for _, f := range out.Merged {
 		act.Merged = append(act.Merged, state.Merged(f))
 	}
@@ -276,12 +330,6 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 		act.From = o.run.Before
 	}
 	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
-	if err != nil && (done != nil || args.Written) {
-		args.Written = true
-		m.acceptLater(args)
-		return out, cell.Errorf(cell.Unavailable, "result.Accept", "free some space or check the disk: the verdict and its receipt are written as soon as that works",
-			"the changes are in the source, but the receipt is not written: %w", err)
-	}
 	if err != nil {
 		return out, err
 	}
@@ -350,6 +398,9 @@ func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 	if (req.Merge || req.NoConflicts) && !req.Apply {
 		return cell.Errorf(cell.Invalid, opName, "add --apply", "cannot merge the changes without applying them")
 	}
+	if req.Commits && (!req.Apply || len(req.Paths) > 0 || req.Patch != "") {
+		return cell.Errorf(cell.Invalid, opName, "take all with --commits, or a part of the files without", "commits come with all changes, applied")
+	}
 	if req.NoConflicts && !req.Merge {
 		return cell.Errorf(cell.Invalid, opName, "add --merge", "cannot refuse the conflicts of a merge that was not asked for")
 	}
@@ -380,7 +431,7 @@ func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 			}
 		}
 	}
-	if len(runs) == 0 {
+	if len(runs) == 0 && !req.Commits {
 		if err := m.nothing(o, req); err != nil {
 			return err
 		}
@@ -532,8 +583,8 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 	}
 	res, err := m.bring(ctx, c, want)
 	found, conflict := errors.AsType[*apply.ConflictError](err)
-	if conflict && req.Merge && merged == nil && req.DryRun { // the plan: what is written goes by it
-		if merged, err = m.merge(ctx, o, after, ignored, found, req.NoConflicts); err == nil {
+	if conflict && (req.Merge || o.branch != nil) && merged == nil && req.DryRun { // the plan: what is written goes by it
+		if merged, err = m.merge(ctx, o, after, ignored, found, req); err == nil {
 			if want.Base, want.After, err = m.trees(merged, after.Contents); err == nil {
 				res, err = m.bring(ctx, c, want)
 			}
@@ -580,9 +631,17 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 	}
 	out.Held = heldAPI(res.Held)
 	for _, n := range res.Unrepresented {
+		if o.branch != nil && n.Path == gitFolder { // what it has of commits comes
+			continue
+		}
 		out.Kept = append(out.Kept, n.Path+": "+n.What)
 	}
 	out.Ignored = res.Ignored.Count
+	if o.branch != nil && req.DryRun {
+		if err := m.goesWith(ctx, o, want.After, ignored, out); err != nil {
+			return nil, err
+		}
+	}
 	if req.DryRun || len(out.Applied)+len(res.Already)+len(files) == 0 {
 		return nil, nil
 	}

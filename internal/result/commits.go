@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -93,6 +94,7 @@ func commitsSince(old, now *gitFiles) (*state.CellCommits, error) {
 		return nil, nil
 	}
 	out.Commits, out.More = w.count, w.more
+	out.CheckedOut = slices.Contains(out.Branches, cmp.Or(head.Branch, "HEAD"))
 	if there, err := now.mayHave(before.Commit); err != nil {
 		return nil, err
 	} else if !there { // another repository is in its place: git there knows no such commit

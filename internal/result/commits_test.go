@@ -56,6 +56,7 @@ func TestCommitsMade(t *testing.T) {
 		{"an old commit", "commit --allow-empty -m 0", "reset --hard HEAD~1", nil, false},
 		{"an old commit below a packed one", "commit --allow-empty -m 0\ncommit --allow-empty -m 1\ngc -q", "branch old HEAD~1", nil, false},
 		{"detached", "", "switch --detach\ncommit --allow-empty -m 1", []string{"HEAD"}, false},
+		{"a branch that is not checked out", "", "switch -c other\ncommit --allow-empty -m 1\nswitch main", []string{"other"}, false},
 		{"two branches", "", "commit --allow-empty -m 1\nswitch -c other\ncommit --allow-empty -m 2", []string{"main", "other"}, false},
 		{"amended", "", "commit --allow-empty --amend -m other", []string{"main"}, false},
 		{"merged", "branch side", "commit --allow-empty -m 1\nswitch side\ncommit --allow-empty -m 2\nmerge -m both main", []string{"main", "side"}, false},
@@ -95,7 +96,8 @@ func TestCommitsMade(t *testing.T) {
 				}
 				return
 			}
-			want := &state.CellCommits{Branches: c.branches, Since: base, More: c.more}
+			head := workspacetest.Git(t, dir, "rev-parse", "--abbrev-ref", "HEAD")
+			want := &state.CellCommits{Branches: c.branches, Since: base, More: c.more, CheckedOut: slices.Contains(c.branches, head)}
 			if !c.more {
 				list := workspacetest.Git(t, dir, slices.Concat([]string{"rev-list", "--count", "--branches", "HEAD", "--not"}, known)...)
 				if want.Commits, err = strconv.Atoi(list); err != nil {
@@ -121,7 +123,7 @@ func TestCommitsMadeOfOtherRepositories(t *testing.T) {
 	workspacetest.Git(t, dir, "commit", "--allow-empty", "-m", "1")
 	made := sideOf(t, dir)
 	got, err := commitsMade(old, made)
-	if d := cmp.Diff(&state.CellCommits{Commits: 1, Branches: []string{"new"}}, got); d != "" || err != nil {
+	if d := cmp.Diff(&state.CellCommits{Commits: 1, Branches: []string{"new"}, CheckedOut: true}, got); d != "" || err != nil {
 		t.Error(d, err)
 	}
 	if got, err := commitsMade(made, old); got != nil || err != nil {
@@ -133,7 +135,7 @@ func TestCommitsMadeOfOtherRepositories(t *testing.T) {
 	workspacetest.Git(t, dir, "init", "-q", "-b", "fresh")
 	workspacetest.Git(t, dir, "commit", "--allow-empty", "-m", "2")
 	got, err = commitsMade(made, sideOf(t, dir))
-	if d := cmp.Diff(&state.CellCommits{Commits: 1, Branches: []string{"fresh"}}, got); d != "" || err != nil {
+	if d := cmp.Diff(&state.CellCommits{Commits: 1, Branches: []string{"fresh"}, CheckedOut: true}, got); d != "" || err != nil {
 		t.Error("in the place of another: ", d, err)
 	}
 	for what, m := range map[string]workspacetest.Model{

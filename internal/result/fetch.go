@@ -34,7 +34,10 @@ const maxKnown = 2000
 // repository that has them then. Whole is for callers that may not read the source: it has all that the cell has, and nothing else.
 func (m *Manager) Commits(ctx context.Context, id cell.ID, whole bool) (repo *commits.Repo, err error) {
 	err = m.cfg.Cells.Within(ctx, id, "fetch", func(cell.RunID) error {
-		repo, err = m.takeCommits(ctx, id, whole)
+		c, err := m.cfg.Cells.Usable(id)
+		if err == nil {
+			repo, err = m.takeCommits(ctx, &c, whole, false)
+		}
 		return err
 	})
 	return repo, err
@@ -53,19 +56,19 @@ func (m *Manager) Fetch(ctx context.Context, id cell.ID) (out api.FetchResult, e
 		if c.NoSource {
 			return cell.Errorf(cell.Conflict, "result.Fetch", "in a repository: git fetch pando::"+c.Title(), "cannot fetch from cell %s into its source: it began with no directory of the daemon's host", c.Title())
 		}
-		common, err := gitdir.OwnCommon(c.Source)
+		own, err := gitdir.Own(c.Source)
 		if err != nil {
 			return fmt.Errorf("cannot fetch from cell %s: %w", c.Title(), err)
 		}
-		if common == "" {
+		if own == nil {
 			return cell.Errorf(cell.NotFound, "result.Fetch", "in a repository: git fetch pando::"+c.Title(), "cannot fetch from cell %s: its source %s is no repository of git", c.Title(), c.Source)
 		}
-		repo, err := m.takeCommits(ctx, id, false)
+		repo, err := m.takeCommits(ctx, &c, false, false)
 		if err != nil {
 			return err
 		}
 		defer repo.Close()
-		args := fetchArgs{Common: common, Prefix: "refs/remotes/pando/" + c.Title() + "/"}
+		args := fetchArgs{Common: own.Common, Prefix: "refs/remotes/pando/" + c.Title() + "/"}
 		if err := operation.Do(ctx, m.cfg.Records, operation.NewID(), OpFetch, args, func(ctx context.Context) error {
 			return m.bringCommits(context.WithoutCancel(ctx), &c, repo, args, &out)
 		}); err != nil {
@@ -109,35 +112,31 @@ func (m *Manager) resumeFetch(_ context.Context, args fetchArgs) error {
 	return commits.Unlock(args.Common, args.Prefix)
 }
 
-// takeCommits is Commits for a caller with the cell's lock.
-func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *commits.Repo, err error) {
-	c, err := m.cfg.Cells.Usable(id)
-	if err != nil {
-		return nil, err
-	}
+// takeCommits is Commits for a caller with the cell's lock. c is changed, and committed. force takes them although the value
+// of a credential is in them.
+func (m *Manager) takeCommits(ctx context.Context, c *state.Cell, whole, force bool) (_ *commits.Repo, err error) {
 	if c.Backend == "none" {
 		return nil, cell.Errorf(cell.Unsupported, "result.Commits", "use its branches: it works with the host's files", "cannot fetch from cell %s: it is not isolated, and git there obeys what it wrote", c.Title())
 	}
 	borrow, lentSHA256 := "", false
 	var known []string
 	if !whole && !c.NoSource {
-		common, err := gitdir.OwnCommon(c.Source)
+		own, err := gitdir.Own(c.Source)
 		if err != nil {
 			return nil, err
 		}
-		if known, err = m.sourceCommits(ctx, &c); err != nil {
+		if known, err = m.sourceCommits(ctx, c); err != nil {
 			return nil, err
 		}
-		if objects := filepath.Join(common, "objects"); common != "" && len(known) > 0 {
-			if ok, err := commits.Lendable(objects); err != nil {
+		if own != nil && len(known) > 0 {
+			if borrow, err = lendable(own); err != nil {
 				return nil, err
-			} else if ok {
-				borrow, lentSHA256 = objects, len(known[0]) == 64
 			}
+			lentSHA256 = len(known[0]) == 64
 		}
 	}
 	failpoint.Step("take commits")
-	repo, err := commits.Open(m.cfg.Path, m.cfg.Private(id))
+	repo, err := commits.Open(m.cfg.Path, m.cfg.Private(c.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -166,14 +165,14 @@ func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *c
 		return nil, err
 	}
 	defer said.Close()
-	pack := func(inst backend.Instance) error { return packCommits(ctx, inst, &c, known, bundle, said) }
-	inst, err := m.cfg.Cells.Living(ctx, &c)
+	pack := func(inst backend.Instance) error { return packCommits(ctx, inst, c, known, bundle, said) }
+	inst, err := m.cfg.Cells.Living(ctx, c)
 	switch {
 	case err != nil:
 	case inst != nil:
 		err = pack(inst)
 	default:
-		err = errors.Join(m.cfg.Cells.Alone(ctx, &c, pack), m.cfg.Records.Commit(&c)) // it is at rest again
+		err = errors.Join(m.cfg.Cells.Alone(ctx, c, pack), m.cfg.Records.Commit(c)) // it is at rest again
 	}
 	if err != nil {
 		return nil, err
@@ -195,7 +194,23 @@ func (m *Manager) takeCommits(ctx context.Context, id cell.ID, whole bool) (_ *c
 			return nil, err
 		}
 	}
-	return repo, repo.Take(ctx, refs, known, in)
+	if err := repo.Take(ctx, refs, known, in); err != nil || force {
+		return repo, err
+	}
+	refuse := m.cfg.Decides.SecretsIn(ctx, c)
+	if refuse == nil {
+		return repo, nil
+	}
+	return repo, repo.Objects(ctx, func(kind, id string, in io.Reader) error { return refuse(kind+" "+id, in) })
+}
+
+// lendable is the folder of a repository's objects, "" if something in it leads out of it.
+func lendable(own *gitdir.Linked) (string, error) {
+	objects := filepath.Join(own.Common, "objects")
+	if ok, err := commits.Lendable(objects); err != nil || !ok {
+		return "", err
+	}
+	return objects, nil
 }
 
 // sourceCommits are the commits that the branches and tags of a cell's repository led to when it was imported.

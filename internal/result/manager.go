@@ -14,6 +14,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -130,6 +131,8 @@ type Decides struct {
 	// Secrets refuses changes that have the value of a credential in them that the cell was
 	// lent. title is how people select the changes; ignored: files that git ignores, too.
 	Secrets func(ctx context.Context, c *state.Cell, title string, base *workspace.Tree, after workspace.Side, ignored bool) error
+	// SecretsIn returns a function that refuses a text with such a value; nil when the cell was lent none.
+	SecretsIn func(ctx context.Context, c *state.Cell) func(place string, r io.Reader) error
 }
 
 // Seen checks If-Match: it fails unless tag, the ETag of what there is, is one that the caller read.

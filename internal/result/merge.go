@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -31,35 +32,36 @@ type mergedState struct {
 
 // merge joins an offer, of which a part may be chosen, with what its source became, where an apply found
 // conflicts. It writes nothing but objects.
-func (m *Manager) merge(ctx context.Context, o *offer, after workspace.Side, ignored func(path string, isDir bool) bool, found *apply.ConflictError, noConflicts bool) (*mergedState, error) {
+func (m *Manager) merge(ctx context.Context, o *offer, after workspace.Side, ignored func(path string, isDir bool) bool, found *apply.ConflictError, req api.AcceptRequest) (*mergedState, error) {
 	c := o.c
 	source, _, err := m.cfg.SourceNow(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	at := map[string]bool{}
-	for _, p := range found.Paths {
-		at[p.Path] = true
-	}
-	scrubbed := map[string]bool{}
-	for _, l := range c.LeftOut {
-		if l.Kind == workspace.Fields {
-			scrubbed[l.Path] = true
-		}
-	}
-	res, err := merge.Merge(ctx, merge.Request{
-		Path: m.cfg.Path, Base: o.base, Ours: source, Theirs: after, Names: [2]string{"the source", "the cell"}, Labels: [2]string{"source", o.to},
-		Ignored: ignored, Wanted: func(p string) bool { return at[p] && !scrubbed[p] },
-	})
+	files, err := m.byCommits(ctx, o, source, found)
 	if err != nil {
 		return nil, err
 	}
-	if refused := refusals(res, noConflicts); refused != nil {
-		return nil, refused
+	at := map[string]bool{}
+	for _, p := range found.Paths {
+		at[p.Path] = !slices.ContainsFunc(files, func(f merge.File) bool { return f.Path == p.Path })
+	}
+	if rest := slices.DeleteFunc(slices.Clone(found.Paths), func(p apply.PathConflict) bool { return !at[p.Path] }); len(rest) > 0 {
+		if !req.Merge {
+			return nil, &apply.ConflictError{Paths: rest}
+		}
+		res, err := m.mergeTexts(ctx, o, source, after, ignored, at)
+		if err != nil {
+			return nil, err
+		}
+		if refused := refusals(res, req.NoConflicts); refused != nil {
+			return nil, refused
+		}
+		files = append(files, res.Files...)
 	}
 	out := &mergedState{}
 	var paths []string
-	for _, f := range res.Files {
+	for _, f := range files {
 		for _, b := range [][]byte{f.Content, f.Ours} {
 			if err := m.cfg.Objects.Put(cell.Sum(b), b); err != nil {
 				return nil, err
@@ -69,7 +71,7 @@ func (m *Manager) merge(ctx context.Context, o *offer, after workspace.Side, ign
 		out.Files = append(out.Files, state.Merged{Path: f.Path, Also: f.Also, Conflicts: f.Conflicts})
 		paths = append(append(paths, f.Path), f.Also...)
 	}
-	want, err := withMerged(source.Tree, source.Tree, after.Tree, res.Files)
+	want, err := withMerged(source.Tree, source.Tree, after.Tree, files)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ func (m *Manager) merge(ctx context.Context, o *offer, after workspace.Side, ign
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range res.Files {
+	for _, f := range files {
 		if !slices.ContainsFunc(append([]string{f.Path}, f.Also...), func(p string) bool { return slices.Contains(writes, p) }) {
 			out.There = append(out.There, f.Path)
 		}
@@ -95,6 +97,20 @@ func (m *Manager) merge(ctx context.Context, o *offer, after workspace.Side, ign
 	}
 	out.After, err = m.cfg.PutTree(next)
 	return out, err
+}
+
+// mergeTexts merges files at some paths, which changed on both sides.
+func (m *Manager) mergeTexts(ctx context.Context, o *offer, source, after workspace.Side, ignored func(path string, isDir bool) bool, at map[string]bool) (*merge.Result, error) {
+	scrubbed := map[string]bool{}
+	for _, l := range o.c.LeftOut {
+		if l.Kind == workspace.Fields {
+			scrubbed[l.Path] = true
+		}
+	}
+	return merge.Merge(ctx, merge.Request{
+		Path: m.cfg.Path, Base: o.base, Ours: source, Theirs: after, Names: [2]string{"the source", "the cell"}, Labels: [2]string{"source", o.to},
+		Ignored: ignored, Wanted: func(p string) bool { return at[p] && !scrubbed[p] },
+	})
 }
 
 // refusals are the files that a merge refused, and without conflicts those that have some; nil when there are none.

@@ -40,6 +40,7 @@ type offer struct {
 	covers      []state.Run      // runs that wait for a verdict and have their results in it; oldest first
 	digest      cell.Digest
 	merge       *mergedState // with what the source became; nil: none was asked for, or needed
+	branch      *branch      // what the source's branch becomes; nil: commits were not asked for
 }
 
 // cellOffer is what there is to decide about in a cell, which is at a checkpoint.
@@ -121,6 +122,7 @@ func (o *offer) expected(want string) error {
 	if want == "" {
 		return nil
 	}
+	want, _, _ = strings.Cut(want, "+") // behind it is what is wanted of commits
 	hex := strings.TrimPrefix(o.digest.String(), "sha256:")
 	want = strings.TrimPrefix(want, "sha256:")
 	if len(want) < expectDigits || len(want) > len(hex) || strings.Trim(want, "0123456789abcdef") != "" {

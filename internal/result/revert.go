@@ -11,6 +11,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/commits"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -52,24 +54,33 @@ type revertArgs struct {
 	IDs     []string          `json:"ids"` // of what is taken back
 	Request api.RevertRequest `json:"request"`
 	Planned []string          `json:"planned,omitempty"` // paths that were to be written
+	Branch  *branchArgs       `json:"branch,omitempty"`  // the move of the source's branch
 }
 
 // revertHeld takes things back, which are in the order in which they were applied. The
 // caller holds the cell's lock. It changes the cell and the runs.
 func (m *Manager) revertHeld(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest) (api.RevertResult, error) {
 	req.Reason = m.cfg.Redactor.String(req.Reason)
+	b, err := m.backBranch(ctx, c, list)
+	if err != nil {
+		return api.RevertResult{}, err
+	}
+	defer b.close()
 	planned := req
 	planned.DryRun = true
-	out, err := m.doRevert(ctx, c, list, planned, revertArgs{})
+	out, err := m.doRevert(ctx, c, list, b, planned, revertArgs{})
 	if err != nil || req.DryRun {
 		return out, err
 	}
 	args := revertArgs{ID: newKey(), Cell: c.ID, Request: req, Planned: out.Reverted}
+	if b != nil {
+		args.Branch = &b.branchArgs
+	}
 	for _, a := range list {
 		args.IDs = append(args.IDs, a.ID)
 	}
 	err = operation.Do(ctx, m.cfg.Records, operation.NewID(), OpRevert, args, func(ctx context.Context) (err error) {
-		out, err = m.doRevert(ctx, c, list, req, args)
+		out, err = m.doRevert(ctx, c, list, b, req, args)
 		return err
 	})
 	return out, err
@@ -92,11 +103,16 @@ func (m *Manager) resumeRevert(ctx context.Context, args revertArgs) error {
 			list = append(list, a)
 		}
 	}
-	_, err = m.doRevert(ctx, &c, list, args.Request, args)
+	b, err := m.resumeBranch(ctx, &c, args.Branch)
+	if err != nil {
+		m.cfg.Log.Error("cannot go on with the branch of a revert: its files are taken back", "cell", c.ID, "branch", args.Branch.Move.Branch, "error", err)
+	}
+	defer b.close()
+	_, err = m.doRevert(ctx, &c, list, b, args.Request, args)
 	return err
 }
 
-func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
+func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Applied, b *branch, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
 	out = api.RevertResult{CellName: c.Title(), Source: c.Source, Runs: []api.Run{}, Reverted: []string{}, Already: []string{}, DryRun: req.DryRun}
 	known, err := m.known(ctx, c)
 	if err != nil {
@@ -106,11 +122,26 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 	if err != nil {
 		return out, m.cannotRevert(c, list, err)
 	}
+	var held *commits.Held
+	if !req.DryRun {
+		if held, err = m.hold(ctx, c, &b); err != nil {
+			return out, err
+		}
+		if held != nil {
+			defer held.Release()
+		}
+	}
+	out.Branch = b.api()
 	res, err := m.bring(ctx, c, apply.Request{
 		Base: base, After: workspace.Side{Tree: want, Contents: m.pastOf(ctx, c)}, Include: []string{"."}, IsIgnored: none, Ignored: true, DryRun: req.DryRun,
 	})
 	if err != nil {
 		return out, m.cannotRevert(c, list, err)
+	}
+	if held != nil {
+		if err := held.Do(); err != nil {
+			return out, cell.Errorf(cell.Unavailable, "result.Revert", "do it again", "the files are taken back, and the branch is not: %w", err)
+		}
 	}
 	for _, f := range res.Applied {
 		out.Reverted = append(out.Reverted, f.Path)
@@ -159,6 +190,12 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 		return out, err
 	}
 	c.Applied = left
+	c.Taken = slices.DeleteFunc(slices.Clone(c.Taken), func(b state.BranchMove) bool {
+		return slices.ContainsFunc(list, func(a state.Applied) bool { return a.Branch != nil && *a.Branch == b })
+	})
+	if b != nil {
+		c.KnownHead = gitdir.HeadAt(c.Source)
+	}
 	if err := m.disagree(c, list); err != nil {
 		return out, err
 	}
@@ -167,7 +204,7 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 		objects = append(objects, &runs[i])
 	}
 	act := state.ActOn(c, "revert", cell.Pending, why)
-	act.Reverted, act.Already, act.Source, act.Downgrades = out.Reverted, out.Already, c.Source, c.Setup.Downgrades
+	act.Branch, act.Reverted, act.Already, act.Source, act.Downgrades = b.state(), out.Reverted, out.Already, c.Source, c.Setup.Downgrades
 	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil {
 		return out, err

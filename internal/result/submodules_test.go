@@ -52,6 +52,6 @@ func TestCommitsMadeInSubmodules(t *testing.T) {
 	base := workspacetest.Git(t, super, "rev-parse", "HEAD")
 	workspacetest.Git(t, super, "commit", "-a", "-m", "bump")
 	workspacetest.Git(t, deep, "commit", "--allow-empty", "-m", "2")
-	check("all three", &state.CellCommits{Commits: 1, Branches: []string{"main"}, Since: base,
+	check("all three", &state.CellCommits{Commits: 1, Branches: []string{"main"}, Since: base, CheckedOut: true,
 		Submodules: []state.SubmoduleCommits{sub, {Path: "lib/out er/deep", Commits: 1, Branches: []string{"HEAD"}, Since: wasDeep}}})
 }

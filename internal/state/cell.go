@@ -54,6 +54,8 @@ type Cell struct {
 	// KnownHead is what the source's repository had checked out at that time; zero when there
 	// was none, or it could not be read.
 	KnownHead gitdir.Head `json:"known_head,omitzero"`
+	// Taken are the moves of the source's branch by commits of the cell, or of those that it comes of, oldest first.
+	Taken []BranchMove `json:"taken,omitempty"`
 	// Agreed is what the cell and its source came to have in common since the import, oldest first. What was taken
 	// back is not in it. Apart says that Known has what the source changed by itself: the cell's changes are told by
 	// Agreed then, and not by Known.
@@ -170,6 +172,16 @@ type Applied struct {
 	Before cell.Digest `json:"before"`
 	After  cell.Digest `json:"after"`
 	Merged []Merged    `json:"merged,omitempty"` // of these files: with what the source had
+	Branch *BranchMove `json:"branch,omitempty"` // the source's, when commits came with them
+}
+
+// BranchMove is a move of the branch that a source has checked out, by commits that were made in a cell.
+type BranchMove struct {
+	Branch  string `json:"branch"`        // without refs/heads/
+	Was     string `json:"was,omitempty"` // the commit before; "": there was none
+	Now     string `json:"now"`           // the commit after
+	Tip     string `json:"tip,omitempty"` // the commit in the cell, of which Now may be a copy on top of Was
+	Commits int    `json:"commits"`       // how many came, or were taken back
 }
 
 // Agreement is something that a cell and its source came to have in common.

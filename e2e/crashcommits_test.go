@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestF19KillWhileCommitsCome: a daemon that ends while commits come into a source, or are taken back, leaves it with all
+// of them or none, with the files and the index that belong to that, and without a lock.
+func TestF19KillWhileCommitsCome(t *testing.T) {
+	t.Parallel()
+	bin := os.Getenv("PANDO_FAULTS_BIN")
+	if bin == "" {
+		var err error
+		if bin, err = binary(t.TempDir(), "-tags", "faults"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, act := range []string{"accept", "revert"} {
+		t.Run(act, func(t *testing.T) {
+			t.Parallel()
+			c := newCrash(t, bin, "daemon")
+			c.write("f", "old\n")
+			c.sh("git init -q -b main . && git config user.name U && git config user.email u@example.org && git add f && git commit -qm old && echo mine >g && git add g && git commit -qm mine && git branch mine && git reset -q --hard HEAD~1")
+			began, tried := time.Now(), 0
+			for n := 1; ; n += stride() {
+				if n > 2000 {
+					t.Fatal("the act never comes to its end")
+				}
+				name := fmt.Sprintf("x%d", n)
+				c.sh("git reset -q --hard mine~1")
+				c.pando("run", "--cell", name, "--", "sh", "-c", "echo new >f && git commit -qam new")
+				c.sh("git reset -q --hard mine") // copies come on top of it
+				do := []string{"accept", name, "--commits"}
+				if act == "revert" {
+					c.pando(do...)
+					do = []string{"revert", name}
+				}
+				c.arm(n)
+				o := c.try(do...)
+				step, killed := c.hit()
+				c.arm(0)
+				tried++
+				if !killed && o.code != 0 {
+					t.Fatalf("uninterrupted, it ends with %d:\n%s", o.code, o.stderr)
+				}
+				c.commitsAre(fmt.Sprintf("killed at step %d (%s)", n, step), name, map[bool]string{false: "", true: act}[!killed])
+				if t.Failed() || !killed {
+					break
+				}
+				c.pando("rm", "--yes", name)
+			}
+			t.Logf("%d steps tried in %v", tried, time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// commitsAre checks that a source has the commit of a cell with its file, or neither. done is the act that was not interrupted.
+func (c *crash) commitsAre(when, name, done string) {
+	c.t.Helper()
+	runs := c.runs() // a daemon goes on with what the one before had begun
+	log, f, status := strings.TrimSpace(c.sh("git log -1 --format=%s main")), strings.TrimSpace(c.read("f")), c.sh("git status --porcelain")
+	there := log == "new"
+	if status != "" || (f == "new") != there || !there && log != "mine" {
+		c.t.Errorf("%s: main is at %q, f says %q, and git status\n%s", when, log, f, status)
+	}
+	if done == "accept" && !there || done == "revert" && there {
+		c.t.Errorf("%s: main is at %q", when, log)
+	}
+	c.sh("git fsck --strict --no-dangling")
+	for _, pattern := range []string{"*.lock", "refs/heads/*.lock", "pando-*"} {
+		if left, _ := filepath.Glob(filepath.Join(c.src, ".git", pattern)); len(left) > 0 {
+			c.t.Errorf("%s: left are %v", when, left)
+		}
+	}
+	for _, r := range runs {
+		if r.CellName == name && (r.Verdict == "accepted") != there {
+			c.t.Errorf("%s: main is at %q, and run %s is %s", when, log, r.ID, r.Verdict)
+		}
+	}
+	if v := c.verify(); !v.OK {
+		c.t.Errorf("%s: receipts: %+v", when, v.Problems)
+	}
+}
