@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -70,13 +71,16 @@ func FuzzStatement(f *testing.F) {
 	b := Binding{Key: "r-1/run", Ledger: Position{1, 1, cell.Sum(nil)}, Incomplete: true, Completes: cell.Sum([]byte("x"))}
 	f.Add(encodeStatement(PredicateRun, b, []byte(`"a":{"key":"x"}`), []byte(`[{"name":"a","digest":{"sha256":"`+strings.Repeat("0", 64)+`"}}]`)))
 	f.Add(encodeStatement(PredicateVerdict, Binding{Key: "k", Ledger: Position{0, 0, cell.Sum(nil)}}, nil, []byte("[]")))
+	one := string(encodeStatement(PredicateVerdict, Binding{Key: "k", Ledger: Position{1, 1, cell.Sum(nil)}}, nil, []byte("[]")))
+	f.Add([]byte(strings.Replace(one, cell.Sum(nil).String()[7:], strings.ToUpper(cell.Sum(nil).String()[7:]), 1))) // has another digest, to the letter
+	f.Add([]byte(strings.Replace(one, "},\"subject\"", ",\"Completes\":{}},\"subject\"", 1)))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		s, err := parseStatement(payload)
 		if err != nil {
 			return
 		}
-		var plain struct{ Predicate Binding }
-		if err := json.Unmarshal(payload, &plain); err != nil {
+		var whole, predicate map[string]json.RawMessage // names that differ in case alone are others, as they are not to fields
+		if err := errors.Join(json.Unmarshal(payload, &whole), json.Unmarshal(whole["predicate"], &predicate)); err != nil {
 			t.Fatal(err)
 		}
 		if again := encodeStatement(s.PredicateType, s.Binding, nil, nil); !bytes.HasPrefix(payload, again[:len(again)-len(part7)-1]) {

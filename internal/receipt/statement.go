@@ -206,8 +206,9 @@ func parseBinding(payload []byte) (predicateType string, b Binding, size int, er
 		return n
 	}
 	digest := func() cell.Digest {
-		d, err := cell.ParseDigest(until('"'))
-		ok = ok && err == nil && !d.IsZero()
+		s := until('"')
+		d, err := cell.ParseDigest(s)
+		ok = ok && err == nil && !d.IsZero() && d.String() == s
 		return d
 	}
 	must(part1)
