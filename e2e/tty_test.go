@@ -16,6 +16,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // tty runs a command at a terminal of its own. The steps in the KEYS file, one
@@ -168,7 +170,7 @@ func (t *onTTY) end(ts *testscript.TestScript) int {
 	var err error
 	select {
 	case err = <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.cmd.Process.Kill()
 		ts.Fatalf("the command did not end\n[terminal]\n%s", t.scr.all())
 	}

@@ -149,7 +149,7 @@ func start(t testing.TB, cmd *exec.Cmd, c net.Conn, theirs *os.File) *bed {
 		go func() { cmd.Wait(); close(ended) }()
 		select {
 		case <-ended:
-		case <-time.After(5 * time.Second):
+		case <-time.After(testenv.Patience()):
 			t.Error("the guest does not end with its connection")
 			cmd.Process.Kill()
 			<-ended

@@ -261,7 +261,7 @@ while True: # one long sleep would begin although a signal came just before it
 
 func readLine(t testing.TB, f *os.File) string {
 	t.Helper()
-	f.SetReadDeadline(time.Now().Add(10 * time.Second))
+	f.SetReadDeadline(time.Now().Add(testenv.Patience()))
 	defer f.SetReadDeadline(time.Time{})
 	var line []byte
 	for {

@@ -487,7 +487,7 @@ func TestLost(t *testing.T) {
 		if exit.Cause == "" {
 			t.Errorf("ended with %+v", exit)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Fatal("Wait does not return")
 	}
 	<-b.Done()

@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // TestGateway is the conformance suite of gateways in real cells: their links
@@ -124,7 +125,7 @@ func lent(t testing.TB, driver string) gatewaytest.Site {
 			t.Error(err)
 		}
 	})
-	l.SetDeadline(time.Now().Add(10 * time.Second))
+	l.SetDeadline(time.Now().Add(testenv.Patience()))
 	uc, err := l.AcceptUnix()
 	if err != nil {
 		t.Fatal(err)

@@ -158,7 +158,7 @@ func TestInterfaceBecomesTheLink(t *testing.T) {
 				t.Errorf("%s: %v", network, err)
 			}
 			b := make([]byte, 1<<16)
-			gateway.SetReadDeadline(time.Now().Add(5 * time.Second))
+			gateway.SetReadDeadline(time.Now().Add(testenv.Patience()))
 			k, err := gateway.Read(b)
 			if err != nil || !strings.HasPrefix(string(b[:k]), string(cell.GatewayMAC)+string(cell.CellMAC)) || !strings.HasSuffix(string(b[:k]), "somewhere") {
 				t.Errorf("%s: the gateway gets %q, %v", network, b[:k], err)

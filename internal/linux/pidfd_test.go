@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Waiting for the end of a process takes no thread and does not reap it. A kernel with that
@@ -36,7 +38,7 @@ func TestTheEndOfAProcess(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Fatal("its end is not noticed")
 	}
 	own.Wait()

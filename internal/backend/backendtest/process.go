@@ -75,7 +75,7 @@ func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, afte
 	c, err := p.Attach(k.ctx, backend.Attach{Offsets: from, Input: input})
 	k.must(err)
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(testenv.Patience()))
 	var buf []byte
 	for {
 		if talk != nil && strings.Contains(got.stdout, after) {

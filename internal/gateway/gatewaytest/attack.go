@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // testDisguised: a request is judged as what a host may make of it.
@@ -223,7 +224,7 @@ func testSlowHello(t *testing.T, site joins) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(5 * time.Second))
+	nc.SetDeadline(time.Now().Add(testenv.Patience()))
 	err = tls.Client(&hesitant{Conn: nc}, &tls.Config{InsecureSkipVerify: true, ServerName: "evil.test"}).Handshake()
 	if err == nil || !strings.Contains(err.Error(), "unrecognized name") {
 		t.Errorf("another name got through: %v", err)

@@ -199,7 +199,7 @@ func testFlood(t *testing.T, site joins) {
 	}
 	var count int64
 	var events int
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && count < int64(sent)*9/10; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience()); time.Now().Before(end) && count < int64(sent)*9/10; time.Sleep(10 * time.Millisecond) {
 		count, events = 0, 0
 		for _, e := range b.Events.All(func(e Event) bool { return e.Decided.Access.Port == 9999 }) {
 			events++

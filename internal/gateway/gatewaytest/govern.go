@@ -16,6 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // testCredentials: the value is put in where it may go, and nowhere else; the
@@ -132,7 +133,7 @@ func testCredentials(t *testing.T, site joins) {
 // question waits for one.
 func (b *Bench) question(n int) []cell.Asked {
 	b.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(testenv.Patience())
 	for {
 		list, changed := b.Gateway.Asked()
 		list = slices.DeleteFunc(list, func(a cell.Asked) bool { return a.Used != nil })
@@ -311,7 +312,7 @@ func testGovern(t *testing.T, site joins) {
 		started <- true
 		select {
 		case <-r.Context().Done():
-		case <-time.After(5 * time.Second):
+		case <-time.After(testenv.Patience()):
 		}
 	}))
 	dial := func(name string) net.Conn {
@@ -320,7 +321,7 @@ func testGovern(t *testing.T, site joins) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(testenv.Patience()))
 		return c
 	}
 	echo := func(c net.Conn) error {
@@ -360,7 +361,7 @@ func testGovern(t *testing.T, site joins) {
 		if err == nil {
 			t.Error("a request that is denied now came to its end")
 		}
-	case <-time.After(3 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Error("a request that is denied now goes on")
 	}
 	if c, err := DialHost(b.Ctx(), b.Cell, b.Link, "b.test:9000"); err == nil {
@@ -390,7 +391,7 @@ func testBudget(t *testing.T, site joins) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(testenv.Patience()))
 	sent := 0
 	for sent < 50<<20 {
 		n, err := c.Write(make([]byte, 64<<10))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // testHTTP: a request arrives as it was sent, and so does the response.
@@ -258,7 +259,7 @@ func testStreams(t *testing.T, site joins) {
 	cancel()
 	select {
 	case <-gone:
-	case <-time.After(5 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Error("the host never heard that the cell has gone")
 	}
 	pr, pw := io.Pipe()

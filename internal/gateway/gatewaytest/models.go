@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // testModels: what the answers of models say of their use is told with each, and as a sum since the
@@ -59,7 +60,7 @@ func testModels(t *testing.T, site joins) {
 		}
 		told++
 		var flows []Event
-		for end := time.Now().Add(5 * time.Second); len(flows) < told && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(testenv.Patience()); len(flows) < told && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			flows = b.Events.All(func(e Event) bool { return e.Kind == "flow" && e.Flow.Method != "" })
 		}
 		if len(flows) != told {
@@ -79,7 +80,7 @@ func testModels(t *testing.T, site joins) {
 	ask("GET", "/v1/messages", "plain", nil)
 	want := []cell.ModelUse{{Model: "m-1", Requests: 3, Input: 30, Output: 9, CacheRead: 15}, {Requests: 2, Unseen: 2}}
 	var got []cell.Asked
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // it is told after the event
+	for end := time.Now().Add(testenv.Patience()); time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // it is told after the event
 		if got, _ = b.Gateway.Asked(); len(got) == 1 && slices.Equal(got[0].Used, want) {
 			break
 		}

@@ -6,12 +6,12 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Bench is a cell with a gateway and a world outside, for one test.
@@ -56,7 +56,7 @@ func With(p Policy, lent ...cell.Lent) func(*World, cell.Authority) cell.Governa
 
 // Ctx is bounded by what a test may take.
 func (b *Bench) Ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience())
 	b.Cleanup(cancel)
 	return ctx
 }

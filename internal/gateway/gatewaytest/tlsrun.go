@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // whole serves its protocol and the name that it was asked for.
@@ -104,7 +105,7 @@ func testTLSNames(t *testing.T, site joins) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nc.SetDeadline(time.Now().Add(5 * time.Second))
+		nc.SetDeadline(time.Now().Add(testenv.Patience()))
 		err = tls.Client(nc, c.config).Handshake()
 		if err == nil || !strings.Contains(err.Error(), c.alert) {
 			t.Errorf("%s: %v", c.name, err)

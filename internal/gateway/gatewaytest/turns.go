@@ -60,7 +60,7 @@ func testTurns(t *testing.T, site joins) {
 				if err != nil {
 					t.Fatal(err)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(testenv.Patience()):
 				t.Fatal("the answer did not come")
 			}
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // World is what is outside: a DNS with names of its own, and hosts that are
@@ -294,7 +295,7 @@ func (e *Events) All(f func(Event) bool) (list []Event) {
 // Wait waits until there is one for which f is true.
 func (e *Events) Wait(t testing.TB, what string, f func(Event) bool) Event {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience()); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if list := e.All(f); len(list) > 0 {
 			return list[0]
 		}

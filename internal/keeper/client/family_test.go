@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // join puts one more cell into a family's keeper.
@@ -62,7 +63,7 @@ func TestD40AFamilyEndsWithItsLast(t *testing.T) {
 	must(t, attach(third).Remove(t.Context(), "removed"))
 	select {
 	case <-k.alive:
-	case <-time.After(5 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Error("the keeper outlives its cells")
 	}
 	if left := files(t, next); len(left) > 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // empty is a driver of cells in which nothing can be started.
@@ -275,7 +276,7 @@ func TestF28KeepersWithoutACellAreSentAway(t *testing.T) {
 	}
 	select {
 	case <-k.alive:
-	case <-time.After(5 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Error("its keeper stays")
 	}
 	if left := files(t, h); len(left) > 0 || h.Alive(id) {

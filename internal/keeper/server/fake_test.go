@@ -23,6 +23,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // program is a process of a fake cell: a function with streams.
@@ -319,7 +320,7 @@ func newKit(t *testing.T) *kit {
 // newKitWith is newKit, with what driver makes of the fake.
 func newKitWith(t *testing.T, driver func(*fakeDriver) Driver) *kit {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience())
 	t.Cleanup(cancel)
 	dir := t.TempDir()
 	d, err := os.Open(dir)
@@ -342,7 +343,7 @@ func newKitWith(t *testing.T, driver func(*fakeDriver) Driver) *kit {
 			if err != nil {
 				t.Errorf("Serve: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testenv.Patience()):
 			t.Error("the keeper never ended")
 		}
 		k.c.Close()
@@ -374,7 +375,7 @@ func (k *kit) raw() *reexec.Conn {
 	}
 	c := reexec.NewConn(uc)
 	k.Cleanup(func() { c.Close() })
-	c.Raw().SetDeadline(time.Now().Add(10 * time.Second))
+	c.Raw().SetDeadline(time.Now().Add(testenv.Patience()))
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A client that comes after another one learns how much input the process was given: when
@@ -20,7 +21,7 @@ func TestInputIsTakenUpWhereItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.SetDeadline(time.Now().Add(20 * time.Second))
+	first.SetDeadline(time.Now().Add(testenv.Patience()))
 	piece := bytes.Repeat([]byte("0123456789abcdef"), 2<<10)
 	const pieces = 3 // more than a pipe holds, and less than a pipe and a socket
 	for range pieces {
@@ -35,7 +36,7 @@ func TestInputIsTakenUpWhereItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Close()
-	second.SetDeadline(time.Now().Add(20 * time.Second))
+	second.SetDeadline(time.Now().Add(testenv.Patience()))
 	second.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameSignal, Payload: []byte("SIGINT")}))
 	var buf []byte
 	var out strings.Builder

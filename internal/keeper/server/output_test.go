@@ -94,7 +94,7 @@ func TestF30SlowListenerLosesNothing(t *testing.T) {
 	<-wrote
 	select {
 	case <-o.over:
-	case <-time.After(5 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Fatal("the end waits for a listener that reads nothing")
 	}
 	for {
@@ -132,7 +132,7 @@ func TestF30OutputEndsWithItsProcess(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(testenv.Patience()):
 		t.Fatal("what was left behind can't write any more")
 	}
 	if after := o.status(); after != before || after.Bytes != 5 {
