@@ -26,6 +26,12 @@ type RunRequest struct {
 	PolicyName string   `json:"policy_name,omitempty"` // name of the policy's file, for messages
 	Mounts     []string `json:"mounts,omitempty"`      // SRC:DST[:rw]
 	ReadOnly   bool     `json:"read_only,omitempty"`   // commands can't write to the image
+	// Caches names the caches that are kept for the source: "ccache", "cargo", "go", "gradle", "maven", "npm",
+	// "pip", "pnpm", "uv", "yarn", or paths of directories, absolute or beginning with "~/"; "off": none, also where the
+	// cell had some.
+	Caches []string `json:"caches,omitempty"`
+	// CacheWrite says what is kept of what it writes there: "accepted" (default): when its result is accepted; "always".
+	CacheWrite string   `json:"cache_write,omitempty"`
 	Env        []string `json:"env,omitempty"`         // NAME=value, in addition to the image's variables
 	WithSecret []string `json:"with_secret,omitempty"` // paths to import although they look like secrets
 	// Allow lists the hosts that the cell may reach: HOST[:PORT], *.HOST, an address or a
@@ -177,9 +183,11 @@ type Run struct {
 	// MissingCalls are system calls, by name, that it used and that the cell's own kernel lacks.
 	// The list may be incomplete.
 	MissingCalls []string `json:"missing_calls,omitempty"`
-	Error        *Error   `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
-	Folder       string   `json:"folder,omitempty"`  // directory of its records
-	Secrets      *Secrets `json:"secrets,omitempty"` // the search for lent credentials; null when none was lent
+	// Caches is what it had of caches that are kept for its source, by name.
+	Caches  []CacheUse `json:"caches,omitempty"`
+	Error   *Error     `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
+	Folder  string     `json:"folder,omitempty"`  // directory of its records
+	Secrets *Secrets   `json:"secrets,omitempty"` // the search for lent credentials; null when none was lent
 }
 
 // Point is the state of a workspace before or after a run.
@@ -353,6 +361,7 @@ type Mount struct {
 	Source   string `json:"source,omitempty"` // path on the host
 	Kind     string `json:"kind"`             // layer, bind, tmpfs, proc, …
 	ReadOnly bool   `json:"read_only"`        // the cell can't write to it
+	Kept     string `json:"kept,omitempty"`   // of a cache: the name by which it is kept for the source
 	Why      string `json:"why,omitempty"`
 }
 

@@ -39,7 +39,11 @@ func (l *lab) find(ctx context.Context, name string) *program {
 	if p.path == "" {
 		return p
 	}
-	out, err := command{args: []string{p.path, "--version"}}.run(ctx)
+	ask := "--version"
+	if name == "go" {
+		ask = "version"
+	}
+	out, err := command{args: []string{p.path, ask}}.run(ctx)
 	if err != nil {
 		p.why = firstLine("installed, but does not even tell its version: " + err.Error())
 		return p

@@ -92,7 +92,7 @@ type MountKind string
 // The kinds of mounts. The backend makes /proc and /dev itself; they are never listed.
 const (
 	Bind    MountKind = "bind"    // Source is a host file or directory
-	Cache   MountKind = "cache"   // Source is a host directory below a writable layer that is thrown away
+	Cache   MountKind = "cache"   // Source is a host directory below a writable layer, which the backend makes in Upper
 	Overlay MountKind = "overlay" // Lower and Upper, Work are layers of a workspace
 	Tmpfs   MountKind = "tmpfs"   // empty, in memory
 	Link    MountKind = "link"    // a symlink to Source
@@ -121,7 +121,7 @@ type Mount struct {
 	Target   string    `json:"target"` // absolute and clean
 	Source   string    `json:"source,omitempty"`
 	ReadOnly bool      `json:"read_only,omitempty"`
-	Lower    []string  `json:"lower,omitempty"` // overlay: lower directories, topmost first
+	Lower    []string  `json:"lower,omitempty"` // lower directories, topmost first; of a cache: above Source
 	Upper    string    `json:"upper,omitempty"` // overlay: writable layer; cache: made by the backend
 	Work     string    `json:"work,omitempty"`
 	// Owned says that the content belongs to the caller: the backend shows its ids as the
@@ -130,6 +130,9 @@ type Mount struct {
 	Owned bool   `json:"owned,omitempty"`
 	Role  Role   `json:"role,omitempty"` // for programs, which tell the mounts of a cell apart by it
 	Why   string `json:"why,omitempty"`  // for people: "workspace", "toolchain go", "cache npm"
+	// Kept is, of a cache, the name of the kept cache of the source that it is a directory of:
+	// "go". "": what is written there is thrown away.
+	Kept string `json:"kept,omitempty"`
 	// Denies is the rule that put this file in place of a denied program; each execution
 	// of the file is counted.
 	Denies *Denial `json:"denies,omitempty"`

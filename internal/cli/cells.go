@@ -317,6 +317,13 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	if len(r.MissingCalls) > 0 {
 		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, but missing in the cell's kernel")
 	}
+	for _, c := range r.Caches {
+		text := c.Name + ": "
+		if !c.Read {
+			text += "empty, "
+		}
+		field(w, "cache", text+size(c.Wrote)+" written")
+	}
 	field(w, "mode", r.Mode)
 	field(w, "reason", r.ModeReason)
 	field(w, "downgrades", strings.Join(r.DowngradeWords, ", "))

@@ -235,7 +235,7 @@ signed evidence.
 		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.syncCmd(), a.fetchCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.statusCmd(), a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
-		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd()}},
+		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd(), a.cacheCmd()}},
 		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd(), a.configCmd()}},
 		{"system", "System", []*cobra.Command{a.doctorCmd(), a.dfCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.mcpCmd(), a.benchCmd(), a.versionCmd()}},
 	}
@@ -318,7 +318,7 @@ func nothingEmpty(cmd *cobra.Command, args []string) error {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == "" && f.Value.Type() != "bool"
 		if list, ok := f.Value.(pflag.SliceValue); ok {
-			empty = slices.Contains(list.GetSlice(), "")
+			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
 		}
 		if empty {
 			err = usage("the value of --%s is empty", f.Name)

@@ -164,6 +164,8 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 			continue
 		case exists && (noted(f, ofCell) || noted(f, anewCell) && !r.req.Anew):
 			continue
+		case f.Name == "cache" && f.Changed: // the flag says all: which, or none
+			continue
 		case f.Name == "backend":
 			if os.Getenv(backendVar) != "" || f.Changed {
 				continue

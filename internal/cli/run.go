@@ -135,6 +135,8 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.StringVar(&r.policy, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback; no set-user-id bits)")
 	f.BoolVar(&req.ReadOnly, "read-only", false, "make the image read-only: commands write to the workspace, the home, /tmp, /run and caches alone")
+	f.StringSliceVar(&req.Caches, "cache", nil, "keep these caches for later cells of the source: go, npm, pnpm, yarn, pip, uv, cargo, gradle, maven, ccache, or a directory; off: none")
+	f.StringVar(&req.CacheWrite, "cache-write", "", "what is kept of them: accepted: what accepted runs wrote (default); always: all")
 	f.StringArrayVar(&req.Allow, "allow", nil, "what the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
 	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
 	terminalFlags(f)
@@ -157,7 +159,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.BoolVar(&r.noConfig, "no-config", false, "go without the defaults of pando config")
 	annotate(f, perStart, "from", "cell", "policy", "anew", "workdir", "dry-run", "detach", "no-config")
 	annotate(f, ofCell, "image", "kernel", "with-secret")
-	annotate(f, anewCell, "mount", "read-only", "allow", "credential", "cpus", "memory", "pids", "disk")
+	annotate(f, anewCell, "mount", "read-only", "cache", "cache-write", "allow", "credential", "cpus", "memory", "pids", "disk")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm", "none")
 	complete(c, "on-failure", "restore", "pending", "ask")
 	complete(c, "on-success", "pending", "accept", "apply", "ask")
@@ -500,6 +502,9 @@ func (a *app) planRun(ctx context.Context, r *runFlags) error {
 			}
 			if m.Kind == "cache" {
 				mode = "writable, thrown away"
+			}
+			if m.Kept != "" {
+				mode = "writable, kept as " + printable(m.Kept)
 			}
 			t.row("  "+m.Target, mode, m.Why)
 		}

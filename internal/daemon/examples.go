@@ -51,7 +51,7 @@ var examples = sync.OnceValue(func() map[string]string {
 // docsWords are the path parameters of examples.
 var docsWords = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer("{cell}", "web", "{run}", "web:latest", "{template}", "py", "{exec}", "e-0123456789abcdef", "{operation}", "o-0123456789abcdef",
-		"{port}", "8000", "{rest...}", "index.html", "{receipt}", "web:latest", "{credential}", "forge", "{token}", "ci", "{approval}", "q-0123456789abcdef", "{name}", "stdout")
+		"{port}", "8000", "{rest...}", "index.html", "{receipt}", "web:latest", "{credential}", "forge", "{token}", "ci", "{approval}", "q-0123456789abcdef", "{name}", "stdout", "{cache}", "k-0123456789abcdef")
 })
 
 // docsQuery are query parameters without which an example would be of little use.

@@ -48,6 +48,8 @@ var fields = access.Fields{
 	"RunRequest.anew":        harmless,
 	"RunRequest.mounts":      hostThing("the mount "),
 	"RunRequest.read_only":   harmless,
+	"RunRequest.caches":      harmless, // of a source of the host alone, which such callers can't name
+	"RunRequest.cache_write": harmless,
 	"RunRequest.env":         harmless, // of the command
 	"RunRequest.with_secret": fileOfSource,
 	"RunRequest.allow":       harmless, // the gateway connects, and refuses the host's own addresses
@@ -97,6 +99,8 @@ var fields = access.Fields{
 	"CreateRequest.policy":      policyText,
 	"CreateRequest.mounts":      hostThing("the mount "),
 	"CreateRequest.read_only":   harmless,
+	"CreateRequest.caches":      harmless, // as of a run
+	"CreateRequest.cache_write": harmless,
 	"CreateRequest.env":         harmless,
 	"CreateRequest.allow":       harmless,
 	"CreateRequest.credentials": harmless,
@@ -183,6 +187,7 @@ var fields = access.Fields{
 var words = map[string]func(value string) []string{
 	// Objects of this installation.
 	"cell": harmlessWord, "run": harmlessWord, "receipt": harmlessWord, "credential": harmlessWord, "token": harmlessWord, "template": harmlessWord,
+	"cache": harmlessWord, "source": harmlessWord, // compared with what records have
 	"exec": harmlessWord, "approval": harmlessWord, "operation": harmlessWord,
 	"image": imageWord,
 	"dir":   harmlessWord, // for callers that may not name the host it is compared with sources, and not looked up

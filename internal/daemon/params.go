@@ -22,6 +22,8 @@ var Params = map[string]Param{
 	"token":      {"string", "a token's name or id"},
 	"template":   {"string", "a template's name"},
 	"image":      {"string", "an image: a reference by which it was pulled, or a prefix of its id or digest"},
+	"cache":      {"string", "a cache's id"},
+	"source":     {"string", "an absolute path: only what is kept for this source"},
 	"cascade":    {"boolean", "also remove the cells that were forked from it"},
 	"force":      {"boolean", "keep the cells that were forked from it"},
 	"exec":       {"string", "the exec's id"},

@@ -148,6 +148,10 @@ var Routes = []Route{
 	{"POST", "/v1/images", Act, labelled | begins | repeats, "Fetches and unpacks an OCI image, or checks whether its name has a newer one.", api.ImagePullRequest{}, api.Image{}, "", Lines, "pull the image", (*Daemon).pullImage},
 	{"DELETE", "/v1/images?image&dry_run&dir", Admin, 0, "Removes an image that no cell is made from.", nil, api.Image{}, "", "", "remove the image", (*Daemon).removeImage},
 
+	{"GET", "/v1/caches?source&limit&cursor", Read, 0, "Lists the caches that are kept for sources.", nil, []api.Cache{}, "", "", "list caches", (*Daemon).listCaches},
+	{"GET", "/v1/caches/{cache}/check", Read, 0, "Compares the files of a cache that are named by what they hold with their names.", nil, api.CacheCheck{}, "", "", "verify cache {cache}", (*Daemon).checkCache},
+	{"DELETE", "/v1/caches/{cache}", Admin, 0, "Removes a cache; cells that have it keep what they began with.", nil, api.Cache{}, "", "", "remove cache {cache}", (*Daemon).removeCache},
+
 	{"POST", "/v1/plans", Read, labelled | repeats, "Returns what a run would import, mount and enforce; starts nothing.", api.RunRequest{}, api.Plan{}, "", "", "plan the run", (*Daemon).planRun},
 	{"POST", "/v1/runs", Act, labelled | begins | inRecords, "Starts a governed run.", api.RunRequest{}, api.Run{}, "", "", "start the run", (*Daemon).startRun},
 	{"GET", "/v1/runs?cell&limit&cursor&dir", Read, labelled, "Lists runs, newest first.", nil, []api.Run{}, "", "", "list runs", (*Daemon).listRuns},

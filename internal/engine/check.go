@@ -24,6 +24,9 @@ func (e *Engine) check(ctx context.Context, j *run.Job, after *state.Checkpoint)
 	c := j.Cell
 	c.ID, c.Name, c.Gen, c.Volume, c.Home, c.Tmp, c.Family = cell.NewID(), "", nil, 0, nil, nil, ""
 	c.Setup.Mounts = e.stackedOf(&j.Cell)
+	for i := range c.Setup.Mounts { // caches are as they were before the run, and what the check writes is kept nowhere
+		c.Setup.Mounts[i].Kept = ""
+	}
 	return e.checkIn(ctx, j, &c, after)
 }
 

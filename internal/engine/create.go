@@ -128,7 +128,7 @@ func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runP
 	}
 	run := api.RunRequest{
 		Command: []string{"sh"}, From: req.From, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env,
-		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credentials, Mounts: req.Mounts, ReadOnly: req.ReadOnly, Limits: req.Limits,
+		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credentials, Mounts: req.Mounts, ReadOnly: req.ReadOnly, Caches: req.Caches, CacheWrite: req.CacheWrite, Limits: req.Limits,
 		CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}
 	if req.Policy != "" {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/agent"
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cache"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
@@ -88,6 +89,7 @@ type Engine struct {
 	figures  *figures
 	pins     *gc.Pins // stand before the objects
 	gc       *gc.Manager
+	caches   *cache.Manager
 	spawn    *spawn.Manager
 	sources  *sources
 	life     context.Context // ends with Close; work that outlives requests obeys it
@@ -141,15 +143,16 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.govern = e.newGovern()
 	reg.KeepPaused(func(l *state.Lease) time.Duration { d, _ := e.govern.Keep(l); return d })
 	e.SetCeilings(cfg.Ceilings)
+	e.caches = e.newCaches()
 	e.alive = live.New(live.Config{
-		Registry: reg, Locks: &e.locks, Log: e.log, Cells: cfg.Home.Cells(), Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
+		Registry: reg, Locks: &e.locks, Log: e.log, Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
 		Working: func(id cell.ID) bool { return e.runs.In(id) != nil },
 		WithinRun: func(ctx context.Context, run cell.RunID, do func() error) (bool, error) {
 			return e.runs.Within(ctx, run, do)
 		},
 		Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
-		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken,
+		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken, Unmounted: e.caches.Unmounted, ClearCaches: e.caches.Clear,
 		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)
 		}, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,

@@ -101,6 +101,9 @@ func mountsDiffer(canonical, other []byte) bool {
 // after the commit, also when that failed.
 func (x *execution) regovern(ctx context.Context) (recorded func(), err error) {
 	pol, s := x.p.policy, &x.c.Setup
+	if !slices.Equal(x.p.caches, s.Kept.Caches) {
+		return nil, x.isMounted("caches")
+	}
 	if pol.Digest() == s.Policy {
 		return func() {}, x.e.govern.DropAnswers(ctx, &x.c, x.run.RunID()) // a daemon before this one may not have come to it
 	}
@@ -112,14 +115,19 @@ func (x *execution) regovern(ctx context.Context) (recorded func(), err error) {
 		what = "network interface"
 	}
 	if what != "" {
-		return nil, cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
-			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
+		return nil, x.isMounted(what)
 	}
 	keeps, err := x.p.keeps()
 	if err != nil {
 		return nil, err
 	}
 	return x.e.govern.Change(ctx, &x.c, x.inst, &pol, keeps, x.run.RunID())
+}
+
+// isMounted is the error for what can't change in a cell that lives.
+func (x *execution) isMounted(what string) error {
+	return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
+		"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 }
 
 // setUp makes the cell's setup from the image's plan and the policy, and a
@@ -129,6 +137,10 @@ func (x *execution) setUp() error {
 	p, err := e.providerOf(x.c.Provider)
 	if err != nil {
 		return err
+	}
+	if len(x.p.caches) > 0 && !p.Mounts() {
+		return cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out --cache; pando doctor says what keeps overlays from working",
+			"cannot keep caches: the workspace of cell %s is a copy, since %s", x.c.Title(), x.c.WhyNot)
 	}
 	x.plan.Insert(
 		cell.Mount{Kind: cell.Bind, Target: x.plan.Home, Owned: true, Role: cell.RoleHome, Why: whyHome},

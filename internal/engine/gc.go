@@ -22,6 +22,7 @@ func (e *Engine) newGC() *gc.Manager {
 			_, err := e.RemoveImage(i.ID.String(), "", false)
 			return err
 		},
+		RemoveCache: func(id string) error { return e.caches.Remove(id) },
 		Lock: func(ctx context.Context, id cell.ID, why string) (func(), error) {
 			return e.locks.AcquireUnlessRun(ctx, id, why)
 		},

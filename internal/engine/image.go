@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/cache"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
@@ -248,6 +249,23 @@ func (e *Engine) stackedOf(c *state.Cell) []cell.Mount {
 	for i := range mounts {
 		if m := &mounts[i]; m.Role == cell.RoleImage && m.Kind == cell.Overlay {
 			m.Upper, m.Work = "", ""
+		}
+	}
+	return mounts
+}
+
+// branchMounts is stackedOf for a cell that goes on beside its copies: what it wrote over caches is below theirs, and below
+// a new layer of its own.
+func (e *Engine) branchMounts(c *state.Cell) []cell.Mount {
+	mounts := e.stackedOf(c)
+	for i := range mounts {
+		m := &mounts[i]
+		if m.Kind != cell.Cache {
+			continue
+		}
+		upper := filepath.Join(cache.Upper(e.private(c.ID), c.Roots, m.Target), "fs")
+		if _, err := os.Lstat(upper); err == nil {
+			m.Lower = append([]string{upper}, m.Lower...)
 		}
 	}
 	return mounts

@@ -16,7 +16,10 @@ func (p *runPlan) keeps() (state.Kept, error) {
 	req := &p.req
 	k := state.Kept{PolicyName: req.PolicyName, Mounts: req.Mounts, ReadOnly: req.ReadOnly, Allow: req.Allow, Credentials: req.Credentials, Limits: state.Limits(req.Limits)}
 	k.Limits.Timeout = ""
-	kept := map[string][]string{"allow": k.Allow, "credential": k.Credentials, "mount": k.Mounts, "read-only": {strconv.FormatBool(k.ReadOnly)}, "cpus": {k.Limits.CPUs}, "memory": {k.Limits.Memory}, "pids": {k.Limits.PIDs}, "disk": {k.Limits.Disk}, "budget": {k.Limits.Budget}}
+	if k.Caches = p.caches; len(k.Caches) > 0 {
+		k.CacheWrite = req.CacheWrite
+	}
+	kept := map[string][]string{"allow": k.Allow, "credential": k.Credentials, "mount": k.Mounts, "cache": k.Caches, "cache-write": {k.CacheWrite}, "read-only": {strconv.FormatBool(k.ReadOnly)}, "cpus": {k.Limits.CPUs}, "memory": {k.Limits.Memory}, "pids": {k.Limits.PIDs}, "disk": {k.Limits.Disk}, "budget": {k.Limits.Budget}}
 	for _, d := range req.Defaults {
 		for _, v := range d.Values {
 			if word := d.Key + " " + v; slices.Contains(kept[d.Key], v) && !slices.Contains(k.Config, word) {
@@ -60,7 +63,7 @@ func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 		flag string
 		to   *[]string
 		is   []string
-	}{{"--allow", &req.Allow, k.Allow}, {"--credential", &req.Credentials, k.Credentials}, {"--mount", &req.Mounts, k.Mounts}} {
+	}{{"--allow", &req.Allow, k.Allow}, {"--credential", &req.Credentials, k.Credentials}, {"--mount", &req.Mounts, k.Mounts}, {"--cache", &req.Caches, k.Caches}} {
 		if len(*l.to) == 0 && len(l.is) > 0 {
 			*l.to = l.is
 			configured(k, req, l.flag, l.is...)
@@ -76,7 +79,7 @@ func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 		flag string
 		to   *string
 		is   string
-	}{{"--cpus", &req.Limits.CPUs, k.Limits.CPUs}, {"--memory", &req.Limits.Memory, k.Limits.Memory}, {"--pids", &req.Limits.PIDs, k.Limits.PIDs}, {"--disk", &req.Limits.Disk, k.Limits.Disk}, {"--budget", &req.Limits.Budget, k.Limits.Budget}} {
+	}{{"--cpus", &req.Limits.CPUs, k.Limits.CPUs}, {"--memory", &req.Limits.Memory, k.Limits.Memory}, {"--pids", &req.Limits.PIDs, k.Limits.PIDs}, {"--disk", &req.Limits.Disk, k.Limits.Disk}, {"--budget", &req.Limits.Budget, k.Limits.Budget}, {"--cache-write", &req.CacheWrite, k.CacheWrite}} {
 		if *l.to == "" && l.is != "" {
 			*l.to = l.is
 			configured(k, req, l.flag, l.is)

@@ -53,7 +53,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Role: cell.RoleHome, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Role: cell.RoleTmp, Why: whyTmp},
 		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Role: cell.RoleWorkspace, Why: whyWorkspace})
 	for _, m := range img.Mounts {
-		out.Mounts = append(out.Mounts, api.Mount{Target: m.Target, Source: m.Source, Kind: string(m.Kind), ReadOnly: m.ReadOnly, Why: m.Why})
+		out.Mounts = append(out.Mounts, api.Mount{Target: m.Target, Source: m.Source, Kind: string(m.Kind), ReadOnly: m.ReadOnly, Kept: m.Kept, Why: m.Why})
 	}
 	for _, kv := range cell.CommandEnv(img.Env, p.policy.Env, e.cfg.User, req.TTY, "") {
 		for i := range kv {

@@ -175,7 +175,7 @@ func (x *execution) imagePlan(ctx context.Context) (*image.HostPlan, error) {
 		Root: "/", Env: req.CallerEnv, Home: e.cfg.User.Home, Cwd: orElse(req.CallerDir, x.c.Source),
 		User: e.cfg.User, Source: x.c.Source, Workdir: x.workdir(), Command: req.Command,
 		Mounts: mountFlags(x.p), EtcDir: e.etcDir(),
-		State: e.ownDirs(), Confined: x.p.confined,
+		State: e.ownDirs(), Confined: x.p.confined, Caches: x.p.caches,
 	}
 	if x.c.NoSource {
 		r.Source, r.Place = "", x.c.Source

@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/pando-dev/pando/internal/cache"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
@@ -34,7 +34,6 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 	}
 	c.Shared = cell.Digest{} // its setup is its own from here on
 	mounts := append([]cell.Mount(nil), c.Setup.Mounts...)
-	caches := 0
 	for i := range mounts {
 		m := &mounts[i]
 		switch {
@@ -47,12 +46,18 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 		case m.Role == cell.RoleNetwork:
 			m.Source = e.govern.TalkSource(c.ID, m)
 		case m.Kind == cell.Cache:
-			m.Upper = cachePath(private, c.Roots, caches)
-			caches++
+			m.Upper = cache.Upper(private, c.Roots, m.Target)
+			m.Lower = slices.DeleteFunc(slices.Clone(m.Lower), func(l string) bool { // of what it was branched from
+				_, err := os.Lstat(l)
+				return errors.Is(err, fs.ErrNotExist)
+			})
 		}
 	}
 	err := e.layImage(c, mounts)
 	if err != nil {
+		return err
+	}
+	if err := e.caches.Lay(c, mounts); err != nil {
 		return err
 	}
 	if c.Setup.Mounts, err = e.govern.Mask(c, from, mounts); err != nil {
@@ -62,11 +67,6 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 		return e.govern.WriteTalk(c)
 	}
 	return nil
-}
-
-// cachePath is where a cell's layer over a cache is.
-func cachePath(private string, roots, n int) string {
-	return filepath.Join(private, "cache", numbered(strconv.Itoa(n), roots))
 }
 
 // makeFolders makes what belongs to a cell alone, when it first starts.
@@ -169,7 +169,6 @@ func (e *Engine) unsigned(c *state.Cell, im *workspace.Imported) bool {
 // with layers of its own in the places that can be written.
 func (e *Engine) forkSpec(c *state.Cell, p workspace.Provider) (spec cell.Spec, err error) {
 	mounts := slices.Clone(c.Setup.Mounts)
-	caches := 0
 	for i := range mounts {
 		m := &mounts[i]
 		switch {
@@ -180,8 +179,7 @@ func (e *Engine) forkSpec(c *state.Cell, p workspace.Provider) (spec cell.Spec, 
 		case m.Role == cell.RoleTmp:
 			*m = ownMount(m, p, c.Tmp, "")
 		case m.Kind == cell.Cache:
-			m.Upper = cachePath(e.private(c.ID), c.Roots, caches)
-			caches++
+			m.Upper = cache.Upper(e.private(c.ID), c.Roots, m.Target)
 			if c.Roots > 0 { // a branch that was given up has left one that was mounted
 				if err := workspace.RemoveTree(m.Upper); err != nil {
 					return spec, err
@@ -201,12 +199,11 @@ func (e *Engine) forkSpec(c *state.Cell, p workspace.Provider) (spec cell.Spec, 
 // overlays are the writable layers over a cell's image and caches, by where they are
 // seen.
 func (e *Engine) overlays(c *state.Cell) map[string]string {
-	list, caches := map[string]string{}, 0
+	list := map[string]string{}
 	for i := range c.Setup.Mounts {
 		switch m := &c.Setup.Mounts[i]; {
 		case m.Kind == cell.Cache:
-			list[m.Target] = filepath.Join(cachePath(e.private(c.ID), c.Roots, caches), "fs")
-			caches++
+			list[m.Target] = filepath.Join(cache.Upper(e.private(c.ID), c.Roots, m.Target), "fs")
 		case m.Role == cell.RoleImage && m.Kind == cell.Overlay:
 			list[m.Target], _ = e.rootLayer(c, m.Target)
 		}

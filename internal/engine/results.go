@@ -25,6 +25,7 @@ func (e *Engine) newResults() *result.Manager {
 			ctx, a := e.act(ctx, what, id)
 			return ctx, a.over
 		},
+		Caches: e.caches.Waiting, KeepCaches: func(ctx context.Context, id cell.ID) { e.keepCaches(ctx, id, "") },
 		Background: e.background,
 	})
 }

@@ -178,7 +178,8 @@ type runPlan struct {
 	cell      *state.Cell // nil: to be made
 	backend   backend.Backend
 	image     image.Name
-	kernel    string // of its machine; "": none was asked for
+	kernel    string   // of its machine; "": none was asked for
+	caches    []string // that are kept for its source, by name
 	policy    policy.Result
 	ceilings  ceiling.Bounds // of the caller, for a cell that is to be made
 	notes     []string       // about policies that are not in force
@@ -366,6 +367,9 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		return err
 	}
 	if err := e.planKernel(p); err != nil {
+		return err
+	}
+	if err := e.planCaches(p); err != nil {
 		return err
 	}
 	if p.home, err = e.policyHome(p); err != nil {

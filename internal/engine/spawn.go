@@ -32,7 +32,7 @@ func (e *Engine) newSpawn() *spawn.Manager {
 		},
 		Plan: e.planDraft, Tree: e.tree, TreeAbove: e.treeAbove, GetTree: e.trees.get, PutTree: e.trees.put, Begin: e.begin, Affordable: affordable,
 
-		ForkSpec: e.forkSpec, Specify: e.specify, Refit: e.refit, ClearOverlays: e.clearOverlays, Overlays: e.overlays, Stacked: e.stackedOf,
+		Caches: e.caches.Inherit, ForkSpec: e.forkSpec, Specify: e.specify, Refit: e.refit, ClearOverlays: e.clearOverlays, Overlays: e.overlays, Stacked: e.stackedOf, BranchMounts: e.branchMounts,
 		FillHome: e.fillHome, MoveOwn: e.moveOwn, FileOf: fileOf,
 		MayStart: e.govern.MayStart, MayFork: e.govern.MayFork, Spend: e.govern.Spend, Rules: e.govern.ForkGovernance, LendFork: e.govern.LendFork, Equip: e.govern.Equip, Env: e.govern.Env,
 		KeepablePolicy: func(text string) (string, bool, error) { return govern.Keepable(&redactor, text) },

@@ -8,12 +8,13 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/testenv"
-	"golang.org/x/sys/unix"
 )
 
 // A template with a damaged image is not warm: it says what is wrong and what to do.

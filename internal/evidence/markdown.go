@@ -150,6 +150,13 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 		row(b, "processes at most", p.Usage.PeakPIDs)
 	}
 	row(b, "written", written(p))
+	for _, c := range p.Caches {
+		read := "read"
+		if !c.Read {
+			read = "empty before"
+		}
+		row(b, "cache "+c.Name, read+", "+policy.FormatSize(c.Wrote)+" written")
+	}
 	row(b, "output", fmt.Sprintf("%s on stdout, %s on stderr", policy.FormatSize(p.Output.Stdout.Bytes), policy.FormatSize(p.Output.Stderr.Bytes)))
 	t := p.Timings
 	row(b, "times", fmt.Sprintf("import %.1f ms, checkpoint %.1f, start %.1f, run %.1f, freeze %.1f, digest %.1f, restore %.1f, total %.1f",
@@ -195,6 +202,7 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	if mv := p.Branch; mv != nil {
 		row(b, "branch "+mv.Branch, fmt.Sprintf("%s, with %d commits; before: %s", mv.Now, mv.Commits, cmp.Or(mv.Was, "none")))
 	}
+	row(b, "caches kept", strings.Join(p.Caches, ", "))
 	section(b, "Committed with it, as "+p.Source+" had it", "- `%s`\n", p.Also)
 	fetched := []string{}
 	for _, f := range p.Fetched {

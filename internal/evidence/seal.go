@@ -53,6 +53,8 @@ func (m *Manager) Seal(ctx context.Context, key string, act state.Act, objects .
 			args.Records = append(args.Records, state.Record{Checkpoint: v})
 		case *state.Lease:
 			args.Records = append(args.Records, state.Record{Lease: v})
+		case *state.CellCaches:
+			args.Records = append(args.Records, state.Record{CellCaches: v})
 		case *state.Run:
 			args.Records = append(args.Records, state.Record{Run: v})
 			args.Predicate.Runs = append(args.Predicate.Runs, decided(v))
@@ -85,6 +87,8 @@ func (m *Manager) seal(ctx context.Context, args sealArgs) (cell.Digest, error) 
 			objects = append(objects, r.Checkpoint)
 		case r.Lease != nil:
 			objects = append(objects, r.Lease)
+		case r.CellCaches != nil:
+			objects = append(objects, r.CellCaches)
 		case r.Run != nil:
 			r.Run.AddReceipt(d)
 			objects = append(objects, r.Run)

@@ -51,6 +51,7 @@ func (m *Manager) collect(ctx context.Context, dry bool) (api.GCResult, error) {
 		func() ([]api.GCItem, error) { return m.expireCheckpoints(ctx, dry, now) },
 		func() ([]api.GCItem, error) { return m.expireSources(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireImages(dry, now) },
+		func() ([]api.GCItem, error) { return m.expireCaches(dry, now) },
 		func() ([]api.GCItem, error) { return m.pruneEtc(dry) },
 		func() ([]api.GCItem, error) { return m.collectLayers(dry) },
 		func() ([]api.GCItem, error) { return m.collectObjects(dry) },
@@ -210,6 +211,20 @@ func (m *Manager) expireSources(dry bool, now time.Time) (items []api.GCItem, er
 		items = append(items, api.GCItem{What: "source", Name: s.Name, Why: "not used for 30 days"})
 	}
 	return items, err
+}
+
+// expireCaches removes the caches of sources that no cell had for long.
+func (m *Manager) expireCaches(dry bool, now time.Time) (items []api.GCItem, failed error) {
+	for _, k := range m.cfg.Records.Caches() {
+		if now.Sub(k.Used) < KeepUnused {
+			continue
+		}
+		items = append(items, api.GCItem{What: "kept cache", Name: k.Name + " of " + k.Source, Bytes: k.Bytes(), Why: "not used for 30 days"})
+		if !dry {
+			failed = errors.Join(failed, m.cfg.RemoveCache(k.ID))
+		}
+	}
+	return items, failed
 }
 
 // expireImages removes images that no cell needs and nothing has used for long.

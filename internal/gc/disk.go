@@ -27,7 +27,8 @@ const (
 	diskMemory     = "memory" // images of memory
 	diskSource     = "source" // what was imported
 	diskImage      = "image"
-	diskRun        = "run" // output, events and patches
+	diskKeptCache  = "kept cache" // of a source: pando run --cache
+	diskRun        = "run"        // output, events and patches
 	diskReceipts   = "receipts"
 	diskTrees      = "trees" // digests of files
 	diskLog        = "log"
@@ -37,7 +38,7 @@ const (
 	diskOther      = "other"
 )
 
-var diskKinds = []string{diskCell, diskResult, diskCheckpoint, diskTemplate, diskMemory, diskSource, diskImage, diskRun, diskReceipts, diskTrees, diskLog, diskCache, diskUnneeded, diskShared, diskOther}
+var diskKinds = []string{diskCell, diskResult, diskCheckpoint, diskTemplate, diskMemory, diskSource, diskImage, diskKeptCache, diskRun, diskReceipts, diskTrees, diskLog, diskCache, diskUnneeded, diskShared, diskOther}
 
 // madeAhead names what no record names yet, or any more.
 const madeAhead = "work under way, forks made ahead, and files of removed cells that others need"
@@ -113,6 +114,7 @@ func (m *Manager) measureDisk(ctx context.Context) (*usage, error) {
 		return nil, err
 	}
 	x.registry()
+	x.caches()
 	x.sources()
 	if err := x.layers(gone); err != nil {
 		return nil, err
@@ -151,6 +153,9 @@ func (m *meter) registry() {
 		for _, g := range c.Gens() {
 			m.own(h, g.Layer)
 			m.uses(h, g.Base)
+		}
+		if k, ok := m.cfg.Records.CellCaches(c.ID); ok {
+			m.uses(h, workspace.State{Layers: k.Layers()})
 		}
 		if c.Template != "" {
 			for _, s := range m.cfg.Above(c.ID) {
@@ -226,6 +231,16 @@ func (m *meter) checkpoint(c *state.Cell, k *state.Checkpoint, inSource bool) {
 	}
 	for _, s := range k.States() {
 		m.uses(h, s)
+	}
+}
+
+// caches notes what is kept for sources.
+func (m *meter) caches() {
+	for _, k := range m.cfg.Records.Caches() {
+		h := m.thing(diskKeptCache, k.ID, k.Name+" of "+k.Source)
+		h.Used, h.State, h.Command = k.Used, "made again when needed", "pando cache rm "+k.ID
+		h.drop = func(context.Context) error { return m.cfg.RemoveCache(k.ID) }
+		m.uses(h, workspace.State{Layers: k.Layers()})
 	}
 }
 

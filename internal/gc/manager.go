@@ -46,6 +46,8 @@ type Config struct {
 	Images      func() ([]oci.Image, error)
 	ImageNeeded func(*oci.Image) bool
 	RemoveImage func(*oci.Image) error
+	// RemoveCache removes a cache that is kept for a source.
+	RemoveCache func(id string) error
 	// Lock takes the lock of a cell or an import (see ImportLock). why is shown to what waits. It fails with
 	// state.HeldByRun while the command of a run goes on in the cell.
 	// TryLock fails with Conflict when the lock is taken.

@@ -30,7 +30,8 @@ var stores = []store{
 	{"corepack", []string{"corepack", "yarn", "pnpm"}, "COREPACK_HOME", "", []string{"~cache/node/corepack"}},
 	{"yarn", []string{"yarn", "corepack"}, "YARN_CACHE_FOLDER", "", []string{"~cache/yarn"}},
 	{"yarn berry", []string{"yarn", "corepack"}, "", "", []string{"~/.yarn/berry/cache"}},
-	{"pnpm", []string{"pnpm", "corepack"}, "", "", []string{"~/.local/share/pnpm/store", "~cache/pnpm"}},
+	{storePNPM, []string{"pnpm", "corepack"}, "npm_config_store_dir", "", []string{"~/.local/share/pnpm/store"}},
+	{"pnpm metadata", []string{"pnpm", "corepack"}, "", "", []string{"~cache/pnpm"}},
 	{"bun", []string{"bun"}, "BUN_INSTALL_CACHE_DIR", "", []string{"~/.bun/install/cache"}},
 	{"deno", []string{"deno"}, "DENO_DIR", "", []string{"~cache/deno"}},
 	{"playwright", []string{"node", "python3"}, "PLAYWRIGHT_BROWSERS_PATH", "", []string{"~cache/ms-playwright"}},
@@ -47,6 +48,7 @@ var stores = []store{
 
 	{"cargo registry", []string{"cargo"}, "CARGO_HOME", "registry", []string{"~/.cargo/registry"}},
 	{"cargo git", []string{"cargo"}, "CARGO_HOME", "git", []string{"~/.cargo/git"}},
+	{"cargo target", []string{"cargo"}, "CARGO_TARGET_DIR", "", nil},
 	{"sccache", []string{"sccache"}, "SCCACHE_DIR", "", []string{"~cache/sccache"}},
 	{"ccache", []string{"ccache"}, "CCACHE_DIR", "", []string{"~cache/ccache", "~/.ccache"}},
 	{"zig", []string{"zig"}, "ZIG_GLOBAL_CACHE_DIR", "", []string{"~cache/zig"}},

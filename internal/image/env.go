@@ -139,6 +139,7 @@ func (p *planner) environment() {
 	if out["TERM"] == "" {
 		out["TERM"] = "dumb"
 	}
+	p.tell(out)
 	p.plan.Path = out["PATH"]
 	for _, name := range sortedKeys(out) {
 		p.plan.Env = append(p.plan.Env, name+"="+out[name])

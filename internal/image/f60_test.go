@@ -16,7 +16,7 @@ import (
 func checkF60(f *fake, p *HostPlan) {
 	f.t.Helper()
 	for _, m := range p.Mounts {
-		if m.Kind != cell.Bind && m.Kind != cell.Cache || strings.HasPrefix(m.Source, f.etc+"/") {
+		if m.Kind != cell.Bind && m.Kind != cell.Cache || strings.HasPrefix(m.Source, f.etc+"/") || m.Kept != "" && m.Source == "" {
 			continue
 		}
 		src, ok := strings.CutPrefix(m.Source, f.root)

@@ -24,6 +24,7 @@ type HostRequest struct {
 	// source.
 	Place  string
 	Mounts []string // --mount SRC:DST[:rw]
+	Caches []string // the caches that are kept: see CheckKept
 	EtcDir string   // on the real disk: where filtered /etc directories are kept
 	State  []string // pando's own directories: never mounted, nor one above them
 }
@@ -80,6 +81,9 @@ func Host(req HostRequest) (*HostPlan, error) {
 	if err := p.asked(); err != nil {
 		return nil, err
 	}
+	if err := p.keep(); err != nil {
+		return nil, err
+	}
 	p.toolchains()
 	p.caches()
 	p.environment()
@@ -107,6 +111,7 @@ type planner struct {
 	scanned int                 // programs looked at without being asked for
 	leads   int                 // things shown because a tool is linked to them
 
+	told []string // variables that tell tools where their kept caches are, NAME=value
 	plan HostPlan
 }
 

@@ -77,6 +77,9 @@ func Rooted(req RootedRequest) (*HostPlan, error) {
 	if err := r.mounts(); err != nil {
 		return nil, err
 	}
+	if err := r.keepIn(); err != nil {
+		return nil, err
+	}
 	r.environment()
 	r.accounts()
 	if !req.ReadOnly {
@@ -272,6 +275,7 @@ func (r *rooted) environment() {
 			out[k] = v
 		}
 	}
+	r.tell(out)
 	for _, name := range sortedKeys(out) {
 		r.plan.Env = append(r.plan.Env, name+"="+out[name])
 	}

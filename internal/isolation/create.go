@@ -232,8 +232,8 @@ func makeMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) 
 		return ns.Bind(m.Source, attr)
 	case cell.Cache:
 		return ns.Overlay(linux.OverlayOptions{
-			Lower: []string{m.Source}, Top: m.Upper, Upper: "fs", Work: "work",
-			UserXAttr: ids == nil, IDMap: ids,
+			Lower: append(slices.Clone(m.Lower), m.Source), Top: m.Upper, Upper: "fs", Work: "work",
+			UserXAttr: ids == nil, Plain: true, IDMap: ids,
 		})
 	case cell.Overlay:
 		return ns.Overlay(linux.OverlayOptions{

@@ -17,8 +17,11 @@ type OverlayOptions struct {
 	Top       string   // directory that holds Upper and Work; "" for a read-only overlay
 	Upper     string   // names inside Top
 	Work      string
-	UserXAttr bool     // as in a user namespace: user.overlay.* and no redirects
-	IDMap     *os.File // id-map every layer through this user namespace
+	UserXAttr bool // as in a user namespace: user.overlay.* and no redirects
+	// Plain says that a layer means the same above any other: no renamed folder of a lower
+	// layer is kept as a redirect to where it was.
+	Plain bool
+	IDMap *os.File // id-map every layer through this user namespace
 }
 
 // Overlay makes a detached overlay mount. It is volatile: a layer is written once and never
@@ -65,9 +68,12 @@ func (m *MountNS) overlay(o OverlayOptions, attach bool) (_ *os.File, err error)
 		}
 		opts = append(opts, [2]string{"upperdir", p + "/" + o.Upper}, [2]string{"workdir", p + "/" + o.Work}, [2]string{"volatile"})
 	}
-	if o.UserXAttr {
+	switch {
+	case o.UserXAttr:
 		opts = append(opts, [2]string{"userxattr"})
-	} else {
+	case o.Plain:
+		opts = append(opts, [2]string{"redirect_dir", "nofollow"})
+	default:
 		opts = append(opts, [2]string{"redirect_dir", "on"})
 	}
 	f, err := overlayFS(lower, opts, o.Top == "")

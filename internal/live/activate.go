@@ -42,7 +42,7 @@ func (m *Manager) make(ctx context.Context, c *state.Cell) (backend.Instance, er
 	if err != nil {
 		return nil, err
 	}
-	if err := m.removeCaches(c.ID); err != nil { // of an attempt
+	if err := m.cfg.ClearCaches(c.ID); err != nil { // of an attempt
 		return nil, err
 	}
 	inst, err := b.Create(ctx, spec)

@@ -37,7 +37,6 @@ type Config struct {
 	Locks       *state.CellLocks
 	Log         *slog.Logger
 	Redactor    *receipt.Redactor
-	Cells       string                                     // the folder of the folders of cells
 	AttachGrace time.Duration                              // how long a command waits for the client that said it would attach
 	Reach       time.Duration                              // how long a keeper may take to answer a daemon that has no connection to it
 	Backend     func(name string) (backend.Backend, error) // by its name in records
@@ -58,6 +57,10 @@ type Config struct {
 	Prepare func(ctx context.Context, c *state.Cell) (changed []any, done func(), err error)
 	Specify func(c *state.Cell) (cell.Spec, error)
 	Woken   func(ctx context.Context, c *state.Cell, inst backend.Instance)
+	// Of a cell's writable layers over caches, when nothing has them mounted: Unmounted takes what is
+	// kept of them, and removes them. ClearCaches removes what an attempt to start has left.
+	Unmounted   func(ctx context.Context, id cell.ID) error
+	ClearCaches func(id cell.ID) error
 
 	Policies Policies
 	Gateways Gateways

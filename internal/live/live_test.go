@@ -183,7 +183,7 @@ func newBed(t *testing.T) *bed {
 	start := func(f func(context.Context)) { work.Go(func() { f(life) }) }
 	b := &bed{T: t, reg: reg, host: &host{}, end: end}
 	b.Manager = New(Config{
-		Registry: reg, Locks: new(state.CellLocks), Log: slog.New(slog.DiscardHandler), Cells: t.TempDir(), Life: life, Work: start, Follow: start,
+		Registry: reg, Locks: new(state.CellLocks), Log: slog.New(slog.DiscardHandler), Unmounted: func(context.Context, cell.ID) error { return nil }, ClearCaches: func(cell.ID) error { return nil }, Life: life, Work: start, Follow: start,
 		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Policies: allowing{}, Gateways: b,
 		Prepare:  func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
 		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },

@@ -2,14 +2,12 @@ package live
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/state"
-	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // Add has an instance be that of a cell, with the interpreter that is recorded of it, nil for
@@ -166,10 +164,5 @@ func (m *Manager) Remove(ctx context.Context, inst backend.Instance, cause strin
 	if err := inst.Remove(ctx, cause); err != nil {
 		return err
 	}
-	return m.removeCaches(inst.ID())
-}
-
-// removeCaches removes the writable layers of a cell over caches. Each is mounted once.
-func (m *Manager) removeCaches(id cell.ID) error {
-	return workspace.RemoveTree(filepath.Join(m.cfg.Cells, string(id), "cache"))
+	return m.cfg.Unmounted(ctx, inst.ID())
 }

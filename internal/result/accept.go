@@ -329,11 +329,16 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	if o.run != nil {
 		act.From = o.run.Before
 	}
+	if out.Left == 0 {
+		act.Caches = m.cfg.Caches(c.ID, args.Covers)
+	}
 	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil {
 		return out, err
 	}
-	out.Receipt = d.String()
+	if out.Receipt = d.String(); out.Left == 0 {
+		m.cfg.KeepCaches(ctx, c.ID)
+	}
 	for _, r := range objects[1:] {
 		if out.Left == 0 {
 			out.Runs = append(out.Runs, r.(*state.Run).API())

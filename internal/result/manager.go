@@ -81,6 +81,9 @@ type Config struct {
 	Show func(*state.Cell) api.Cell
 	// Act begins a span of what is done to a cell, and over ends it with its outcome.
 	Act func(ctx context.Context, what string, id cell.ID) (_ context.Context, over func(*error))
+	// Caches lists the caches that are kept when runs of a cell are accepted, and KeepCaches keeps them, once they are.
+	Caches     func(id cell.ID, runs []cell.RunID) []string
+	KeepCaches func(ctx context.Context, id cell.ID)
 	// Background starts work that outlives its request.
 	Background func(func(context.Context))
 }

@@ -291,9 +291,11 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 			return err
 		}
 	}
+	m.cfg.NoteCaches(ctx, &x.Cell, run)
 	if err := m.cfg.Evidence.SealRun(ctx, run, &x.Cell); err != nil {
 		return err
 	}
+	m.cfg.EndCaches(ctx, &x.Cell, run)
 	run.Timings.Receipt = ms(time.Since(t))
 	if err := run.To(cell.Ended); err != nil {
 		return err

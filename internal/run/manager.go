@@ -52,6 +52,9 @@ type Config struct {
 	Apply   func(ctx context.Context, c *state.Cell, run *state.Run, reason string) error
 	// Secrets searches what a run left behind for values of credentials, and notes them in the run.
 	Secrets func(ctx context.Context, run *state.Run, c *state.Cell, before, after *state.Checkpoint) error
+	// NoteCaches notes in a run that ends what it had of caches, and EndCaches keeps what it wrote there, if that may be kept
+	// by its verdict.
+	NoteCaches, EndCaches func(ctx context.Context, c *state.Cell, run *state.Run)
 	// EndAnswers takes back what was approved for the runs of a cell alone.
 	EndAnswers func(context.Context, *state.Cell) error
 	// Checkpoint makes the state of a cell after a run a checkpoint, and its head, if it is not

@@ -379,7 +379,7 @@ func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branc
 	self.Head = b.at.ID
 	if layered(was.Setup.Mounts) {
 		self.Roots++
-		self.Shared, self.Setup.Mounts = cell.Digest{}, m.cfg.Stacked(&was)
+		self.Shared, self.Setup.Mounts = cell.Digest{}, m.cfg.BranchMounts(&was)
 	}
 	b.src = self
 	if err := b.next(ctx, &was, &b.src); err != nil {

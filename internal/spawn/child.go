@@ -131,6 +131,9 @@ func (m *Manager) record(ctx context.Context, key string, of *state.Cell, batch 
 			objects = append(objects, l)
 		}
 		objects = append(objects, ch.c, ch.first)
+		if k := m.cfg.Caches(of.ID, ch.c.ID, true); k != nil {
+			objects = append(objects, k)
+		}
 		if ch.interp != nil {
 			objects = append(objects, ch.interp)
 		}

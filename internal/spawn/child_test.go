@@ -54,7 +54,7 @@ func TestNewCellsAreReachedWhenTheyLive(t *testing.T) {
 		}
 	}
 	lives := &alive{}
-	m := New(Config{Locks: &locks, Live: lives, Evidence: committing{now: func() { locked("recorded", true) }},
+	m := New(Config{Locks: &locks, Live: lives, Caches: func(cell.ID, cell.ID, bool) *state.CellCaches { return nil }, Evidence: committing{now: func() { locked("recorded", true) }},
 		Equip: func(context.Context, *state.Cell, backend.Instance, string) error {
 			if len(lives.added) != len(made) {
 				t.Errorf("one is equipped while %d of %d live", len(lives.added), len(made))

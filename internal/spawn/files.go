@@ -123,6 +123,9 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 		c.Guest = c.Guest || m.cfg.Confined(ctx)
 		first.Created = now
 		objects = append(objects, c, first)
+		if kept := m.cfg.Caches(src.ID, c.ID, false); kept != nil && k.ID == src.Head {
+			objects = append(objects, kept)
+		}
 		cells = append(cells, c)
 		ids = append(ids, string(c.ID))
 	}

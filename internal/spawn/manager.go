@@ -95,11 +95,16 @@ type Config struct {
 	Specify       func(*state.Cell) (cell.Spec, error)
 	Refit         func(*state.Cell, workspace.Provider, *state.Checkpoint) error
 	ClearOverlays func(*state.Cell) error
-	Overlays      func(*state.Cell) map[string]string
-	Stacked       func(*state.Cell) []cell.Mount
-	FillHome      func(c *state.Cell, home string) error
-	MoveOwn       func(*state.Cell, workspace.Provider) error
-	FileOf        func(mounts []cell.Mount, path string) (string, bool) // the host's file at a path of a cell
+	// Caches is what a cell that is forked from another begins with of kept caches, for its record: of one that is copied
+	// with its mounts, and of one that has its files alone. nil: nothing.
+	Caches   func(from, to cell.ID, mounted bool) *state.CellCaches
+	Overlays func(*state.Cell) map[string]string
+	Stacked  func(*state.Cell) []cell.Mount
+	// BranchMounts is Stacked for a cell that goes on beside its copies, with caches.
+	BranchMounts func(*state.Cell) []cell.Mount
+	FillHome     func(c *state.Cell, home string) error
+	MoveOwn      func(*state.Cell, workspace.Provider) error
+	FileOf       func(mounts []cell.Mount, path string) (string, bool) // the host's file at a path of a cell
 
 	// Of policies. MayStart refuses to start anything in a cell, MayFork to make so many cells of
 	// it, Spend a command too many. Rules are those of the gateway of a cell that was lent nothing

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -136,19 +135,12 @@ func (t *snapshot) takeAbove(ctx context.Context, uppers map[string]string) erro
 		}
 		t.made = append(t.made, g.Layer)
 		to := t.provider.Mount(g, "/")
-		if err := copyUpper(ctx, upper, writable(&to)); err != nil {
+		if err := workspace.CopyLayer(ctx, upper, writable(&to)); err != nil {
 			return durable.Full(err)
 		}
 		t.above[target] = frozen(t.provider, &g)
 	}
 	return nil
-}
-
-// copyUpper copies a layer of the kernel's overlay file system, with its marks.
-func copyUpper(ctx context.Context, from, to string) error {
-	return workspace.CopyTree(ctx, from, to, workspace.CopyOptions{Devices: true, XAttr: func(name string) bool {
-		return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") || workspace.KeptXAttr(name)
-	}})
 }
 
 // forget takes away the image of the memory, which is in the store or was needed
@@ -275,7 +267,7 @@ func (t *snapshot) copy(ctx context.Context, c *state.Cell, spec cell.Spec) (bac
 			return nil, durable.Full(err)
 		}
 		from := t.provider.Mount(workspace.Generation{Layer: s.Layers[len(s.Layers)-1]}, "/")
-		if err := copyUpper(ctx, writable(&from), upper); err != nil {
+		if err := workspace.CopyLayer(ctx, writable(&from), upper); err != nil {
 			return nil, durable.Full(err)
 		}
 	}

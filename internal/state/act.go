@@ -33,6 +33,7 @@ type Act struct {
 	Fetched    []Fetched   `json:"fetched,omitempty"` // branches of the cell in the repository of its source
 	Branch     *BranchMove `json:"branch,omitempty"`  // of the source, that commits of the cell moved, or that was moved back
 	Also       []string    `json:"also,omitempty"`    // paths that the commits change, and that the source had so
+	Caches     []string    `json:"caches,omitempty"`  // kept for the source from then on, with what the cell wrote to them
 	Reverted   []string    `json:"reverted,omitempty"`
 	Already    []string    `json:"already,omitempty"` // not Reverted: they were as before the accept
 	Held       []Held      `json:"held,omitempty"`

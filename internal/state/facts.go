@@ -269,6 +269,13 @@ type Denial struct {
 	By       string `json:"by"`                 // "policy", "person", "gateway", "budget"
 }
 
+// CacheUse is what a run had of a cache that is kept for its source.
+type CacheUse struct {
+	Name  string `json:"name"`  // "go", or a path
+	Read  bool   `json:"read"`  // there was something in it, from earlier runs
+	Wrote int64  `json:"wrote"` // bytes on disk: by this run, or by others that shared the cell's instance with it
+}
+
 // Secrets is what a run had to do with credentials: what was lent to its cell,
 // and where the values were looked for afterwards.
 type Secrets struct {

@@ -24,6 +24,8 @@ type Record struct {
 	Interp     *Interp         `json:"interp,omitempty"`
 	Shared     *Shared         `json:"shared,omitempty"`
 	Lease      *Lease          `json:"lease,omitempty"`
+	Cache      *Cache          `json:"cache,omitempty"`
+	CellCaches *CellCaches     `json:"cell_caches,omitempty"`
 	Change     *StateChange    `json:"change,omitempty"`
 	Forget     string          `json:"forget,omitempty"` // the id of a record that is dropped
 }
@@ -40,5 +42,5 @@ type StateChange struct {
 // ForgetTemplate begins the id of a template that is forgotten.
 const ForgetTemplate = "template "
 
-// Forget is committed to drop the record of an id, or of ForgetTemplate and a name, or of ForgetBudget and an id.
+// Forget is committed to drop the record of an id, or of ForgetTemplate and a name, of ForgetCache and an id, or of ForgetBudget and an id.
 type Forget string

@@ -3,7 +3,6 @@ package state
 import (
 	"encoding/json"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -46,6 +45,8 @@ type Registry struct {
 	budgets     map[cell.ID]*Budget
 	counted     map[cell.ID]*Counted
 	interps     table[cell.ID, Interp]
+	caches      map[string]*Cache // by id
+	cellCaches  map[cell.ID]*CellCaches
 	leases      table[cell.ID, Lease]
 	templates   map[string]*Template
 	shared      map[cell.Digest]*Shared
@@ -73,7 +74,7 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*operation.Redo{}, outcomes: map[string]*operation.Redo{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, budgets: map[cell.ID]*Budget{}, counted: map[cell.ID]*Counted{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, budgets: map[cell.ID]*Budget{}, counted: map[cell.ID]*Counted{}, interps: newTable[cell.ID, Interp](walked), caches: map[string]*Cache{}, cellCaches: map[cell.ID]*CellCaches{}, leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	empty := true
 	var err error
@@ -172,6 +173,12 @@ func (r *Registry) Commit(objects ...any) error {
 		case *Lease:
 			c := *v
 			recs[i].Lease = &c
+		case *Cache:
+			c := v.clone()
+			recs[i].Cache = &c
+		case *CellCaches:
+			c := v.clone()
+			recs[i].CellCaches = &c
 		case *Shared:
 			recs[i].Shared = v
 		case StateChange:
@@ -249,77 +256,6 @@ func (r *Registry) Rewrite() error {
 	return r.log.Rewrite(r.all())
 }
 
-// Names of the directories of an installation in records.
-const (
-	stateName = "@state/"
-	cacheName = "@cache/"
-)
-
-// portable is a list of mounts without the place of this installation's directories.
-func (r *Registry) portable(mounts []cell.Mount) []cell.Mount {
-	return renamed(mounts, func(path string) string {
-		if rest, ok := strings.CutPrefix(path, r.home.State+"/"); ok {
-			return stateName + rest
-		}
-		if rest, ok := strings.CutPrefix(path, r.home.Cache+"/"); ok {
-			return cacheName + rest
-		}
-		return path
-	})
-}
-
-// locate gives the paths in a record that was read the place of the installation's directories.
-func (r *Registry) locate(rec *Record) {
-	full := func(path string) string {
-		if rest, ok := strings.CutPrefix(path, stateName); ok {
-			return filepath.Join(r.home.State, rest)
-		}
-		if rest, ok := strings.CutPrefix(path, cacheName); ok {
-			return filepath.Join(r.home.Cache, rest)
-		}
-		return path
-	}
-	if rec.Cell != nil {
-		rec.Cell.Setup.Mounts = renamed(rec.Cell.Setup.Mounts, full)
-	}
-	if rec.Shared != nil {
-		rec.Shared.Setup.Mounts = renamed(rec.Shared.Setup.Mounts, full)
-	}
-}
-
-// renamed is a copy of a list of mounts with other paths of the host.
-func renamed(mounts []cell.Mount, name func(path string) string) []cell.Mount {
-	mounts = slices.Clone(mounts)
-	for i := range mounts {
-		m := &mounts[i]
-		m.Source, m.Upper, m.Work, m.Lower = name(m.Source), name(m.Upper), name(m.Work), slices.Clone(m.Lower)
-		for k := range m.Lower {
-			m.Lower[k] = name(m.Lower[k])
-		}
-	}
-	return mounts
-}
-
-// encode is a record's line in the journal.
-func (r *Registry) encode(rec Record) ([]byte, error) {
-	if rec.Cell != nil && !rec.Cell.Shared.IsZero() {
-		c := *rec.Cell
-		c.Setup, c.LeftOut = Setup{}, nil
-		rec.Cell = &c
-	}
-	if rec.Cell != nil {
-		c := *rec.Cell
-		c.Setup.Mounts = r.portable(c.Setup.Mounts)
-		rec.Cell = &c
-	}
-	if rec.Shared != nil {
-		s := *rec.Shared
-		s.Setup.Mounts = r.portable(s.Setup.Mounts)
-		rec.Shared = &s
-	}
-	return json.Marshal(rec)
-}
-
 // Write implements operation.Journal.
 func (r *Registry) Write(rec operation.Redo) error { return r.Commit(&rec) }
 
@@ -354,6 +290,9 @@ func (r *Registry) apply(rec *Record) {
 			r.renumber(c.Name, true)
 		}
 		r.stale[c.ID] = true
+		if c.State == cell.Removed {
+			r.applyCellCaches(c.ID, nil)
+		}
 	case rec.Checkpoint != nil:
 		k := rec.Checkpoint
 		if c := r.cells.of[k.Cell]; c != nil && c.State == cell.Removed {
@@ -425,6 +364,10 @@ func (r *Registry) apply(rec *Record) {
 		}
 	case rec.Shared != nil:
 		r.shared[rec.Shared.Digest] = rec.Shared
+	case rec.Cache != nil:
+		r.applyCache(rec.Cache.ID, rec.Cache)
+	case rec.CellCaches != nil:
+		r.applyCellCaches(rec.CellCaches.Cell, rec.CellCaches)
 	case rec.Change != nil:
 		if c := r.cells.of[rec.Change.Cell]; c != nil && c.State == rec.Change.From {
 			now := *c
@@ -454,6 +397,9 @@ func (r *Registry) drop(id string) {
 		r.staleTemplate(name)
 		delete(r.templates, name)
 	}
+	if cache, ok := strings.CutPrefix(id, ForgetCache); ok {
+		r.applyCache(cache, nil)
+	}
 	if of, ok := strings.CutPrefix(id, ForgetBudget); ok {
 		delete(r.budgets, cell.ID(of))
 	}
@@ -464,6 +410,7 @@ func (r *Registry) drop(id string) {
 		if c.State != cell.Removed {
 			r.alive--
 		}
+		r.applyCellCaches(c.ID, nil)
 		delete(r.cells.of, c.ID)
 		r.reindex(c.ID)
 		delete(r.numbered, c.ID)
@@ -498,75 +445,6 @@ func (r *Registry) drop(id string) {
 func (r *Registry) staleTemplate(name string) {
 	if t := r.templates[name]; t != nil {
 		r.stale[t.Cell] = true
-	}
-}
-
-// all yields every record, oldest first where that matters.
-func (r *Registry) all() iter.Seq[[]byte] {
-	r.mu.RLock()
-	var recs []Record
-	used := map[cell.Digest]bool{}
-	for _, c := range r.cells.each() {
-		used[c.Shared] = true
-	}
-	for d, s := range r.shared {
-		if used[d] { // before the cells that need it
-			recs = append(recs, Record{Shared: s})
-		}
-	}
-	for _, t := range r.templates {
-		recs = append(recs, Record{Template: t})
-	}
-	for _, c := range r.cells.each() {
-		recs = append(recs, Record{Cell: c})
-	}
-	for _, k := range r.checkpoints.each() {
-		recs = append(recs, Record{Checkpoint: k})
-	}
-	runs := make([]*Run, 0, len(r.runs.of))
-	for _, v := range r.runs.each() {
-		runs = append(runs, v)
-	}
-	sort.Slice(runs, func(i, j int) bool { return runs[i].Created.Before(runs[j].Created) })
-	for _, v := range runs {
-		recs = append(recs, Record{Run: v})
-	}
-	for _, ops := range []map[string]*operation.Redo{r.ops, r.outcomes} {
-		for _, o := range ops {
-			recs = append(recs, Record{Op: o})
-		}
-	}
-	for _, of := range r.lent {
-		for _, l := range of {
-			recs = append(recs, Record{Lending: l})
-		}
-	}
-	for id, n := range r.execs {
-		recs = append(recs, Record{Spent: &Spent{id, n}})
-	}
-	recs = append(recs, r.budgetRecords()...)
-	for _, i := range r.interps.each() {
-		recs = append(recs, Record{Interp: i})
-	}
-	for id, l := range r.leases.each() {
-		if c := r.cells.of[id]; c != nil && (c.State != cell.Removed || len(l.Labels) > 0) { // by its labels callers see what is left of it
-			recs = append(recs, Record{Lease: l})
-		}
-	}
-	for _, a := range r.approvals {
-		recs = append(recs, Record{Approval: a})
-	}
-	r.mu.RUnlock()
-	return func(yield func([]byte) bool) {
-		if !yield(versionLine()) {
-			return
-		}
-		for i := range recs {
-			b, err := r.encode(recs[i])
-			if err != nil || !yield(b) {
-				return
-			}
-		}
 	}
 }
 

@@ -31,7 +31,9 @@ type Kept struct {
 	Allow       []string `json:"allow,omitempty"`
 	Credentials []string `json:"credentials,omitempty"`
 	Limits      Limits   `json:"limits,omitzero"`
-	Config      []string `json:"config,omitempty"` // what of it were defaults of the user's configuration: "allow @npm"
+	Caches      []string `json:"caches,omitempty"`      // names
+	CacheWrite  string   `json:"cache_write,omitempty"` // "accepted", "always"
+	Config      []string `json:"config,omitempty"`      // what of it were defaults of the user's configuration: "allow @npm"
 }
 
 // Prices are the user's own prices of models in the policy.

@@ -130,6 +130,14 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	return nil
 }
 
+// CopyLayer copies the files of a layer of the kernel's overlay file system into an empty directory,
+// with its marks.
+func CopyLayer(ctx context.Context, from, to string) error {
+	return CopyTree(ctx, from, to, CopyOptions{Devices: true, XAttr: func(name string) bool {
+		return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") || KeptXAttr(name)
+	}})
+}
+
 // CopyLink makes at a copy of the symlink f, which leads to target.
 func CopyLink(target string, f *Found, at string) error {
 	if err := os.Symlink(target, at); err != nil {

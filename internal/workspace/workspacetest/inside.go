@@ -52,6 +52,7 @@ type hello struct {
 	Mount     cell.Mount
 	Scratch   string
 	UserXAttr bool
+	Plain     bool
 }
 
 // Inside is a process that has a generation mounted, as a cell's would: with
@@ -67,6 +68,18 @@ type Inside struct {
 
 // Enter mounts m for a new process. It ends with the test, if not before.
 func Enter(t testing.TB, m cell.Mount) *Inside {
+	t.Helper()
+	return enter(t, m, false)
+}
+
+// EnterPlain is Enter for layers that mean the same above any others. Names that are listed, and are not there,
+// are no part of its views.
+func EnterPlain(t testing.TB, m cell.Mount) *Inside {
+	t.Helper()
+	return enter(t, m, true)
+}
+
+func enter(t testing.TB, m cell.Mount, plain bool) *Inside {
 	t.Helper()
 	scratch, err := os.MkdirTemp("", "pando-inside")
 	if err != nil {
@@ -104,7 +117,7 @@ func Enter(t testing.TB, m cell.Mount) *Inside {
 		os.Remove(scratch)
 	})
 	var r reply
-	if err := i.enc.Encode(hello{m, scratch, !root}); err != nil {
+	if err := i.enc.Encode(hello{m, scratch, !root, plain}); err != nil {
 		t.Fatal(err)
 	}
 	if err := i.dec.Decode(&r); err != nil {
@@ -202,7 +215,7 @@ func inside(in io.Reader, out io.Writer) error {
 			r.Errs = append(r.Errs, text)
 		}
 		if q.Look {
-			r.View, err = Look(".")
+			r.View, err = look(".", h.Plain)
 			if err != nil {
 				r.Err = err.Error()
 			}
@@ -224,7 +237,7 @@ func mount(h hello) (close func(), err error) {
 	}
 	top := filepath.Dir(h.Mount.Upper)
 	f, err := ns.Overlay(linux.OverlayOptions{Lower: h.Mount.Lower, Top: top, Upper: filepath.Base(h.Mount.Upper),
-		Work: filepath.Base(h.Mount.Work), UserXAttr: h.UserXAttr})
+		Work: filepath.Base(h.Mount.Work), UserXAttr: h.UserXAttr, Plain: h.Plain})
 	if err != nil {
 		ns.Close()
 		return nil, err

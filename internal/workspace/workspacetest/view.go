@@ -33,7 +33,11 @@ type Seen struct {
 
 // Look reads a directory into a View. It shares no code with what computes
 // trees, so that the two can be held against each other.
-func Look(dir string) (View, error) {
+func Look(dir string) (View, error) { return look(dir, false) }
+
+// look is Look. ghosts: names are left out that are listed and are not there. The kernel lists whiteouts as
+// names in a folder that one layer alone has.
+func look(dir string, ghosts bool) (View, error) {
 	v := View{}
 	names := map[string][]string{}
 	err := filepath.WalkDir(dir, func(at string, _ fs.DirEntry, err error) error {
@@ -42,6 +46,9 @@ func Look(dir string) (View, error) {
 		}
 		var st unix.Stat_t
 		if err := unix.Lstat(at, &st); err != nil {
+			if ghosts && err == unix.ENOENT {
+				return nil
+			}
 			return err
 		}
 		p := relative(dir, at)
@@ -167,4 +174,22 @@ func relative(dir, at string) string {
 		return at
 	}
 	return strings.TrimPrefix(at, dir+"/")
+}
+
+// Differ says how two views differ, "" for not at all. Which names a file has together is left out.
+func Differ(a, b View) string {
+	a, b = a.nameless(), b.nameless()
+	var out []string
+	for p := range a {
+		if a[p] != b[p] {
+			out = append(out, fmt.Sprintf("%q: %+v, %+v", p, a[p], b[p]))
+		}
+	}
+	for p := range b {
+		if _, ok := a[p]; !ok {
+			out = append(out, fmt.Sprintf("%q: nothing, %+v", p, b[p]))
+		}
+	}
+	sort.Strings(out)
+	return strings.Join(out, "\n")
 }

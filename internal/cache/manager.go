@@ -1,0 +1,598 @@
+// Package cache keeps caches of sources: what tools wrote to directories like Go's module cache, in cells
+// of one source, for later cells of that source.
+//
+// It promises that what a run wrote reaches other cells only when the run was accepted, or at once where the
+// caller asked for that; that caches of two sources never meet; and that what cells write never comes to the
+// caches of the host, which lie below, read-only. It leaves to its caller where in a cell a cache is
+// (image.HostRequest), when a cell's caches are mounted and no longer, and when a run is accepted.
+//
+// Each directory is a stack of layers in the provider's format: those of the source, then those that the
+// cell wrote in earlier instances, then a writable one, which Unmounted takes. The layers that a record
+// names are there (state.Cache, state.CellCaches). A Manager has one lock, under which what a source's
+// cache has is read and changed; it is taken after the lock of a cell.
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/volume"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Config is what a Manager is made of.
+type Config struct {
+	Records *state.Registry
+	Log     *slog.Logger
+	State   string // the directory of the state, which has those below
+	Empty   string // an empty directory, in place of a cache that the host has not
+	Private func(cell.ID) string
+	// Provider returns a provider of layers by its name.
+	Provider func(name string) (workspace.Provider, error)
+	// DropLayer removes a layer that nothing names.
+	DropLayer func(provider, layer string)
+	// Pin keeps layers that no record names yet from garbage collection until end.
+	Pin func() (end func())
+	// Background starts work that outlives its request.
+	Background func(func(context.Context))
+	// Sync makes all layers survive power loss.
+	Sync func() error
+	// Most bounds a cache of a source on disk, in bytes.
+	Most int64
+}
+
+// Manager keeps caches. It is safe for concurrent use.
+type Manager struct {
+	cfg Config
+	mu  sync.Mutex // guards what caches have, from reading a record to committing it
+}
+
+// New makes a Manager.
+func New(cfg Config) *Manager { return &Manager{cfg: cfg} }
+
+// Words of a request for what is kept when.
+const (
+	Accepted = "accepted" // what accepted runs wrote
+	Always   = "always"   // all, when a run ends
+)
+
+// maxLayers bounds the layers of a source's cache; above it they are squashed.
+const maxLayers = 8
+
+// maxOwn bounds those that a cell wrote and that are not kept; above it the oldest go.
+const maxOwn = 24
+
+// Squasher is a provider that can join layers.
+type Squasher interface {
+	workspace.Provider
+	// Squash makes one layer of several, bottom first.
+	Squash(ctx context.Context, layers []string) (layer string, err error)
+}
+
+// Upper is where the writable layer of a cell over a cache is, as cell.Mount.Upper: private is the cell's own
+// folder, and roots counts the layers that it has used up.
+func Upper(private string, roots int, target string) string {
+	sum := sha256.Sum256([]byte(target))
+	return filepath.Join(folder(private, roots), hex.EncodeToString(sum[:8]))
+}
+
+func folder(private string, roots int) string {
+	name := "cache"
+	if roots > 0 {
+		name += "-" + strconv.Itoa(roots)
+	}
+	return filepath.Join(private, name)
+}
+
+// Lay points the mounts of a cell that begins an instance at its source's caches as they are now, with what the
+// cell has of its own, and records that. The caller holds the cell's lock; c is in the registry.
+func (m *Manager) Lay(c *state.Cell, mounts []cell.Mount) error {
+	if !slices.ContainsFunc(mounts, isKept) {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, _ := m.cfg.Records.CellCaches(c.ID)
+	boot := linux.BootID()
+	if old.Boot != boot { // the host ended with what was not written to its disk
+		for i := range old.Dirs {
+			old.Dirs[i].Own = nil
+		}
+	}
+	now := state.CellCaches{Cell: c.ID, Boot: boot, Always: c.Setup.Kept.CacheWrite == Always, Since: m.cfg.Records.LatestEnded(c.ID)}
+	caches := map[string]*state.Cache{}
+	for i := range mounts {
+		at := &mounts[i]
+		if !isKept(*at) {
+			continue
+		}
+		id := state.CacheID(c.Source, c.Image, at.Kept)
+		if caches[id] == nil {
+			k, err := m.current(id, boot)
+			if err != nil {
+				return err
+			}
+			caches[id] = &k
+		}
+		if at.Source == "" {
+			if err := os.MkdirAll(m.cfg.Empty, 0o755); err != nil {
+				return err
+			}
+			at.Source = m.cfg.Empty
+		}
+		d := state.CellCacheDir{Cache: id, Name: at.Kept, Target: at.Target, Host: at.Source}
+		if has := caches[id].Dir(at.Target); has != nil {
+			d.Layers = slices.Clone(has.Layers)
+		}
+		for _, was := range old.Dirs {
+			if was.Cache == id && was.Target == at.Target {
+				d.Own = was.Own
+			}
+		}
+		for _, o := range d.Own {
+			if !slices.Contains(d.Layers, o.Layer) {
+				d.Layers = append(d.Layers, o.Layer)
+			}
+		}
+		if err := m.show(c, at, d.Layers); err != nil {
+			return err
+		}
+		now.Dirs = append(now.Dirs, d)
+	}
+	objects := []any{&now}
+	hour := time.Now().UTC().Truncate(time.Hour)
+	for _, k := range caches {
+		if len(k.Dirs) > 0 && !k.Used.Equal(hour) {
+			k.Used = hour
+			objects = append(objects, k)
+		}
+	}
+	return m.cfg.Records.Commit(objects...)
+}
+
+func isKept(m cell.Mount) bool { return m.Kind == cell.Cache && m.Kept != "" }
+
+// current is a source's cache, if it can be trusted to be whole. The caller holds m.mu.
+func (m *Manager) current(id, boot string) (state.Cache, error) {
+	k, err := m.cfg.Records.Cache(id)
+	if cell.KindOf(err) == cell.NotFound {
+		return state.Cache{ID: id}, nil
+	}
+	if err == nil && k.Boot != "" && k.Boot != boot {
+		m.cfg.Log.Warn("a cache begins anew: the host ended before it was on the disk", "cache", k.Name, "source", k.Source)
+		k = state.Cache{ID: id}
+	}
+	return k, err
+}
+
+// show points a mount at layers, bottom first, above what the host has.
+func (m *Manager) show(c *state.Cell, at *cell.Mount, layers []string) error {
+	p, err := m.cfg.Provider(c.Provider)
+	if err != nil {
+		return err
+	}
+	at.Lower = nil
+	for _, l := range slices.Backward(layers) {
+		at.Lower = append(at.Lower, layerDir(p, l))
+	}
+	return nil
+}
+
+// Unmounted takes what an instance of a cell wrote to kept caches, and removes its writable layers over all caches. What
+// it can't take is lost, and logged: it is a cache.
+func (m *Manager) Unmounted(ctx context.Context, id cell.ID) error {
+	if rec, ok := m.cfg.Records.CellCaches(id); ok {
+		if err := m.unmounted(ctx, &rec); err != nil {
+			m.cfg.Log.Warn("what a cell wrote to its caches is lost", "cell", id, "error", err)
+		}
+	}
+	return m.Clear(id)
+}
+
+// Clear removes the writable layers of a cell over caches, which nothing has mounted. Those of before it was branched
+// stay as long as its folder: its branches have them.
+func (m *Manager) Clear(id cell.ID) error {
+	roots := 0
+	if c, err := m.cfg.Records.Cell(id); err == nil {
+		roots = c.Roots
+	}
+	return workspace.RemoveTree(folder(m.cfg.Private(id), roots))
+}
+
+func (m *Manager) unmounted(ctx context.Context, rec *state.CellCaches) (err error) {
+	c, err := m.cfg.Records.Cell(rec.Cell)
+	if err != nil || c.State == cell.Removed {
+		return err
+	}
+	p, err := m.cfg.Provider(c.Provider)
+	if err != nil {
+		return err
+	}
+	defer m.cfg.Pin()()
+	runs := slices.DeleteFunc(m.cfg.Records.RunsSince(c.ID, rec.Since), func(run cell.RunID) bool {
+		r, err := m.cfg.Records.Run(run)
+		return err == nil && r.NeverStarted()
+	})
+	var made []string
+	defer func() {
+		if err != nil {
+			for _, l := range made {
+				m.cfg.DropLayer(p.Name(), l)
+			}
+		}
+	}()
+	for i := range rec.Dirs {
+		d := &rec.Dirs[i]
+		layer, err := m.take(ctx, p, filepath.Join(Upper(m.cfg.Private(c.ID), c.Roots, d.Target), "fs"))
+		if err != nil {
+			return err
+		}
+		if layer == "" {
+			continue
+		}
+		made = append(made, layer)
+		d.Own = append(d.Own, state.CacheLayer{Layer: layer, Runs: runs})
+		if over := len(d.Own) - maxOwn; over > 0 {
+			d.Own = d.Own[over:]
+		}
+	}
+	if len(made) == 0 {
+		return nil
+	}
+	failpoint.Step("record what a cell wrote to caches")
+	if err := m.cfg.Records.Commit(rec); err != nil {
+		return err
+	}
+	byPerson := func(run cell.RunID) bool {
+		r, err := m.cfg.Records.Run(run)
+		return err == nil && r.Verdict == cell.Accepted && r.By == "user"
+	}
+	if len(runs) > 0 && !slices.ContainsFunc(runs, func(r cell.RunID) bool { return !byPerson(r) }) { // while the cell lived
+		_, err = m.Keep(ctx, rec.Cell, "")
+	}
+	return err
+}
+
+// take makes a writable layer that nothing has mounted any more an immutable one; "" if it is empty.
+func (m *Manager) take(ctx context.Context, p workspace.Provider, upper string) (layer string, err error) {
+	dir, err := os.Open(upper)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	if _, err := dir.Readdirnames(1); err != nil {
+		if err == io.EOF {
+			err = nil
+		}
+		return "", err
+	}
+	g, err := p.Begin(ctx, workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o755, MTime: time.Now().UnixNano()}, "")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			m.cfg.DropLayer(p.Name(), g.Layer)
+		}
+	}()
+	to := p.Mount(g, "/").Upper
+	failpoint.Step("take a layer of a cache")
+	err = move(ctx, m.cfg.State, upper, to)
+	if err == nil {
+		_, err = p.Freeze(ctx, g)
+	}
+	return g.Layer, err
+}
+
+// move brings a directory to where an empty one is, on another file system by copying it.
+func move(ctx context.Context, state, from, to string) error {
+	relFrom, err := filepath.Rel(state, from)
+	if err != nil {
+		return err
+	}
+	relTo, err := filepath.Rel(state, to)
+	if err != nil {
+		return err
+	}
+	if err = volume.Move(state, relFrom, relTo); errors.Is(err, unix.EXDEV) || errors.Is(err, os.ErrNotExist) {
+		err = workspace.CopyLayer(ctx, from, to)
+	}
+	return err
+}
+
+// accepted reports whether all of a cell's runs that wrote something are: also is one that is accepted by itself, of
+// which the registry does not know it yet. Without it a person has accepted what the cell is, and that is an answer
+// for a run of another cell, too, which this one was forked from.
+func (m *Manager) accepted(id cell.ID, runs []cell.RunID, also cell.RunID) bool {
+	return !slices.ContainsFunc(runs, func(run cell.RunID) bool {
+		if run == also {
+			return false
+		}
+		r, err := m.cfg.Records.Run(run)
+		return err != nil || r.Verdict != cell.Accepted && (also != "" || r.Verdict != cell.Forked || r.CellID() == id)
+	})
+}
+
+// keeps reports whether a layer of a cell may be kept now.
+func (m *Manager) keeps(rec *state.CellCaches, o *state.CacheLayer, also cell.RunID) bool {
+	return rec.Always || m.accepted(rec.Cell, o.Runs, also)
+}
+
+// Keep makes what a cell wrote to caches, in runs that were accepted, and in no runs, the caches of its source. A person has
+// just accepted something of the cell, or also is a run that is accepted by itself, in a cell that has nothing else than
+// its source. It returns the names of the caches.
+func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names []string, err error) {
+	rec, ok := m.cfg.Records.CellCaches(id)
+	if !ok || !slices.ContainsFunc(rec.Dirs, func(d state.CellCacheDir) bool { return len(d.Own) > 0 }) {
+		return nil, nil
+	}
+	c, err := m.cfg.Records.Cell(id)
+	if err != nil {
+		return nil, err
+	}
+	p, err := m.cfg.Provider(c.Provider)
+	if err != nil {
+		return nil, err
+	}
+	defer m.cfg.Pin()()
+	if err := m.clean(ctx, p, &rec, also); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if rec, ok = m.cfg.Records.CellCaches(id); !ok {
+		return nil, nil
+	}
+	g := growth{m: m, ctx: ctx, p: p, c: &c, run: also, caches: map[string]*state.Cache{}, hosts: map[string]string{}}
+	for i := range rec.Dirs {
+		d := &rec.Dirs[i]
+		var rest []state.CacheLayer
+		for _, o := range d.Own {
+			if !m.keeps(&rec, &o, also) {
+				rest = append(rest, o)
+				continue
+			}
+			if err := g.add(d, &o); err != nil {
+				return nil, errors.Join(err, g.undo())
+			}
+			names = append(names, d.Name)
+		}
+		d.Own = rest
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	if err := g.bound(); err != nil {
+		return nil, errors.Join(err, g.undo())
+	}
+	objects := []any{&rec}
+	for _, k := range g.caches {
+		objects = append(objects, k)
+	}
+	failpoint.Step("keep a cache")
+	if err := m.cfg.Records.Commit(objects...); err != nil {
+		return nil, errors.Join(err, g.undo())
+	}
+	m.drop(p.Name(), g.replaced)
+	m.syncLater(g.caches)
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// clean takes out of what is to be kept the files that are not what their names say.
+func (m *Manager) clean(ctx context.Context, p workspace.Provider, rec *state.CellCaches, also cell.RunID) error {
+	for _, d := range rec.Dirs {
+		for i, o := range d.Own {
+			if !m.keeps(rec, &o, also) {
+				continue
+			}
+			found, err := checkLayer(ctx, d.Name, layerDir(p, o.Layer), m.below(p, &d, i))
+			if err != nil {
+				return err
+			}
+			for _, b := range found.Bad {
+				m.cfg.Log.Warn("left out of a cache: it is not what its name says", "cache", d.Name, "cell", rec.Cell, "path", b)
+				if err := workspace.RemoveTree(filepath.Join(layerDir(p, o.Layer), b)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// below lists the directories under a layer of a cell's own, topmost first.
+func (m *Manager) below(p workspace.Provider, d *state.CellCacheDir, own int) (dirs []string) {
+	for _, o := range slices.Backward(d.Own[:own]) {
+		dirs = append(dirs, layerDir(p, o.Layer))
+	}
+	for _, l := range slices.Backward(d.Layers) {
+		if !slices.ContainsFunc(d.Own, func(o state.CacheLayer) bool { return o.Layer == l }) {
+			dirs = append(dirs, layerDir(p, l))
+		}
+	}
+	if d.Host != "" {
+		dirs = append(dirs, d.Host)
+	}
+	return dirs
+}
+
+// layerDir is where the files of a layer are.
+func layerDir(p workspace.Provider, layer string) string {
+	return p.Mount(workspace.Generation{Layer: layer}, "/").Upper
+}
+
+// growth is what one Keep adds.
+type growth struct {
+	m        *Manager
+	ctx      context.Context
+	p        workspace.Provider
+	c        *state.Cell
+	run      cell.RunID
+	caches   map[string]*state.Cache
+	hosts    map[string]string // what lies below a directory of a cache
+	made     []string          // layers that no record names yet
+	replaced []string
+}
+
+// add puts a layer on top of a cache's directory, without what is not what its name says.
+func (g *growth) add(d *state.CellCacheDir, o *state.CacheLayer) error {
+	g.hosts[d.Cache+"\x00"+d.Target] = d.Host
+	k := g.caches[d.Cache]
+	now := time.Now().UTC()
+	if k == nil {
+		has, err := g.m.current(d.Cache, linux.BootID())
+		if err != nil {
+			return err
+		}
+		k = &has
+		if k.Source == "" {
+			*k = state.Cache{ID: d.Cache, Source: g.c.Source, Image: g.c.Image, Name: d.Name, Created: now, Used: now.Truncate(time.Hour)}
+		}
+		k.Provider, k.Boot = g.p.Name(), linux.BootID()
+		g.caches[d.Cache] = k
+	}
+	size, err := g.p.Size(o.Layer)
+	if err != nil {
+		return err
+	}
+	at := k.Dir(d.Target)
+	if at == nil {
+		k.Dirs = append(k.Dirs, state.CacheDir{Target: d.Target})
+		at = &k.Dirs[len(k.Dirs)-1]
+	}
+	below := []string{d.Host}
+	for _, l := range at.Layers {
+		below = append(below, layerDir(g.p, l))
+	}
+	if err := prune(g.ctx, layerDir(g.p, o.Layer), below); err != nil {
+		return err
+	}
+	if !slices.Contains(at.Layers, o.Layer) {
+		at.Layers, at.Bytes = append(at.Layers, o.Layer), at.Bytes+size
+	}
+	k.Written = now
+	if k.Run = g.run; g.run == "" && len(o.Runs) > 0 {
+		k.Run = o.Runs[len(o.Runs)-1]
+	}
+	return nil
+}
+
+// bound has the caches within their limits of layers and of space: one that would be too large begins anew
+// with what was written last.
+func (g *growth) bound() error {
+	for _, k := range g.caches {
+		if k.Bytes() > g.m.cfg.Most {
+			for i := range k.Dirs {
+				d := &k.Dirs[i]
+				if n := len(d.Layers); n > 1 {
+					g.replaced = append(g.replaced, d.Layers[:n-1]...)
+					d.Layers = slices.Clone(d.Layers[n-1:])
+					size, err := g.p.Size(d.Layers[0])
+					if err != nil {
+						return err
+					}
+					d.Bytes = size
+				}
+			}
+			if k.Bytes() > g.m.cfg.Most {
+				for i := range k.Dirs {
+					g.replaced = append(g.replaced, k.Dirs[i].Layers...)
+					k.Dirs[i].Layers, k.Dirs[i].Bytes = nil, 0
+				}
+			}
+			g.m.cfg.Log.Info("a cache was larger than it may be, and begins anew", "cache", k.Name, "source", k.Source, "bytes", g.m.cfg.Most)
+		}
+		for i := range k.Dirs {
+			if err := g.squash(&k.Dirs[i], g.hosts[k.ID+"\x00"+k.Dirs[i].Target]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *growth) squash(d *state.CacheDir, host string) error {
+	s, ok := g.p.(Squasher)
+	if !ok || len(d.Layers) <= maxLayers {
+		return nil
+	}
+	failpoint.Step("squash a cache")
+	layer, err := s.Squash(g.ctx, d.Layers)
+	if err != nil {
+		return fmt.Errorf("cannot join the layers of a cache: %w", err)
+	}
+	g.made = append(g.made, layer)
+	if host != "" {
+		if err := prune(g.ctx, layerDir(g.p, layer), []string{host}); err != nil {
+			return err
+		}
+	}
+	size, err := g.p.Size(layer)
+	if err != nil {
+		return err
+	}
+	g.replaced = append(g.replaced, d.Layers...)
+	d.Layers, d.Bytes = []string{layer}, size
+	return nil
+}
+
+func (g *growth) undo() error {
+	g.m.drop(g.p.Name(), g.made)
+	return nil
+}
+
+// drop removes those of some layers that nothing names. The caller holds m.mu.
+func (m *Manager) drop(provider string, layers []string) {
+	for _, l := range layers {
+		if !m.cfg.Records.NamesLayer(l, "") {
+			m.cfg.DropLayer(provider, l)
+		}
+	}
+}
+
+// syncLater makes caches survive power loss, and says so in their records.
+func (m *Manager) syncLater(caches map[string]*state.Cache) {
+	var ids []string
+	for id := range caches {
+		ids = append(ids, id)
+	}
+	m.cfg.Background(func(ctx context.Context) {
+		if err := m.cfg.Sync(); err != nil {
+			m.cfg.Log.Warn("cannot write caches to the disk", "error", err)
+			return
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, id := range ids {
+			k, err := m.cfg.Records.Cache(id)
+			if was := caches[id]; err != nil || !k.Written.Equal(was.Written) { // there is more by now
+				continue
+			}
+			k.Boot = ""
+			if err := m.cfg.Records.Commit(&k); err != nil {
+				m.cfg.Log.Warn("cannot record that a cache is on the disk", "cache", k.Name, "error", err)
+			}
+		}
+	})
+}
