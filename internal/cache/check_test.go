@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/sha512"
+	"encoding/binary"
 	"encoding/hex"
 	"maps"
 	"os"
@@ -179,4 +180,22 @@ func FuzzModuleZip(f *testing.F) {
 			}
 		})
 	})
+}
+
+func TestDirectoryOfAnArchiveIsBounded(t *testing.T) {
+	text, _ := modZip(t, "m.test/x@v1.0.0", map[string]string{"go.mod": "module m.test/x"})
+	if err := boundZip(strings.NewReader(text), int64(len(text))); err != nil {
+		t.Error(err)
+	}
+	b := []byte(text)
+	at := bytes.LastIndex(b, []byte("PK\x05\x06"))
+	for _, n := range []uint32{17 << 20, 1<<32 - 1} { // the last is that of an archive with 64 bits
+		binary.LittleEndian.PutUint32(b[at+12:], n)
+		if err := boundZip(bytes.NewReader(b), int64(len(b))); err == nil {
+			t.Errorf("a directory of %d bytes is read", n)
+		}
+	}
+	if err := boundZip(strings.NewReader("PK"), 2); err == nil {
+		t.Error("what is no archive is read")
+	}
 }

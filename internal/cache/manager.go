@@ -489,7 +489,7 @@ func (g *growth) add(d *state.CellCacheDir, o *state.CacheLayer) error {
 		return err
 	}
 	if !slices.Contains(at.Layers, o.Layer) {
-		at.Layers, at.Bytes = append(at.Layers, o.Layer), at.Bytes+size
+		at.Put(o.Layer, size)
 	}
 	k.Written = now
 	if k.Run = g.run; g.run == "" && len(o.Runs) > 0 {
@@ -505,20 +505,19 @@ func (g *growth) bound() error {
 		if k.Bytes() > g.m.cfg.Most {
 			for i := range k.Dirs {
 				d := &k.Dirs[i]
-				if n := len(d.Layers); n > 1 {
-					g.replaced = append(g.replaced, d.Layers[:n-1]...)
-					d.Layers = slices.Clone(d.Layers[n-1:])
-					size, err := g.p.Size(d.Layers[0])
+				if all := d.Cut(0); len(all) > 0 {
+					last := len(all) - 1
+					size, err := g.p.Size(all[last])
 					if err != nil {
 						return err
 					}
-					d.Bytes = size
+					d.Put(all[last], size)
+					g.replaced = append(g.replaced, all[:last]...)
 				}
 			}
-			if k.Bytes() > g.m.cfg.Most {
-				for i := range k.Dirs {
-					g.replaced = append(g.replaced, k.Dirs[i].Layers...)
-					k.Dirs[i].Layers, k.Dirs[i].Bytes = nil, 0
+			for i := range k.Dirs {
+				if k.Bytes() > g.m.cfg.Most {
+					g.replaced = append(g.replaced, k.Dirs[i].Cut(0)...)
 				}
 			}
 			g.m.cfg.Log.Info("a cache was larger than it may be, and begins anew", "cache", k.Name, "source", k.Source, "bytes", g.m.cfg.Most)
@@ -532,19 +531,30 @@ func (g *growth) bound() error {
 	return nil
 }
 
+// squash joins the newest layers of a directory, if it has too many: as many as have together what those below them have,
+// so that large ones are seldom joined again.
 func (g *growth) squash(d *state.CacheDir, host string) error {
 	s, ok := g.p.(Squasher)
 	if !ok || len(d.Layers) <= maxLayers {
 		return nil
 	}
+	first, sum := len(d.Layers)-1, d.Sizes[len(d.Layers)-1]
+	for first > 0 && (len(d.Layers)-first < maxLayers/2 || d.Sizes[first-1] <= 2*sum) {
+		first--
+		sum += d.Sizes[first]
+	}
 	failpoint.Step("squash a cache")
-	layer, err := s.Squash(g.ctx, d.Layers)
+	layer, err := s.Squash(g.ctx, d.Layers[first:])
 	if err != nil {
 		return fmt.Errorf("cannot join the layers of a cache: %w", err)
 	}
 	g.made = append(g.made, layer)
+	below := []string{}
+	for _, l := range d.Layers[:first] {
+		below = append(below, layerDir(g.p, l))
+	}
 	if host != "" {
-		if err := prune(g.ctx, layerDir(g.p, layer), []string{host}); err != nil {
+		if err := prune(g.ctx, layerDir(g.p, layer), append(below, host)); err != nil {
 			return err
 		}
 	}
@@ -552,8 +562,8 @@ func (g *growth) squash(d *state.CacheDir, host string) error {
 	if err != nil {
 		return err
 	}
-	g.replaced = append(g.replaced, d.Layers...)
-	d.Layers, d.Bytes = []string{layer}, size
+	g.replaced = append(g.replaced, d.Cut(first)...)
+	d.Put(layer, size)
 	return nil
 }
 

@@ -31,7 +31,27 @@ type Cache struct {
 type CacheDir struct {
 	Target string   `json:"target"` // where it is in cells
 	Layers []string `json:"layers"` // bottom first; above what the host has there
-	Bytes  int64    `json:"bytes"`  // on disk
+	Sizes  []int64  `json:"sizes"`  // of these on disk, in bytes
+}
+
+// Bytes is what it takes on disk.
+func (d *CacheDir) Bytes() (n int64) {
+	for _, s := range d.Sizes {
+		n += s
+	}
+	return n
+}
+
+// Put puts a layer on top.
+func (d *CacheDir) Put(layer string, size int64) {
+	d.Layers, d.Sizes = append(d.Layers, layer), append(d.Sizes, size)
+}
+
+// Cut takes away all layers from the nth on, and returns them.
+func (d *CacheDir) Cut(n int) (layers []string) {
+	layers = slices.Clone(d.Layers[n:])
+	d.Layers, d.Sizes = d.Layers[:n], d.Sizes[:n]
+	return layers
 }
 
 // CacheID is the id of a source's cache.
@@ -53,7 +73,7 @@ func (c *Cache) Dir(target string) *CacheDir {
 // Bytes is what it takes on disk.
 func (c *Cache) Bytes() (n int64) {
 	for _, d := range c.Dirs {
-		n += d.Bytes
+		n += d.Bytes()
 	}
 	return n
 }
@@ -119,7 +139,7 @@ func (c CellCaches) clone() CellCaches {
 func (c Cache) clone() Cache {
 	c.Dirs = slices.Clone(c.Dirs)
 	for i := range c.Dirs {
-		c.Dirs[i].Layers = slices.Clone(c.Dirs[i].Layers)
+		c.Dirs[i].Layers, c.Dirs[i].Sizes = slices.Clone(c.Dirs[i].Layers), slices.Clone(c.Dirs[i].Sizes)
 	}
 	return c
 }
