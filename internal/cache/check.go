@@ -61,9 +61,9 @@ type checked struct {
 }
 
 // checkLayer compares the files of a layer of a cache that are named by their content with their names. below are
-// the directories that it lies above, topmost first.
-func checkLayer(ctx context.Context, name, dir string, below []string) (out checked, err error) {
-	k := checker{cache: name}
+// the directories that it lies above, topmost first. most bounds what is read of it, in bytes: what is beyond is wrong.
+func checkLayer(ctx context.Context, name, dir string, below []string, most int64) (out checked, err error) {
+	k := checker{cache: name, left: most}
 	if k.cache != "go" && k.cache != "npm" && k.cache != "pnpm" {
 		return out, nil
 	}
@@ -106,6 +106,7 @@ func checkLayer(ctx context.Context, name, dir string, below []string) (out chec
 
 type checker struct {
 	cache string            // its name
+	left  int64             // how many bytes may still be read
 	dirs  []*linux.Dir      // the layer, and what is below
 	all   []workspace.Found // of the layer, sorted by path
 }
@@ -124,7 +125,7 @@ func (k *checker) entry(f *workspace.Found) (known, good bool, err error) {
 			return true, k.module(f.Path, m[1], m[2]), nil
 		}
 	case workspace.CharDev: // it hides what is below, without which go compares nothing
-		return goZipHash.MatchString(f.Path), false, nil
+		return strings.HasPrefix(f.Path, "cache/download/"), false, nil
 	}
 	return false, false, nil
 }
@@ -147,11 +148,18 @@ func (k *checker) file(f *workspace.Found) (known, good bool, err error) {
 		}
 		if m := goZip.FindStringSubmatch(f.Path); m != nil {
 			sum, err := k.zipHash(f.Path)
-			return true, err == nil && sum == k.text(m[1]+".ziphash"), nil
+			return true, err == nil && sum == k.text(0, m[1]+".ziphash"), nil
+		}
+		if m := goZipHash.FindStringSubmatch(f.Path); m != nil { // it takes the place of none that says something else: modules are below
+			was := k.text(1, f.Path)
+			return true, was == "" || was == k.text(0, f.Path), nil
 		}
 	}
 	if h == nil {
 		return false, false, nil
+	}
+	if k.left -= f.Stat.Size; k.left < 0 {
+		return true, false, nil
 	}
 	good, err = k.is(f.Path, h, want)
 	return true, good, err
@@ -195,9 +203,9 @@ func (k *checker) is(name string, h hash.Hash, want string) (bool, error) {
 	return hex.EncodeToString(h.Sum(nil)) == want, nil
 }
 
-// text is a short text of the layer, or of what is below; "" if there is none.
-func (k *checker) text(name string) string {
-	for i := range k.dirs {
+// text is a short text of the layer, or of what is below: first says where it is looked for first. "": there is none.
+func (k *checker) text(first int, name string) string {
+	for i := first; i < len(k.dirs); i++ {
 		f, err := k.openIn(i, name)
 		if err != nil {
 			continue
@@ -214,7 +222,7 @@ func (k *checker) text(name string) string {
 // module reports whether an unpacked module is what its hash says. Its paths are escaped, and the hash is of
 // names that are not.
 func (k *checker) module(dir, escaped, escapedVersion string) bool {
-	want := k.text("cache/download/" + escaped + "/@v/" + escapedVersion + ".ziphash")
+	want := k.text(0, "cache/download/"+escaped+"/@v/"+escapedVersion+".ziphash")
 	name, err := module.UnescapePath(escaped)
 	version, verr := module.UnescapeVersion(escapedVersion)
 	if want == "" || err != nil || verr != nil {
@@ -230,6 +238,9 @@ func (k *checker) module(dir, escaped, escapedVersion string) bool {
 		switch f.Type() {
 		case workspace.Folder:
 		case workspace.File:
+			if k.left -= f.Stat.Size; k.left < 0 {
+				return false
+			}
 			names = append(names, name+"@"+version+"/"+rel)
 		default: // nothing else is in a module
 			return false
@@ -259,7 +270,8 @@ func (k *checker) zipHash(name string) (string, error) {
 		return "", err
 	}
 	files := map[string]*zip.File{}
-	left := int64(maxZip)
+	left := min(int64(maxZip), k.left)
+	defer func() { k.left -= min(int64(maxZip), k.left) - max(left, 0) }()
 	for _, e := range z.File {
 		files[e.Name] = e
 	}
@@ -275,10 +287,11 @@ func (k *checker) zipHash(name string) (string, error) {
 	})
 }
 
-// boundZip refuses an archive with a larger directory than a module's can have: all of it comes into memory (APPNOTE.TXT,
-// 4.3.16: the end of central directory record).
+// boundZip refuses an archive with a larger directory than a module's can have: all of it comes into memory. It has to lie
+// directly before the record that ends it, as zip.NewReader reads headers until there is none, whatever that says (APPNOTE.TXT,
+// 4.3.16: the end of central directory record). Archives of 64 bits are refused.
 func boundZip(f io.ReaderAt, size int64) error {
-	const length, longest, most = 22, 22 + 1<<16, 16 << 20
+	const length, longest, most = 22, 22 + 1<<16, 8 << 20
 	tail := make([]byte, min(size, longest))
 	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil && err != io.EOF {
 		return err
@@ -287,7 +300,8 @@ func boundZip(f io.ReaderAt, size int64) error {
 	if at < 0 || len(tail)-at < length {
 		return zip.ErrFormat
 	}
-	if n := binary.LittleEndian.Uint32(tail[at+12:]); n > most { // it says so, too, when it has 64 bits
+	count, long, offset := binary.LittleEndian.Uint16(tail[at+10:]), int64(binary.LittleEndian.Uint32(tail[at+12:])), int64(binary.LittleEndian.Uint32(tail[at+16:]))
+	if count == 1<<16-1 || long > most || offset+long != size-int64(len(tail))+int64(at) {
 		return zip.ErrFormat
 	}
 	return nil

@@ -62,7 +62,7 @@ func modZip(t testing.TB, name string, files map[string]string) (text, sum strin
 
 func check(t testing.TB, name, dir string, below ...string) checked {
 	t.Helper()
-	got, err := checkLayer(t.Context(), name, dir, below)
+	got, err := checkLayer(t.Context(), name, dir, below, 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +134,12 @@ func TestModulesAreWhatTheirHashSays(t *testing.T) {
 	if got := check(t, "go", dir, filepath.Join(below, "gone"), below); got.Files != 1 || len(got.Bad) != 0 {
 		t.Errorf("with the hash below: %+v", got)
 	}
+	// A hash that says something else than the one below is not kept: what lies there was compared with that one.
+	twice := t.TempDir()
+	tree(t, twice, map[string]string{at + ".ziphash": "h1:other"})
+	if got := check(t, "go", twice, below); !slices.Equal(got.Bad, []string{at + ".ziphash"}) {
+		t.Errorf("another hash: %q", got.Bad)
+	}
 	// A link in it, and what hides a hash, are none of go's.
 	if err := os.Symlink("a.go", filepath.Join(dir, unpacked, "a", "l.go")); err != nil {
 		t.Fatal(err)
@@ -175,7 +181,7 @@ func FuzzModuleZip(f *testing.F) {
 		dir := t.TempDir()
 		tree(t, dir, map[string]string{"cache/download/m.test/x/@v/v1.0.0.zip": string(b), "cache/download/m.test/x/@v/v1.0.0.ziphash": "h1:x"})
 		boundtest.Allocates(t, len(b), func() {
-			if got := check(t, "go", dir); got.Files != 1 || len(got.Bad) != 1 {
+			if got := check(t, "go", dir); len(got.Bad) != 1 {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -193,6 +199,14 @@ func TestDirectoryOfAnArchiveIsBounded(t *testing.T) {
 		binary.LittleEndian.PutUint32(b[at+12:], n)
 		if err := boundZip(bytes.NewReader(b), int64(len(b))); err == nil {
 			t.Errorf("a directory of %d bytes is read", n)
+		}
+	}
+	copy(b, text)
+	for _, field := range []int{10, 12, 16} { // count, size and place of the directory
+		c := bytes.Clone(b)
+		binary.LittleEndian.PutUint16(c[at+field:], 1<<16-1)
+		if err := boundZip(bytes.NewReader(c), int64(len(c))); err == nil {
+			t.Errorf("a directory that is elsewhere is read: field %d", field)
 		}
 	}
 	if err := boundZip(strings.NewReader("PK"), 2); err == nil {

@@ -56,7 +56,7 @@ func (m *Manager) Verify(ctx context.Context, id string) (out Verified, err erro
 	for _, d := range k.Dirs {
 		var below []string
 		for _, l := range d.Layers {
-			found, err := checkLayer(ctx, k.Name, layerDir(p, l), below)
+			found, err := checkLayer(ctx, k.Name, layerDir(p, l), below, m.cfg.Most)
 			if _, gone := m.cfg.Records.Cache(id); err != nil && gone == nil {
 				return out, err
 			}
@@ -121,7 +121,7 @@ func (m *Manager) Waiting(id cell.ID, runs []cell.RunID) (names []string) {
 	for _, d := range rec.Dirs {
 		for _, o := range d.Own {
 			rest := slices.DeleteFunc(slices.Clone(o.Runs), func(r cell.RunID) bool { return slices.Contains(runs, r) })
-			if m.accepted(id, rest, "") {
+			if len(o.Runs) > 0 && len(rest) == 0 || m.accepted(id, rest, "") {
 				names = append(names, d.Name)
 			}
 		}
@@ -137,7 +137,7 @@ func (m *Manager) Inherit(from, to cell.ID, mounted bool) *state.CellCaches {
 	if !ok {
 		return nil
 	}
-	rec.Cell, rec.Since = to, ""
+	rec.Cell, rec.Since, rec.Open = to, "", nil
 	for i := range rec.Dirs {
 		if !mounted {
 			rec.Dirs[i].Layers = nil

@@ -17,7 +17,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -103,7 +102,7 @@ func folder(private string, roots int) string {
 
 // Lay points the mounts of a cell that begins an instance at its source's caches as they are now, with what the
 // cell has of its own, and records that. The caller holds the cell's lock; c is in the registry.
-func (m *Manager) Lay(c *state.Cell, mounts []cell.Mount) error {
+func (m *Manager) Lay(c *state.Cell, mounts []cell.Mount) (err error) {
 	if !slices.ContainsFunc(mounts, isKept) {
 		return nil
 	}
@@ -116,14 +115,22 @@ func (m *Manager) Lay(c *state.Cell, mounts []cell.Mount) error {
 			old.Dirs[i].Own = nil
 		}
 	}
-	now := state.CellCaches{Cell: c.ID, Boot: boot, Always: c.Setup.Kept.CacheWrite == Always, Since: m.cfg.Records.LatestEnded(c.ID)}
+	now := state.CellCaches{Cell: c.ID, Boot: boot, Always: c.Setup.Kept.CacheWrite == Always}
+	for i, r := range m.cfg.Records.Runs(c.ID) { // newest first
+		if i == 0 {
+			now.Since = r.RunID()
+		}
+		if r.Phase != cell.Ended {
+			now.Open = append(now.Open, r.RunID())
+		}
+	}
 	caches := map[string]*state.Cache{}
 	for i := range mounts {
 		at := &mounts[i]
 		if !isKept(*at) {
 			continue
 		}
-		id := state.CacheID(c.Source, c.Image, at.Kept)
+		id := state.CacheID(c, at.Kept)
 		if caches[id] == nil {
 			k, err := m.current(id, boot)
 			if err != nil {
@@ -143,13 +150,16 @@ func (m *Manager) Lay(c *state.Cell, mounts []cell.Mount) error {
 		}
 		for _, was := range old.Dirs {
 			if was.Cache == id && was.Target == at.Target {
-				d.Own = was.Own
+				d.Own = slices.DeleteFunc(was.Own, func(o state.CacheLayer) bool { return !o.Always && m.refused(o.Runs) })
 			}
 		}
 		for _, o := range d.Own {
 			if !slices.Contains(d.Layers, o.Layer) {
 				d.Layers = append(d.Layers, o.Layer)
 			}
+		}
+		if d.Layers, err = m.there(c, d.Layers); err != nil {
+			return err
 		}
 		if err := m.show(c, at, d.Layers); err != nil {
 			return err
@@ -165,6 +175,26 @@ func (m *Manager) Lay(c *state.Cell, mounts []cell.Mount) error {
 		}
 	}
 	return m.cfg.Records.Commit(objects...)
+}
+
+// refused reports whether something that is behind a layer was decided against.
+func (m *Manager) refused(runs []cell.RunID) bool {
+	return slices.ContainsFunc(runs, func(run cell.RunID) bool {
+		r, err := m.cfg.Records.Run(run)
+		return err != nil || r.Verdict == cell.Restored || r.Verdict == cell.Discarded
+	})
+}
+
+// there leaves out the layers that are gone: a cache is worth less than a start.
+func (m *Manager) there(c *state.Cell, layers []string) ([]string, error) {
+	p, err := m.cfg.Provider(c.Provider)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(layers, func(l string) bool {
+		_, err := os.Lstat(layerDir(p, l))
+		return errors.Is(err, os.ErrNotExist)
+	}), nil
 }
 
 func isKept(m cell.Mount) bool { return m.Kind == cell.Cache && m.Kept != "" }
@@ -226,11 +256,7 @@ func (m *Manager) unmounted(ctx context.Context, rec *state.CellCaches) (err err
 		return err
 	}
 	defer m.cfg.Pin()()
-	runs := slices.DeleteFunc(m.cfg.Records.RunsSince(c.ID, rec.Since), func(run cell.RunID) bool {
-		r, err := m.cfg.Records.Run(run)
-		return err == nil && r.NeverStarted()
-	})
-	var made []string
+	made := map[string]string{} // by target
 	defer func() {
 		if err != nil {
 			for _, l := range made {
@@ -238,26 +264,20 @@ func (m *Manager) unmounted(ctx context.Context, rec *state.CellCaches) (err err
 			}
 		}
 	}()
-	for i := range rec.Dirs {
-		d := &rec.Dirs[i]
+	for _, d := range rec.Dirs {
 		layer, err := m.take(ctx, p, filepath.Join(Upper(m.cfg.Private(c.ID), c.Roots, d.Target), "fs"))
 		if err != nil {
 			return err
 		}
-		if layer == "" {
-			continue
-		}
-		made = append(made, layer)
-		d.Own = append(d.Own, state.CacheLayer{Layer: layer, Runs: runs})
-		if over := len(d.Own) - maxOwn; over > 0 {
-			d.Own = d.Own[over:]
+		if layer != "" {
+			made[d.Target] = layer
 		}
 	}
 	if len(made) == 0 {
 		return nil
 	}
-	failpoint.Step("record what a cell wrote to caches")
-	if err := m.cfg.Records.Commit(rec); err != nil {
+	runs, err := m.own(rec, made)
+	if err != nil {
 		return err
 	}
 	byPerson := func(run cell.RunID) bool {
@@ -265,9 +285,51 @@ func (m *Manager) unmounted(ctx context.Context, rec *state.CellCaches) (err err
 		return err == nil && r.Verdict == cell.Accepted && r.By == "user"
 	}
 	if len(runs) > 0 && !slices.ContainsFunc(runs, func(r cell.RunID) bool { return !byPerson(r) }) { // while the cell lived
-		_, err = m.Keep(ctx, rec.Cell, "")
+		_, kerr := m.Keep(ctx, rec.Cell, "")
+		return kerr
 	}
-	return err
+	return nil
+}
+
+// own records layers, by target, as what a cell wrote, and returns the runs behind them.
+func (m *Manager) own(was *state.CellCaches, made map[string]string) (runs []cell.RunID, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rec, ok := m.cfg.Records.CellCaches(was.Cell)
+	if !ok {
+		return nil, cell.Errorf(cell.NotFound, "cache.Unmounted", "", "cell %s was removed", was.Cell)
+	}
+	runs = m.behind(was)
+	for i := range rec.Dirs {
+		d := &rec.Dirs[i]
+		if made[d.Target] == "" {
+			continue
+		}
+		all := slices.Clone(runs)
+		for _, o := range d.Own { // what is copied up from there comes along
+			all = append(all, o.Runs...)
+		}
+		slices.Sort(all)
+		d.Own = append(d.Own, state.CacheLayer{Layer: made[d.Target], Runs: slices.Compact(all), Always: was.Always})
+		if over := len(d.Own) - maxOwn; over > 0 {
+			d.Own = d.Own[over:]
+		}
+	}
+	failpoint.Step("record what a cell wrote to caches")
+	return runs, m.cfg.Records.Commit(&rec)
+}
+
+// behind lists the runs that may have to do with what a cell wrote since its caches were mounted: those that were in it, and
+// those with results in it that waited for a decision. What ran there may have run what they made.
+func (m *Manager) behind(rec *state.CellCaches) (runs []cell.RunID) {
+	newer := true // than Since
+	for _, r := range m.cfg.Records.Runs(rec.Cell) {
+		newer = newer && r.RunID() != rec.Since
+		if (newer || slices.Contains(rec.Open, r.RunID())) && !r.NeverStarted() || r.Undecided() {
+			runs = append(runs, r.RunID())
+		}
+	}
+	return runs
 }
 
 // take makes a writable layer that nothing has mounted any more an immutable one; "" if it is empty.
@@ -320,26 +382,25 @@ func move(ctx context.Context, state, from, to string) error {
 	return err
 }
 
-// accepted reports whether all of a cell's runs that wrote something are: also is one that is accepted by itself, of
-// which the registry does not know it yet. Without it a person has accepted what the cell is, and that is an answer
-// for a run of another cell, too, which this one was forked from.
+// accepted reports whether all of the runs behind a layer of a cell are: a person has just accepted what the cell is, and
+// that is an answer for a run of another cell, too, which this one was forked from. With also it is a run that is accepted
+// by itself, of which the registry does not know it yet, and no other may be behind it.
 func (m *Manager) accepted(id cell.ID, runs []cell.RunID, also cell.RunID) bool {
-	return !slices.ContainsFunc(runs, func(run cell.RunID) bool {
-		if run == also {
-			return false
-		}
+	if also != "" {
+		return slices.Equal(runs, []cell.RunID{also})
+	}
+	return len(runs) > 0 && !slices.ContainsFunc(runs, func(run cell.RunID) bool {
 		r, err := m.cfg.Records.Run(run)
-		return err != nil || r.Verdict != cell.Accepted && (also != "" || r.Verdict != cell.Forked || r.CellID() == id)
+		return err != nil || r.Verdict != cell.Accepted && (r.Verdict != cell.Forked || r.CellID() == id)
 	})
 }
 
 // keeps reports whether a layer of a cell may be kept now.
 func (m *Manager) keeps(rec *state.CellCaches, o *state.CacheLayer, also cell.RunID) bool {
-	return rec.Always || m.accepted(rec.Cell, o.Runs, also)
+	return o.Always || m.accepted(rec.Cell, o.Runs, also)
 }
 
-// Keep makes what a cell wrote to caches, in runs that were accepted, and in no runs, the caches of its source. A person has
-// just accepted something of the cell, or also is a run that is accepted by itself, in a cell that has nothing else than
+// Keep makes what a cell wrote to caches, in runs that were accepted, the caches of its source. A person has just accepted something of the cell, or also is a run that is accepted by itself, in a cell that has nothing else than
 // its source. It returns the names of the caches.
 func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names []string, err error) {
 	rec, ok := m.cfg.Records.CellCaches(id)
@@ -355,12 +416,16 @@ func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names 
 		return nil, err
 	}
 	defer m.cfg.Pin()()
-	if err := m.clean(ctx, p, &rec, also); err != nil {
+	if c.Guest { // it is of a caller that may accept no results
+		return nil, nil
+	}
+	cleaned, err := m.clean(ctx, p, &rec, also)
+	if err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if rec, ok = m.cfg.Records.CellCaches(id); !ok {
+	if rec, ok = m.cfg.Records.CellCaches(id); !ok || rec.Boot != linux.BootID() { // what is not on the disk is not trusted
 		return nil, nil
 	}
 	g := growth{m: m, ctx: ctx, p: p, c: &c, run: also, caches: map[string]*state.Cache{}, hosts: map[string]string{}}
@@ -368,7 +433,7 @@ func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names 
 		d := &rec.Dirs[i]
 		var rest []state.CacheLayer
 		for _, o := range d.Own {
-			if !m.keeps(&rec, &o, also) {
+			if !cleaned[o.Layer] || !m.keeps(&rec, &o, also) {
 				rest = append(rest, o)
 				continue
 			}
@@ -399,26 +464,28 @@ func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names 
 	return slices.Compact(names), nil
 }
 
-// clean takes out of what is to be kept the files that are not what their names say.
-func (m *Manager) clean(ctx context.Context, p workspace.Provider, rec *state.CellCaches, also cell.RunID) error {
+// clean takes out of what is to be kept the files that are not what their names say, and returns the layers that it looked at.
+func (m *Manager) clean(ctx context.Context, p workspace.Provider, rec *state.CellCaches, also cell.RunID) (map[string]bool, error) {
+	cleaned := map[string]bool{}
 	for _, d := range rec.Dirs {
 		for i, o := range d.Own {
 			if !m.keeps(rec, &o, also) {
 				continue
 			}
-			found, err := checkLayer(ctx, d.Name, layerDir(p, o.Layer), m.below(p, &d, i))
+			found, err := checkLayer(ctx, d.Name, layerDir(p, o.Layer), m.below(p, &d, i), m.cfg.Most)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			for _, b := range found.Bad {
 				m.cfg.Log.Warn("left out of a cache: it is not what its name says", "cache", d.Name, "cell", rec.Cell, "path", b)
 				if err := workspace.RemoveTree(filepath.Join(layerDir(p, o.Layer), b)); err != nil {
-					return err
+					return nil, err
 				}
 			}
+			cleaned[o.Layer] = true
 		}
 	}
-	return nil
+	return cleaned, nil
 }
 
 // below lists the directories under a layer of a cell's own, topmost first.
@@ -545,8 +612,15 @@ func (g *growth) squash(d *state.CacheDir, host string) error {
 	}
 	failpoint.Step("squash a cache")
 	layer, err := s.Squash(g.ctx, d.Layers[first:])
-	if err != nil {
-		return fmt.Errorf("cannot join the layers of a cache: %w", err)
+	if err != nil { // a file with too many names, for example
+		if g.ctx.Err() != nil {
+			return g.ctx.Err()
+		}
+		g.m.cfg.Log.Warn("a cache begins anew: its layers cannot be joined", "target", d.Target, "error", err)
+		last, size := d.Layers[len(d.Layers)-1], d.Sizes[len(d.Sizes)-1]
+		g.replaced = append(g.replaced, d.Cut(0)...)
+		d.Put(last, size)
+		return nil
 	}
 	g.made = append(g.made, layer)
 	below := []string{}

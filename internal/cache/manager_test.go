@@ -219,14 +219,43 @@ func TestKeptWhenAccepted(t *testing.T) {
 	b.sees(b.begin(b.cell("/src")), "h=host")
 }
 
-// What a run wrote that was restored or discarded stays in its cell alone.
+// What ran while the result of another run waited may have run what that made: it is kept when that is accepted, too.
+func TestWhatWaitedIsBehindIt(t *testing.T) {
+	for _, v := range []cell.Verdict{cell.Accepted, cell.Discarded} {
+		b := newBed(t)
+		c := b.cell("/src")
+		waits := b.run(c, cell.Pending)
+		b.by = "pando"
+		_, r := b.session(c, cell.Accepted, func() { b.write(c, "a", "1") })
+		if names, err := b.m.Keep(t.Context(), c.ID, r.RunID()); err != nil || names != nil {
+			t.Error(names, err)
+		}
+		b.keep(c)
+		b.must(waits.Decide(v, "", "user"))
+		b.must(b.reg.Commit(waits))
+		if v == cell.Accepted {
+			b.keep(c, "go")
+			b.sees(b.begin(b.cell("/src")), "a=1")
+			continue
+		}
+		b.keep(c)
+		_, r = b.session(c, cell.Accepted, func() { b.write(c, "b", "2") })
+		if names, err := b.m.Keep(t.Context(), c.ID, r.RunID()); err != nil || !slices.Equal(names, []string{"go"}) {
+			t.Error(names, err)
+		}
+		b.work.Wait()
+		b.sees(b.begin(b.cell("/src")), "b=2")
+	}
+}
+
+// What a run wrote that was restored or discarded is in no cell that begins after that.
 func TestDiscardedReachesNothing(t *testing.T) {
 	for _, v := range []cell.Verdict{cell.Restored, cell.Discarded} {
 		b := newBed(t)
 		c := b.cell("/src")
 		b.session(c, v, func() { b.write(c, "poison", "x") })
 		_, r := b.session(c, cell.Accepted, func() { b.write(c, "good", "1") })
-		b.sees(b.begin(c), "good=1", "poison=x")
+		b.sees(b.begin(c), "good=1")
 		b.keep(c)
 		b.sees(b.begin(b.cell("/src")), "good=1")
 		// Of an instance in which several runs were, all have to be accepted.
@@ -241,6 +270,51 @@ func TestDiscardedReachesNothing(t *testing.T) {
 			t.Fatal(r.Verdict)
 		}
 	}
+}
+
+// What a run has of a file that another made, which was discarded, is not kept with its own: a write copies all of it.
+func TestCopiesOfWhatWasDiscarded(t *testing.T) {
+	b := newBed(t)
+	c := b.cell("/src")
+	_, bad := b.session(c, cell.Pending, func() { b.write(c, "index", "poison\n") })
+	_, _ = b.session(c, cell.Accepted, func() { b.write(c, "index", "poison\ngood\n") })
+	b.must(bad.Decide(cell.Discarded, "", "user"))
+	b.must(b.reg.Commit(bad))
+	b.keep(c)
+	b.sees(b.begin(c))
+	b.sees(b.begin(b.cell("/src")))
+}
+
+// An instance that ends when another run waits, or after it, has to do with the runs that were in it.
+func TestRunsOfAnInstance(t *testing.T) {
+	b := newBed(t)
+	c := b.cell("/src")
+	first, second := b.run(c, ""), b.run(c, "")
+	first.Phase = cell.Executing
+	b.must(b.reg.Commit(first))
+	b.begin(c) // of the first, while the second has been given up
+	b.write(c, "a", "1")
+	first.Phase, first.Verdict = cell.Ended, cell.Discarded
+	b.must(b.reg.Commit(first))
+	b.must(b.m.Unmounted(t.Context(), c.ID))
+	rec, _ := b.reg.CellCaches(c.ID)
+	if own := rec.Dirs[0].Own; len(own) != 1 || !slices.Contains(own[0].Runs, first.RunID()) || slices.Contains(own[0].Runs, second.RunID()) {
+		t.Errorf("%+v", own)
+	}
+	// What other commands wrote is not kept by itself.
+	b.session(c, "", func() { b.write(c, "b", "2") })
+	b.keep(c)
+}
+
+// What was asked for one run is for what that wrote.
+func TestAlwaysIsNotForWhatWasBefore(t *testing.T) {
+	b := newBed(t)
+	c := b.cell("/src")
+	b.session(c, cell.Pending, func() { b.write(c, "a", "1") })
+	c.Setup.Kept.CacheWrite = Always
+	b.session(c, cell.Restored, func() { b.write(c, "b", "2") })
+	b.keep(c, "go")
+	b.sees(b.begin(b.cell("/src")), "b=2")
 }
 
 func TestAlways(t *testing.T) {
@@ -266,11 +340,9 @@ func TestAcceptedByOthers(t *testing.T) {
 	seen, r := b.session(fork, cell.Accepted, func() { b.write(fork, "b", "2") })
 	b.sees(seen, "a=1")
 	// That it changed nothing is no answer for what it was forked from.
-	if names, err := b.m.Keep(t.Context(), fork.ID, r.RunID()); err != nil || !slices.Equal(names, []string{"go"}) {
+	if names, err := b.m.Keep(t.Context(), fork.ID, r.RunID()); err != nil || names != nil {
 		t.Error(names, err)
 	}
-	b.work.Wait()
-	b.sees(b.begin(b.cell("/src")), "b=2")
 	b.keep(fork, "go")
 	b.sees(b.begin(b.cell("/src")), "a=1", "b=2")
 	last := b.cell("/src")
@@ -349,9 +421,10 @@ func TestCacheAfterPowerLoss(t *testing.T) {
 	rec.Boot = "another"
 	b.must(b.reg.Commit(&k, &rec))
 	b.sees(b.begin(b.cell("/src")))
-	b.begin(waits)
 	b.must(r.Decide(cell.Accepted, "", "user"))
 	b.must(b.reg.Commit(r))
+	b.keep(waits)
+	b.begin(waits)
 	b.keep(waits)
 	b.sees(b.begin(b.cell("/src")))
 }

@@ -48,8 +48,8 @@ var fields = access.Fields{
 	"RunRequest.anew":        harmless,
 	"RunRequest.mounts":      hostThing("the mount "),
 	"RunRequest.read_only":   harmless,
-	"RunRequest.caches":      harmless, // of a source of the host alone, which such callers can't name
-	"RunRequest.cache_write": harmless,
+	"RunRequest.caches":      cachesOfHost,
+	"RunRequest.cache_write": hostThing("what is kept of caches: "),
 	"RunRequest.env":         harmless, // of the command
 	"RunRequest.with_secret": fileOfSource,
 	"RunRequest.allow":       harmless, // the gateway connects, and refuses the host's own addresses
@@ -99,8 +99,8 @@ var fields = access.Fields{
 	"CreateRequest.policy":      policyText,
 	"CreateRequest.mounts":      hostThing("the mount "),
 	"CreateRequest.read_only":   harmless,
-	"CreateRequest.caches":      harmless, // as of a run
-	"CreateRequest.cache_write": harmless,
+	"CreateRequest.caches":      cachesOfHost,
+	"CreateRequest.cache_write": hostThing("what is kept of caches: "),
 	"CreateRequest.env":         harmless,
 	"CreateRequest.allow":       harmless,
 	"CreateRequest.credentials": harmless,
@@ -244,6 +244,16 @@ func hostThing(what string) access.Names {
 		}
 		return list
 	}
+}
+
+// cachesOfHost: what comes to the cache of a source of the host, later cells of its owner use.
+func cachesOfHost(_, field reflect.Value) (list []string) {
+	for i := range field.Len() {
+		if name := field.Index(i).String(); name != "off" {
+			list = append(list, "the cache "+cell.Clip(name))
+		}
+	}
+	return list
 }
 
 // fileOfSource: the owner of an uploaded source knows what it contains.

@@ -36,11 +36,12 @@ func (e *Engine) keepCaches(ctx context.Context, id cell.ID, also cell.RunID) []
 	if _, ok := e.reg.CellCaches(id); !ok {
 		return nil
 	}
-	if e.alive.AtRest(id) {
-		if err := e.alive.AwaitGone(ctx, id); err != nil {
-			e.log.Warn("cannot keep caches", "cell", id, "error", err)
-			return nil
-		}
+	if !e.alive.AtRest(id) { // its layers are mounted: they are kept when they are not
+		return nil
+	}
+	if err := e.alive.AwaitGone(ctx, id); err != nil {
+		e.log.Warn("cannot keep caches", "cell", id, "error", err)
+		return nil
 	}
 	names, err := e.caches.Keep(ctx, id, also)
 	if err != nil {
@@ -67,26 +68,29 @@ func (e *Engine) noteCaches(ctx context.Context, c *state.Cell, run *state.Run) 
 }
 
 // endCaches keeps what a run that ends wrote to caches, if that may be kept by now. Of a run that was accepted by itself it
-// is not, where an agent works, or the cell had something else than its source: that is code nothing was decided about.
+// is not, where an agent works, or the cell had something else than its source: that is code nothing was decided about. A
+// caller that may accept no results brings nothing into caches either.
 func (e *Engine) endCaches(ctx context.Context, c *state.Cell, run *state.Run) {
 	rec, ok := e.reg.CellCaches(c.ID)
-	if !ok {
+	if !ok || run.In.Confined {
 		return
 	}
-	if run.Verdict == cell.Accepted && c.Agent == "" && e.asSource(c, run) {
+	if run.Reason == api.ReasonNoChanges && c.Agent == "" && e.untouched(c, run) {
 		e.keepCaches(ctx, c.ID, run.RunID())
 	} else if rec.Always {
 		e.keepCaches(ctx, c.ID, "")
 	}
 }
 
-// asSource reports whether a cell had before a run what its source is known to have.
-func (e *Engine) asSource(c *state.Cell, run *state.Run) bool {
+// untouched reports whether a cell had before a run what its source is known to have, and nothing else: no run or command
+// before it has left anything in its home, no other cell its own.
+func (e *Engine) untouched(c *state.Cell, run *state.Run) bool {
 	known := c.Known
 	if k, ok := e.reg.FounderOf(c.Head); known.IsZero() && ok {
 		known = k.Tree
 	}
-	return run.Before != nil && run.Before.TreeDigest == known.String()
+	return c.Parent == nil && len(e.reg.Runs(c.ID)) == 1 && e.reg.Spent(c.ID) == 0 && e.reg.Interp(c.ID) == nil &&
+		run.Before != nil && run.Before.TreeDigest == known.String()
 }
 
 // noCaches is the word of a request for no caches.

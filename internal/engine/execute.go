@@ -101,7 +101,7 @@ func mountsDiffer(canonical, other []byte) bool {
 // after the commit, also when that failed.
 func (x *execution) regovern(ctx context.Context) (recorded func(), err error) {
 	pol, s := x.p.policy, &x.c.Setup
-	if !slices.Equal(x.p.caches, s.Kept.Caches) {
+	if !slices.Equal(x.p.caches, s.Kept.Caches) || len(x.p.caches) > 0 && x.p.req.CacheWrite != s.Kept.CacheWrite {
 		return nil, x.isMounted("caches")
 	}
 	if pol.Digest() == s.Policy {

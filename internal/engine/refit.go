@@ -57,6 +57,11 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Kept != "" }) { // what an instance before it wrote comes first
+		if err := e.alive.AwaitGone(e.life, c.ID); err != nil {
+			return err
+		}
+	}
 	if err := e.caches.Lay(c, mounts); err != nil {
 		return err
 	}
@@ -213,10 +218,8 @@ func (e *Engine) overlays(c *state.Cell) map[string]string {
 
 // clearOverlays drops what a cell at rest wrote over its image and caches.
 func (e *Engine) clearOverlays(c *state.Cell) error {
-	for _, own := range []string{"cache", numbered(rootFolder, c.Roots)} {
-		if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), own)); err != nil {
-			return err
-		}
+	if err := e.caches.Clear(c.ID); err != nil {
+		return err
 	}
-	return nil
+	return workspace.RemoveTree(filepath.Join(e.private(c.ID), numbered(rootFolder, c.Roots)))
 }

@@ -54,9 +54,9 @@ func (d *CacheDir) Cut(n int) (layers []string) {
 	return layers
 }
 
-// CacheID is the id of a source's cache.
-func CacheID(source, image, name string) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{source, image, name}, "\x00")))
+// CacheID is the id of the cache of a cell's source, for its image.
+func CacheID(c *Cell, name string) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{c.Source, c.Image, c.ImageID, name}, "\x00")))
 	return "k-" + hex.EncodeToString(sum[:8])
 }
 
@@ -92,8 +92,9 @@ type CellCaches struct {
 	Cell   cell.ID `json:"cell"`
 	Always bool    `json:"always,omitempty"` // what it writes is kept at once
 	Boot   string  `json:"boot"`             // the start of the host since which layers of its own may not be on the disk
-	// Since is the newest run in the cell that had ended when its caches were mounted.
+	// Since is the newest run of the cell when its caches were mounted, and Open are those that had not ended by then.
 	Since cell.RunID     `json:"since,omitempty"`
+	Open  []cell.RunID   `json:"open,omitempty"`
 	Dirs  []CellCacheDir `json:"dirs"`
 }
 
@@ -110,10 +111,13 @@ type CellCacheDir struct {
 	Own []CacheLayer `json:"own,omitempty"`
 }
 
-// CacheLayer is a layer that runs wrote to a cache, none if it was other commands.
+// CacheLayer is a layer that was written to a cache. Runs are behind it: those in the instance of the cell that wrote it,
+// those with results there that waited for a decision, and those behind the layers of the cell's own below it; none if
+// other commands wrote it.
 type CacheLayer struct {
-	Layer string       `json:"layer"`
-	Runs  []cell.RunID `json:"runs,omitempty"`
+	Layer  string       `json:"layer"`
+	Runs   []cell.RunID `json:"runs,omitempty"`
+	Always bool         `json:"always,omitempty"` // it is kept whatever becomes of them
 }
 
 // Layers are all that a cell needs of its caches.
@@ -179,27 +183,6 @@ func (r *Registry) CellCaches(id cell.ID) (CellCaches, bool) {
 		return c.clone(), true
 	}
 	return CellCaches{}, false
-}
-
-// LatestEnded returns the newest run of a cell that has ended; "" if there is none.
-func (r *Registry) LatestEnded(id cell.ID) cell.RunID {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	list := r.runsOf[id]
-	for i := len(list) - 1; i >= 0; i-- {
-		if r.runs.of[list[i]].Phase == cell.Ended {
-			return list[i]
-		}
-	}
-	return ""
-}
-
-// RunsSince returns the runs of a cell that are newer than one of them, or all for "", oldest first.
-func (r *Registry) RunsSince(id cell.ID, since cell.RunID) []cell.RunID {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	list := r.runsOf[id]
-	return slices.Clone(list[slices.Index(list, since)+1:])
 }
 
 // applyCache makes a cache what is recorded, or nothing. The caller holds r.mu.

@@ -89,9 +89,11 @@ type RunInternal struct {
 	EnvNames    []string      `json:"env_names,omitempty"`
 	Proof       string        `json:"proof,omitempty"`
 	LetGo       string        `json:"let_go,omitempty"` // why the result could not be kept
-	Asked       Limits        `json:"asked"`
-	ExecutedAt  time.Time     `json:"executed_at,omitzero"`
-	EndedAt     time.Time     `json:"ended_at,omitzero"`
+	// Confined says that a caller began it that may not name files of the host, nor accept results.
+	Confined   bool      `json:"confined,omitempty"`
+	Asked      Limits    `json:"asked"`
+	ExecutedAt time.Time `json:"executed_at,omitzero"`
+	EndedAt    time.Time `json:"ended_at,omitzero"`
 }
 
 // Undecided reports whether a result waits for a verdict.

@@ -13,7 +13,9 @@ import (
 
 // Layers that are squashed show what they showed one upon the other, above whatever lies below them.
 func TestSquash(t *testing.T) {
-	p := overlay.New(t.TempDir(), os.Geteuid() == 0)
+	root := t.TempDir()
+	t.Cleanup(func() { workspace.RemoveTree(root) }) // also what overlayfs lets no one enter
+	p := overlay.New(root, os.Geteuid() == 0)
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(1, 2))
 	must := func(err error) {
