@@ -24,7 +24,7 @@ same source: modules, packages, objects of compilers.
   pando config set cache go
 
 What a run wrote is kept when its result is accepted; a run that changes no file is
-accepted by itself, and keeps what it wrote if it is the first in its cell and no agent's. With --cache-write always it is kept when
+accepted by itself, and keeps what it wrote if its cell has no name, and it is no agent's. With --cache-write always it is kept when
 the run ends. A discarded run leaves nothing there. A check sees caches as they were
 before its run. Caches of two sources, or of two images, never meet, and the caches of
 the host stay as they are: they lie below, read-only.

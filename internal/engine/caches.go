@@ -82,15 +82,14 @@ func (e *Engine) endCaches(ctx context.Context, c *state.Cell, run *state.Run) {
 	}
 }
 
-// untouched reports whether a cell had before a run what its source is known to have, and nothing else: no run or command
-// before it has left anything in its home, no other cell its own.
+// untouched reports whether a cell had before a run what its source is known to have, and nothing else: it was made for that run,
+// so that no run or command before has left anything in its home.
 func (e *Engine) untouched(c *state.Cell, run *state.Run) bool {
 	known := c.Known
 	if k, ok := e.reg.FounderOf(c.Head); known.IsZero() && ok {
 		known = k.Tree
 	}
-	return c.Parent == nil && len(e.reg.Runs(c.ID)) == 1 && e.reg.Spent(c.ID) == 0 && e.reg.Interp(c.ID) == nil &&
-		run.Before != nil && run.Before.TreeDigest == known.String()
+	return c.Anonymous() && c.Parent == nil && len(e.reg.Runs(c.ID)) == 1 && run.Before != nil && run.Before.TreeDigest == known.String()
 }
 
 // noCaches is the word of a request for no caches.
