@@ -55,13 +55,7 @@ func TestF19KillMemoryAtEveryStep(t *testing.T) {
 		t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
 	}
 	t.Parallel()
-	bin := os.Getenv("PANDO_FAULTS_BIN")
-	if bin == "" {
-		var err error
-		if bin, err = binary(t.TempDir(), "-tags", "faults"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	bin := faultsBinary(t)
 	soak := os.Getenv("E2E_SOAK") != ""
 	for i, v := range memoryVictims {
 		stride := map[string]int{"daemon": 90, "keeper": 16}[v.steps]

@@ -125,15 +125,22 @@ func stride() int {
 	return 14
 }
 
+// faultsBinary is pando with failpoints.
+func faultsBinary(t *testing.T) string {
+	t.Helper()
+	if bin := os.Getenv("PANDO_FAULTS_BIN"); bin != "" {
+		return bin
+	}
+	bin, err := binary(t.TempDir(), "-tags", "faults")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
 func TestF19KillAtEveryStep(t *testing.T) {
 	t.Parallel()
-	bin := os.Getenv("PANDO_FAULTS_BIN")
-	if bin == "" {
-		var err error
-		if bin, err = binary(t.TempDir(), "-tags", "faults"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	bin := faultsBinary(t)
 	for _, role := range []string{"daemon", "keeper"} {
 		for _, a := range acts {
 			if a.root && os.Geteuid() != 0 {

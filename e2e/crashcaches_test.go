@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +11,7 @@ import (
 // of that or nothing, and with what it had before.
 func TestF19KillWhileCachesAreKept(t *testing.T) {
 	t.Parallel()
-	bin := os.Getenv("PANDO_FAULTS_BIN")
-	if bin == "" {
-		var err error
-		if bin, err = binary(t.TempDir(), "-tags", "faults"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	bin := faultsBinary(t)
 	const flag = "--cache=~/kept"
 	for _, act := range []string{"run", "accept"} {
 		t.Run(act, func(t *testing.T) {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,13 +12,7 @@ import (
 // of them or none, with the files and the index that belong to that, and without a lock.
 func TestF19KillWhileCommitsCome(t *testing.T) {
 	t.Parallel()
-	bin := os.Getenv("PANDO_FAULTS_BIN")
-	if bin == "" {
-		var err error
-		if bin, err = binary(t.TempDir(), "-tags", "faults"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	bin := faultsBinary(t)
 	for _, act := range []string{"accept", "revert"} {
 		t.Run(act, func(t *testing.T) {
 			t.Parallel()

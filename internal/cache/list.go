@@ -54,7 +54,7 @@ func (m *Manager) Verify(ctx context.Context, id string) (out Verified, err erro
 		return out, err
 	}
 	for _, d := range k.Dirs {
-		var below []string
+		below := []string{d.Host}
 		for _, l := range d.Layers {
 			found, err := checkLayer(ctx, k.Name, layerDir(p, l), below, m.cfg.Most)
 			if _, gone := m.cfg.Records.Cache(id); err != nil && gone == nil {
@@ -75,16 +75,8 @@ func (m *Manager) Verify(ctx context.Context, id string) (out Verified, err erro
 
 // Uses lists what a run had of kept caches, by name, when its cell's instance has ended.
 func (m *Manager) Uses(id cell.ID, run cell.RunID) (list []state.CacheUse, err error) {
-	rec, ok := m.cfg.Records.CellCaches(id)
+	rec, _, p, ok, err := m.of(id)
 	if !ok {
-		return nil, nil
-	}
-	c, err := m.cfg.Records.Cell(id)
-	if err != nil {
-		return nil, err
-	}
-	p, err := m.cfg.Provider(c.Provider)
-	if err != nil {
 		return nil, err
 	}
 	at := map[string]*state.CacheUse{}
@@ -121,7 +113,7 @@ func (m *Manager) Waiting(id cell.ID, runs []cell.RunID) (names []string) {
 	for _, d := range rec.Dirs {
 		for _, o := range d.Own {
 			rest := slices.DeleteFunc(slices.Clone(o.Runs), func(r cell.RunID) bool { return slices.Contains(runs, r) })
-			if len(o.Runs) > 0 && len(rest) == 0 || m.accepted(id, rest, "") {
+			if len(o.Runs) > 0 && len(rest) == 0 || m.accepted(id, rest) {
 				names = append(names, d.Name)
 			}
 		}
@@ -137,7 +129,7 @@ func (m *Manager) Inherit(from, to cell.ID, mounted bool) *state.CellCaches {
 	if !ok {
 		return nil
 	}
-	rec.Cell, rec.Since, rec.Open = to, "", nil
+	rec.Cell, rec.Since, rec.Open, rec.Answered = to, "", nil, ""
 	for i := range rec.Dirs {
 		if !mounted {
 			rec.Dirs[i].Layers = nil

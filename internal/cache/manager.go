@@ -115,7 +115,7 @@ func (m *Manager) Lay(c *state.Cell, mounts []cell.Mount) (err error) {
 			old.Dirs[i].Own = nil
 		}
 	}
-	now := state.CellCaches{Cell: c.ID, Boot: boot, Always: c.Setup.Kept.CacheWrite == Always}
+	now := state.CellCaches{Cell: c.ID, Boot: boot, Answered: old.Answered, Always: c.Setup.Kept.CacheWrite == Always}
 	for i, r := range m.cfg.Records.Runs(c.ID) { // newest first
 		if i == 0 {
 			now.Since = r.RunID()
@@ -273,33 +273,29 @@ func (m *Manager) unmounted(ctx context.Context, rec *state.CellCaches) (err err
 			made[d.Target] = layer
 		}
 	}
-	if len(made) == 0 {
-		return nil
+	if len(made) > 0 {
+		if err := m.own(rec, made); err != nil {
+			return err
+		}
 	}
-	runs, err := m.own(rec, made)
-	if err != nil {
-		return err
-	}
-	byPerson := func(run cell.RunID) bool {
-		r, err := m.cfg.Records.Run(run)
-		return err == nil && r.Verdict == cell.Accepted && r.By == "user"
-	}
-	if len(runs) > 0 && !slices.ContainsFunc(runs, func(r cell.RunID) bool { return !byPerson(r) }) { // while the cell lived
-		_, kerr := m.Keep(ctx, rec.Cell, "")
-		return kerr
-	}
-	return nil
+	clear(made)
+	return m.Keep(ctx, rec.Cell, "") // what was accepted while the cell lived
 }
 
-// own records layers, by target, as what a cell wrote, and returns the runs behind them.
-func (m *Manager) own(was *state.CellCaches, made map[string]string) (runs []cell.RunID, err error) {
+// own records layers, by target, as what a cell wrote.
+func (m *Manager) own(was *state.CellCaches, made map[string]string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rec, ok := m.cfg.Records.CellCaches(was.Cell)
 	if !ok {
-		return nil, cell.Errorf(cell.NotFound, "cache.Unmounted", "", "cell %s was removed", was.Cell)
+		return cell.Errorf(cell.NotFound, "cache.Unmounted", "", "cell %s was removed", was.Cell)
 	}
-	runs = m.behind(was)
+	runs := m.behind(was)
+	// A caller that may accept no results brings nothing into caches either.
+	always := was.Always && !slices.ContainsFunc(runs, func(run cell.RunID) bool {
+		r, err := m.cfg.Records.Run(run)
+		return err != nil || r.In.Confined
+	})
 	for i := range rec.Dirs {
 		d := &rec.Dirs[i]
 		if made[d.Target] == "" {
@@ -310,13 +306,13 @@ func (m *Manager) own(was *state.CellCaches, made map[string]string) (runs []cel
 			all = append(all, o.Runs...)
 		}
 		slices.Sort(all)
-		d.Own = append(d.Own, state.CacheLayer{Layer: made[d.Target], Runs: slices.Compact(all), Always: was.Always})
+		d.Own = append(d.Own, state.CacheLayer{Layer: made[d.Target], Runs: slices.Compact(all), Always: always})
 		if over := len(d.Own) - maxOwn; over > 0 {
 			d.Own = d.Own[over:]
 		}
 	}
 	failpoint.Step("record what a cell wrote to caches")
-	return runs, m.cfg.Records.Commit(&rec)
+	return m.cfg.Records.Commit(&rec)
 }
 
 // behind lists the runs that may have to do with what a cell wrote since its caches were mounted: those that were in it, and
@@ -382,53 +378,84 @@ func move(ctx context.Context, state, from, to string) error {
 	return err
 }
 
-// accepted reports whether all of the runs behind a layer of a cell are: a person has just accepted what the cell is, and
-// that is an answer for a run of another cell, too, which this one was forked from. With also it is a run that is accepted
-// by itself, of which the registry does not know it yet, and no other may be behind it.
-func (m *Manager) accepted(id cell.ID, runs []cell.RunID, also cell.RunID) bool {
-	if also != "" {
-		return slices.Equal(runs, []cell.RunID{also})
+// keeps reports whether a layer of a cell may be kept now: it was asked for at once; or also, a run that is accepted by itself
+// and of which the registry does not know it yet, is alone behind it; or all behind it were accepted, and a person accepted
+// what the cell is after them. That is an answer for a run of another cell, too, which this one was forked from.
+func (m *Manager) keeps(rec *state.CellCaches, o *state.CacheLayer, also cell.RunID) bool {
+	if o.Always {
+		return true
 	}
+	if also != "" {
+		return slices.Equal(o.Runs, []cell.RunID{also})
+	}
+	return m.accepted(rec.Cell, o.Runs) && m.answered(rec, o.Runs)
+}
+
+// accepted reports whether all of the runs behind a layer of a cell are.
+func (m *Manager) accepted(id cell.ID, runs []cell.RunID) bool {
 	return len(runs) > 0 && !slices.ContainsFunc(runs, func(run cell.RunID) bool {
 		r, err := m.cfg.Records.Run(run)
 		return err != nil || r.Verdict != cell.Accepted && (r.Verdict != cell.Forked || r.CellID() == id)
 	})
 }
 
-// keeps reports whether a layer of a cell may be kept now.
-func (m *Manager) keeps(rec *state.CellCaches, o *state.CacheLayer, also cell.RunID) bool {
-	return o.Always || m.accepted(rec.Cell, o.Runs, also)
+// answered reports whether a person has accepted what a cell is since it had some runs.
+func (m *Manager) answered(rec *state.CellCaches, runs []cell.RunID) bool {
+	for _, r := range m.cfg.Records.Runs(rec.Cell) { // newest first
+		if r.RunID() == rec.Answered {
+			return true
+		}
+		if slices.Contains(runs, r.RunID()) {
+			break
+		}
+	}
+	return false
 }
 
-// Keep makes what a cell wrote to caches, in runs that were accepted, the caches of its source. A person has just accepted something of the cell, or also is a run that is accepted by itself, in a cell that has nothing else than
-// its source. It returns the names of the caches.
-func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names []string, err error) {
+// Answer notes that a person has just accepted what a cell is. Keep heeds it, whenever it is.
+func (m *Manager) Answer(id cell.ID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	rec, ok := m.cfg.Records.CellCaches(id)
+	runs := m.cfg.Records.Runs(id)
+	if !ok || len(runs) == 0 || rec.Answered == runs[0].RunID() {
+		return nil
+	}
+	rec.Answered = runs[0].RunID()
+	return m.cfg.Records.Commit(&rec)
+}
+
+// of returns a cell's caches, the cell and the provider of their layers; ok is false if it has none.
+func (m *Manager) of(id cell.ID) (rec state.CellCaches, c state.Cell, p workspace.Provider, ok bool, err error) {
+	if rec, ok = m.cfg.Records.CellCaches(id); !ok {
+		return rec, c, p, false, nil
+	}
+	if c, err = m.cfg.Records.Cell(id); err == nil {
+		p, err = m.cfg.Provider(c.Provider)
+	}
+	return rec, c, p, err == nil, err
+}
+
+// Keep makes what a cell wrote to caches, in runs that were accepted (see keeps), the caches of its source.
+func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) error {
+	rec, c, p, ok, err := m.of(id)
 	if !ok || !slices.ContainsFunc(rec.Dirs, func(d state.CellCacheDir) bool { return len(d.Own) > 0 }) {
-		return nil, nil
-	}
-	c, err := m.cfg.Records.Cell(id)
-	if err != nil {
-		return nil, err
-	}
-	p, err := m.cfg.Provider(c.Provider)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	defer m.cfg.Pin()()
 	if c.Guest { // it is of a caller that may accept no results
-		return nil, nil
+		return nil
 	}
 	cleaned, err := m.clean(ctx, p, &rec, also)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if rec, ok = m.cfg.Records.CellCaches(id); !ok || rec.Boot != linux.BootID() { // what is not on the disk is not trusted
-		return nil, nil
+		return nil
 	}
-	g := growth{m: m, ctx: ctx, p: p, c: &c, run: also, caches: map[string]*state.Cache{}, hosts: map[string]string{}}
+	g := growth{m: m, ctx: ctx, p: p, c: &c, run: also, caches: map[string]*state.Cache{}}
 	for i := range rec.Dirs {
 		d := &rec.Dirs[i]
 		var rest []state.CacheLayer
@@ -438,17 +465,16 @@ func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names 
 				continue
 			}
 			if err := g.add(d, &o); err != nil {
-				return nil, errors.Join(err, g.undo())
+				return errors.Join(err, g.undo())
 			}
-			names = append(names, d.Name)
 		}
 		d.Own = rest
 	}
-	if len(names) == 0 {
-		return nil, nil
+	if len(g.caches) == 0 {
+		return nil
 	}
 	if err := g.bound(); err != nil {
-		return nil, errors.Join(err, g.undo())
+		return errors.Join(err, g.undo())
 	}
 	objects := []any{&rec}
 	for _, k := range g.caches {
@@ -456,12 +482,11 @@ func (m *Manager) Keep(ctx context.Context, id cell.ID, also cell.RunID) (names 
 	}
 	failpoint.Step("keep a cache")
 	if err := m.cfg.Records.Commit(objects...); err != nil {
-		return nil, errors.Join(err, g.undo())
+		return errors.Join(err, g.undo())
 	}
 	m.drop(p.Name(), g.replaced)
 	m.syncLater(g.caches)
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return nil
 }
 
 // clean takes out of what is to be kept the files that are not what their names say, and returns the layers that it looked at.
@@ -498,10 +523,7 @@ func (m *Manager) below(p workspace.Provider, d *state.CellCacheDir, own int) (d
 			dirs = append(dirs, layerDir(p, l))
 		}
 	}
-	if d.Host != "" {
-		dirs = append(dirs, d.Host)
-	}
-	return dirs
+	return append(dirs, d.Host)
 }
 
 // layerDir is where the files of a layer are.
@@ -517,14 +539,12 @@ type growth struct {
 	c        *state.Cell
 	run      cell.RunID
 	caches   map[string]*state.Cache
-	hosts    map[string]string // what lies below a directory of a cache
-	made     []string          // layers that no record names yet
+	made     []string // layers that no record names yet
 	replaced []string
 }
 
 // add puts a layer on top of a cache's directory, without what is not what its name says.
 func (g *growth) add(d *state.CellCacheDir, o *state.CacheLayer) error {
-	g.hosts[d.Cache+"\x00"+d.Target] = d.Host
 	k := g.caches[d.Cache]
 	now := time.Now().UTC()
 	if k == nil {
@@ -548,6 +568,7 @@ func (g *growth) add(d *state.CellCacheDir, o *state.CacheLayer) error {
 		k.Dirs = append(k.Dirs, state.CacheDir{Target: d.Target})
 		at = &k.Dirs[len(k.Dirs)-1]
 	}
+	at.Host = d.Host
 	below := []string{d.Host}
 	for _, l := range at.Layers {
 		below = append(below, layerDir(g.p, l))
@@ -590,7 +611,7 @@ func (g *growth) bound() error {
 			g.m.cfg.Log.Info("a cache was larger than it may be, and begins anew", "cache", k.Name, "source", k.Source, "bytes", g.m.cfg.Most)
 		}
 		for i := range k.Dirs {
-			if err := g.squash(&k.Dirs[i], g.hosts[k.ID+"\x00"+k.Dirs[i].Target]); err != nil {
+			if err := g.squash(&k.Dirs[i]); err != nil {
 				return err
 			}
 		}
@@ -600,7 +621,7 @@ func (g *growth) bound() error {
 
 // squash joins the newest layers of a directory, if it has too many: as many as have together what those below them have,
 // so that large ones are seldom joined again.
-func (g *growth) squash(d *state.CacheDir, host string) error {
+func (g *growth) squash(d *state.CacheDir) error {
 	s, ok := g.p.(Squasher)
 	if !ok || len(d.Layers) <= maxLayers {
 		return nil
@@ -627,10 +648,8 @@ func (g *growth) squash(d *state.CacheDir, host string) error {
 	for _, l := range d.Layers[:first] {
 		below = append(below, layerDir(g.p, l))
 	}
-	if host != "" {
-		if err := prune(g.ctx, layerDir(g.p, layer), append(below, host)); err != nil {
-			return err
-		}
+	if err := prune(g.ctx, layerDir(g.p, layer), append(below, d.Host)); err != nil {
+		return err
 	}
 	size, err := g.p.Size(layer)
 	if err != nil {

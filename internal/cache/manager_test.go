@@ -149,16 +149,35 @@ func (b *bed) session(c *state.Cell, v cell.Verdict, do func()) (seen map[string
 	if v != "" {
 		r = b.run(c, v)
 	}
+	if v == cell.Accepted && b.by == "user" {
+		b.must(b.m.Answer(c.ID))
+	}
 	b.must(b.m.Unmounted(b.t.Context(), c.ID))
 	b.work.Wait()
 	return seen, r
 }
 
+// keep has what a cell wrote to caches kept, after a person accepted what it is, or for a run that is accepted by itself.
 func (b *bed) keep(c *state.Cell, want ...string) {
 	b.t.Helper()
-	names, err := b.m.Keep(b.t.Context(), c.ID, "")
-	b.must(err)
+	b.must(b.m.Answer(c.ID))
+	b.keepFor(c, "", want...)
+}
+
+func (b *bed) keepFor(c *state.Cell, run cell.RunID, want ...string) {
+	b.t.Helper()
+	was := map[string]time.Time{}
+	for _, k := range b.reg.Caches() {
+		was[k.ID] = k.Written
+	}
+	b.must(b.m.Keep(b.t.Context(), c.ID, run))
 	b.work.Wait()
+	var names []string
+	for _, k := range b.reg.Caches() {
+		if !k.Written.Equal(was[k.ID]) {
+			names = append(names, k.Name)
+		}
+	}
 	if !slices.Equal(names, want) {
 		b.t.Errorf("kept %v, want %v", names, want)
 	}
@@ -227,9 +246,7 @@ func TestWhatWaitedIsBehindIt(t *testing.T) {
 		waits := b.run(c, cell.Pending)
 		b.by = "pando"
 		_, r := b.session(c, cell.Accepted, func() { b.write(c, "a", "1") })
-		if names, err := b.m.Keep(t.Context(), c.ID, r.RunID()); err != nil || names != nil {
-			t.Error(names, err)
-		}
+		b.keepFor(c, r.RunID())
 		b.keep(c)
 		b.must(waits.Decide(v, "", "user"))
 		b.must(b.reg.Commit(waits))
@@ -240,10 +257,7 @@ func TestWhatWaitedIsBehindIt(t *testing.T) {
 		}
 		b.keep(c)
 		_, r = b.session(c, cell.Accepted, func() { b.write(c, "b", "2") })
-		if names, err := b.m.Keep(t.Context(), c.ID, r.RunID()); err != nil || !slices.Equal(names, []string{"go"}) {
-			t.Error(names, err)
-		}
-		b.work.Wait()
+		b.keepFor(c, r.RunID(), "go")
 		b.sees(b.begin(b.cell("/src")), "b=2")
 	}
 }
@@ -313,8 +327,8 @@ func TestAlwaysIsNotForWhatWasBefore(t *testing.T) {
 	b.session(c, cell.Pending, func() { b.write(c, "a", "1") })
 	c.Setup.Kept.CacheWrite = Always
 	b.session(c, cell.Restored, func() { b.write(c, "b", "2") })
-	b.keep(c, "go")
 	b.sees(b.begin(b.cell("/src")), "b=2")
+	b.keep(c)
 }
 
 func TestAlways(t *testing.T) {
@@ -322,8 +336,39 @@ func TestAlways(t *testing.T) {
 	c := b.cell("/src")
 	c.Setup.Kept.CacheWrite = Always
 	b.session(c, cell.Restored, func() { b.write(c, "a", "1") })
-	b.keep(c, "go")
 	b.sees(b.begin(b.cell("/src")), "a=1")
+	// A caller that may accept nothing brings nothing into caches.
+	b.begin(c)
+	b.write(c, "b", "2")
+	r := b.run(c, cell.Restored)
+	r.In.Confined = true
+	b.must(b.reg.Commit(r))
+	b.must(b.m.Unmounted(t.Context(), c.ID))
+	b.sees(b.begin(b.cell("/src")), "a=1")
+}
+
+// What a person accepts while a cell lives is kept when it does not: what earlier instances wrote, too, but not what
+// came after the answer.
+func TestAnswerWhileItLives(t *testing.T) {
+	b := newBed(t)
+	c := b.cell("/src")
+	_, first := b.session(c, cell.Pending, func() { b.write(c, "a", "1") })
+	b.by = "pando"
+	_, check := b.session(c, cell.Accepted, func() { b.write(c, "b", "2") })
+	b.begin(c)
+	b.must(first.Decide(cell.Accepted, "", "user"))
+	b.must(b.reg.Commit(first))
+	b.must(b.m.Answer(c.ID))
+	if rec, _ := b.reg.CellCaches(c.ID); rec.Answered != check.RunID() {
+		t.Errorf("%+v", rec)
+	}
+	b.sees(b.begin(b.cell("/src")))
+	b.begin(c)                               // after a start that failed, for example
+	b.must(b.m.Unmounted(t.Context(), c.ID)) // it wrote nothing more
+	b.work.Wait()
+	b.sees(b.begin(b.cell("/src")), "a=1", "b=2")
+	b.session(c, cell.Accepted, func() { b.write(c, "c", "3") })
+	b.sees(b.begin(b.cell("/src")), "a=1", "b=2")
 }
 
 // A run that ends is accepted before the registry knows it, and one of another cell by the fork that went on.
@@ -340,16 +385,30 @@ func TestAcceptedByOthers(t *testing.T) {
 	seen, r := b.session(fork, cell.Accepted, func() { b.write(fork, "b", "2") })
 	b.sees(seen, "a=1")
 	// That it changed nothing is no answer for what it was forked from.
-	if names, err := b.m.Keep(t.Context(), fork.ID, r.RunID()); err != nil || names != nil {
-		t.Error(names, err)
-	}
+	b.keepFor(fork, r.RunID())
 	b.keep(fork, "go")
 	b.sees(b.begin(b.cell("/src")), "a=1", "b=2")
 	last := b.cell("/src")
 	_, r = b.session(last, cell.Pending, func() { b.write(last, "c", "3") })
-	names, err := b.m.Keep(t.Context(), last.ID, r.RunID())
-	if err != nil || !slices.Equal(names, []string{"go"}) {
-		t.Error(names, err)
+	b.keepFor(last, r.RunID(), "go")
+}
+
+// What was unpacked of a module is verified by its hash, where that is the host's, too.
+func TestVerifyLooksAtTheHost(t *testing.T) {
+	files := map[string]string{"go.mod": "module example.com/m", "a.go": "package a"}
+	text, sum := modZip(t, "example.com/m@v1.0.0", files)
+	const at = "cache/download/example.com/m/@v/v1.0.0"
+	b := newBed(t)
+	tree(t, b.host, map[string]string{at + ".zip": text, at + ".ziphash": sum + "\n"})
+	c := b.cell("/src")
+	b.session(c, cell.Accepted, func() {
+		for f, s := range files {
+			b.write(c, "example.com/m@v1.0.0/"+f, s)
+		}
+	})
+	got, err := b.m.Verify(t.Context(), b.reg.Caches()[0].ID)
+	if err != nil || got.Files != 1 || len(got.Bad) > 0 {
+		t.Errorf("%+v %v", got, err)
 	}
 }
 

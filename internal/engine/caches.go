@@ -30,24 +30,37 @@ func cacheLimit(dir string) int64 {
 	return max(2<<30, int64(st.Blocks)*int64(st.Bsize)/20)
 }
 
-// keepCaches keeps what accepted runs of a cell wrote to caches, and returns the names of these. also is a run that the
-// registry does not know to be accepted yet.
-func (e *Engine) keepCaches(ctx context.Context, id cell.ID, also cell.RunID) []string {
-	if _, ok := e.reg.CellCaches(id); !ok {
+// waitingCaches lists the caches that are kept when runs of a cell are accepted now. Those of one that lives are mounted: they
+// are kept when they are not, if they may be then.
+func (e *Engine) waitingCaches(id cell.ID, runs []cell.RunID) []string {
+	if !e.alive.AtRest(id) {
 		return nil
 	}
-	if !e.alive.AtRest(id) { // its layers are mounted: they are kept when they are not
-		return nil
-	}
-	if err := e.alive.AwaitGone(ctx, id); err != nil {
+	return e.caches.Waiting(id, runs)
+}
+
+// acceptedCaches keeps what a cell wrote to caches, which a person has just accepted.
+func (e *Engine) acceptedCaches(ctx context.Context, id cell.ID) {
+	if err := e.caches.Answer(id); err != nil {
 		e.log.Warn("cannot keep caches", "cell", id, "error", err)
-		return nil
+		return
 	}
-	names, err := e.caches.Keep(ctx, id, also)
+	e.keepCaches(ctx, id, "")
+}
+
+// keepCaches keeps what accepted runs of a cell at rest wrote to caches. also is a run that the registry does not know to be
+// accepted yet.
+func (e *Engine) keepCaches(ctx context.Context, id cell.ID, also cell.RunID) {
+	if _, ok := e.reg.CellCaches(id); !ok || !e.alive.AtRest(id) {
+		return
+	}
+	err := e.alive.AwaitGone(ctx, id)
+	if err == nil {
+		err = e.caches.Keep(ctx, id, also)
+	}
 	if err != nil {
 		e.log.Warn("cannot keep caches", "cell", id, "error", err)
 	}
-	return names
 }
 
 // noteCaches notes in a run that ends what it had of caches.
@@ -67,18 +80,12 @@ func (e *Engine) noteCaches(ctx context.Context, c *state.Cell, run *state.Run) 
 	}
 }
 
-// endCaches keeps what a run that ends wrote to caches, if that may be kept by now. Of a run that was accepted by itself it
-// is not, where an agent works, or the cell had something else than its source: that is code nothing was decided about. A
-// caller that may accept no results brings nothing into caches either.
+// endCaches keeps what a run that ends, and is accepted by itself, wrote to caches. It does not where an agent works, or the
+// cell had something else than its source: that is code nothing was decided about. A caller that may accept no results brings
+// nothing into caches either.
 func (e *Engine) endCaches(ctx context.Context, c *state.Cell, run *state.Run) {
-	rec, ok := e.reg.CellCaches(c.ID)
-	if !ok || run.In.Confined {
-		return
-	}
-	if run.Reason == api.ReasonNoChanges && c.Agent == "" && e.untouched(c, run) {
+	if !run.In.Confined && run.Reason == api.ReasonNoChanges && c.Agent == "" && e.untouched(c, run) {
 		e.keepCaches(ctx, c.ID, run.RunID())
-	} else if rec.Always {
-		e.keepCaches(ctx, c.ID, "")
 	}
 }
 

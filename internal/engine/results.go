@@ -25,7 +25,7 @@ func (e *Engine) newResults() *result.Manager {
 			ctx, a := e.act(ctx, what, id)
 			return ctx, a.over
 		},
-		Caches: e.caches.Waiting, KeepCaches: func(ctx context.Context, id cell.ID) { e.keepCaches(ctx, id, "") },
+		Caches: e.waitingCaches, KeepCaches: e.acceptedCaches,
 		Background: e.background,
 	})
 }

@@ -30,7 +30,8 @@ type Cache struct {
 // CacheDir is one directory of a cache.
 type CacheDir struct {
 	Target string   `json:"target"` // where it is in cells
-	Layers []string `json:"layers"` // bottom first; above what the host has there
+	Host   string   `json:"host"`   // the directory of the host below all layers
+	Layers []string `json:"layers"` // bottom first
 	Sizes  []int64  `json:"sizes"`  // of these on disk, in bytes
 }
 
@@ -93,9 +94,11 @@ type CellCaches struct {
 	Always bool    `json:"always,omitempty"` // what it writes is kept at once
 	Boot   string  `json:"boot"`             // the start of the host since which layers of its own may not be on the disk
 	// Since is the newest run of the cell when its caches were mounted, and Open are those that had not ended by then.
-	Since cell.RunID     `json:"since,omitempty"`
-	Open  []cell.RunID   `json:"open,omitempty"`
-	Dirs  []CellCacheDir `json:"dirs"`
+	Since cell.RunID   `json:"since,omitempty"`
+	Open  []cell.RunID `json:"open,omitempty"`
+	// Answered is the newest run of the cell when a person last accepted what the cell is.
+	Answered cell.RunID     `json:"answered,omitempty"`
+	Dirs     []CellCacheDir `json:"dirs"`
 }
 
 // CellCacheDir is a directory of a cache, as one cell has it.
