@@ -211,3 +211,49 @@ func untilTicks(t *testing.T) {
 	for first := at(); at()-first <= 2*workspace.RacySlack; {
 	}
 }
+
+// A Stat can show a file that is being cut with its new size and the times of before. Behind its lock it has new times, by which
+// After knows that it has changed.
+func TestFilesThatAreBeingCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	write := func() error { return os.WriteFile(path, []byte("1"), 0o644) } // cuts it first
+	must(t, write())
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	over, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-over:
+				done <- nil
+				return
+			default:
+			}
+			if err := write(); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	look := func() workspace.Stat {
+		var st unix.Stat_t
+		must(t, unix.Fstat(int(f.Fd()), &st))
+		return workspace.StatOf(&st)
+	}
+	was, seen := look(), 0
+	for i := 0; i < 3_000_000 && seen < 200; i++ {
+		is := look()
+		if is.Size < was.Size && is.CTime == was.CTime {
+			seen++
+			settle(int(f.Fd()))
+			if look() == is {
+				t.Fatal("a file that is being cut looks as if it were not")
+			}
+		}
+		was = is
+	}
+	close(over)
+	must(t, <-done)
+	t.Logf("seen %d times", seen)
+}

@@ -463,6 +463,9 @@ func (m moment) unmoved(fd int, t *thing) error {
 	if m == still {
 		return nil
 	}
+	if m == after {
+		settle(fd)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return os.NewSyscallError("fstat", err)

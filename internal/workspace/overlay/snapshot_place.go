@@ -208,6 +208,14 @@ func (s *snapshot) openFile(t *thing) (*os.File, error) {
 	return in, nil
 }
 
+// settle waits for a change of an open file that is under way. A file that is cut has its new size before its new times
+// (ext4_setattr, xfs_setattr_size and shmem_setattr in the kernel), so that a Stat can show the one with the others of before; both
+// are set under a lock that these calls take, too: the first on ext4, Btrfs and tmpfs, the second on XFS.
+func settle(fd int) {
+	unix.Seek(fd, 0, unix.SEEK_DATA)
+	unix.Pread(fd, make([]byte, 1), 0)
+}
+
 // copyTo copies a regular file to a path on the host.
 func (s *snapshot) copyTo(t *thing, at string, m moment) error {
 	return s.within(t.Path, m, func() error {
