@@ -242,6 +242,15 @@ type SyncResult struct {
 	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
+// SourceChanges says what became of the source of a cell since both last had the same: what a sync would bring.
+type SourceChanges struct {
+	Cell     string   `json:"cell"`
+	CellName string   `json:"cell_name"` // the cell's name, or its id
+	Source   string   `json:"source"`    // the directory
+	Files    int      `json:"files"`     // how many changed, without those that git ignores
+	Paths    []string `json:"paths"`     // the first hundred of them
+}
+
 // FetchResult is the outcome of a fetch.
 type FetchResult struct {
 	Cell     string          `json:"cell"`

@@ -46,6 +46,10 @@ type RunRequest struct {
 	OnFailure string `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
 	OnSuccess string `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
 	Check     string `json:"check,omitempty"`      // shell command, run in a fork of the result
+	// Notify lists ways to give notice when the run has ended or asks something: "desktop"; a web address, which
+	// gets a Notice; or "command:" and a command of the host's shell, which has one on its standard input. With Attach
+	// the end of a run of less than ten seconds is not told.
+	Notify []string `json:"notify,omitempty"`
 	// Defaults are the values that the request has of the caller's configuration, and not of flags.
 	// They change nothing but the origins of rules and limits.
 	Defaults []Default `json:"defaults,omitempty"`
@@ -63,6 +67,21 @@ type RunRequest struct {
 	// what is safe and useful from them.
 	CallerEnv []string `json:"caller_env,omitempty"`
 	CallerDir string   `json:"caller_dir,omitempty"`
+}
+
+// Notice says that a run has ended, or asks something. It is sent, as JSON, where RunRequest.Notify says.
+type Notice struct {
+	What     string `json:"what"`                // "ended"; "asks": something waits for an answer
+	Run      string `json:"run,omitempty"`       // id; absent when no run is under way
+	Cell     string `json:"cell"`                // id
+	CellName string `json:"cell_name,omitempty"` // its name, if it has one
+	Source   string `json:"source"`              // the directory that the cell works on; empty when it has none
+	Verdict  string `json:"verdict,omitempty"`   // of a run that has ended: as Run.Verdict
+	ExitCode *int   `json:"exit_code,omitempty"` // of its command; absent when it did not start
+	Approval string `json:"approval,omitempty"`  // id of what waits for an answer
+	Title    string `json:"title"`               // a line about it
+	Text     string `json:"text"`                // more about it
+	Next     string `json:"next"`                // the command that goes on from there
 }
 
 // AgentRequest asks for a coding agent. Its hosts, its credential, its variables and the files by

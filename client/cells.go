@@ -162,6 +162,11 @@ func (c *Client) SyncCell(ctx context.Context, sel string, req api.SyncRequest) 
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/sync", nil, req, &out)
 }
 
+// SourceChanges returns what became of the source of a cell since both last had the same.
+func (c *Client) SourceChanges(ctx context.Context, sel string) (out api.SourceChanges, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/source", nil, nil, &out)
+}
+
 // FetchCell brings the commits that were made in a cell into the repository of its source, as refs/remotes/pando/CELL/*.
 func (c *Client) FetchCell(ctx context.Context, sel string) (out api.FetchResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/fetch", nil, nil, &out)

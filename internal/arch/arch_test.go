@@ -29,7 +29,7 @@ var rows = [][]string{
 	{"internal/isolation/guestkernel"},
 	{"internal/isolation"},
 	{"internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/workspace/merge", "internal/guest/machine", "internal/state"},
-	{"internal/workspace/diff", "internal/ceiling", "internal/operation", "internal/policy/decide"},
+	{"internal/workspace/diff", "internal/ceiling", "internal/notice", "internal/operation", "internal/policy/decide"},
 	{"internal/agent/catalog"},
 	{"internal/agent/claude", "internal/agent/codex", "internal/agent/copilot", "internal/agent/gemini", "internal/agent/opencode", "internal/agent/agenttest"},
 	{"internal/agent", "internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload", "internal/commits"},
@@ -250,6 +250,9 @@ var mayExec = []string{
 	"internal/backend/none/driver.go",            // the backend that has no isolation, on explicit request
 	"internal/backend/backendtest/process.go",    // a later process with a process's number
 	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty
+	"internal/notice/notice.go",                  // notify-send, and commands that the user gave for notices
+	"internal/notice/group_unix.go",              // nothing: what belongs to these
+	"internal/notice/group_other.go",             // the same
 	"internal/cli/pager.go",                      // the user's pager
 	"internal/cli/agent.go",                      // nothing: it looks for an agent on PATH
 	"internal/cli/hunks.go",                      // the user's editor

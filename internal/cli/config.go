@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/notice"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -109,6 +110,11 @@ func (a *app) checkDefault(key string, values []string) error {
 	}
 	if _, err := parseKeys(r.keys); err != nil {
 		return err
+	}
+	for _, way := range r.req.Notify {
+		if err := notice.Check(way); err != nil {
+			return apiError(err)
+		}
 	}
 	if api.IsolationOf(r.req.Backend) == api.NotIsolated {
 		return usage("backend none is not isolated: it is asked for at each start, or with %s", backendVar)

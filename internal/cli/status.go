@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,20 +12,21 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pando-dev/pando/api"
 )
 
 // StatusItem is one thing that waits for the user, or goes on.
 type StatusItem struct {
-	What   string    `json:"what"`   // "answer": a request waits for an answer; "decide": a result waits; "failed": a run did; "runs": it goes on
+	What   string    `json:"what"`   // "answer": a request waits for an answer; "decide": a result waits; "moved": the source of one changed meanwhile; "failed": a run did; "runs": it goes on
 	Source string    `json:"source"` // the directory that the cell works on; empty when it has none
 	Cell   string    `json:"cell"`   // id
 	Name   string    `json:"cell_name"`
 	Run    string    `json:"run,omitempty"`
-	Since  time.Time `json:"since"`
-	Text   string    `json:"text"` // what it is about
-	Next   string    `json:"next"` // the command that goes on from there
+	Since  time.Time `json:"since"` // of "moved": since when the result waits
+	Text   string    `json:"text"`  // what it is about
+	Next   string    `json:"next"`  // the command that goes on from there
 }
 
 // failedFor is how long a failed run is listed, if nothing was run in its cell since.
@@ -36,8 +38,9 @@ func (a *app) statusCmd() *cobra.Command {
 		Use: "status", Short: "Show what waits for a decision or an answer, what runs, and what failed",
 		Long: `Show, for all directories or with --here for this one, the requests that wait for an
 answer, the results that wait for a decision, the runs that go on, and those that failed
-within a day, if nothing was run in their cell since. Each line ends with the command
-that goes on from there.`,
+within a day, if nothing was run in their cell since. Where the source of a result that
+waits changed meanwhile, it says which files did. Each line ends with the command that
+goes on from there.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -61,6 +64,7 @@ that goes on from there.`,
 				}
 				items = slices.DeleteFunc(items, func(i StatusItem) bool { return !of(i.Source) })
 			}
+			items = a.withMoved(ctx, items)
 			return a.print(items, func(w io.Writer) {
 				if len(items) == 0 {
 					a.say("nothing waits, and nothing runs")
@@ -103,7 +107,7 @@ func worksHere() (func(source string) bool, error) {
 	}, err
 }
 
-// statusOf sorts by directory, and there what waits for the user before the rest, the oldest first.
+// statusOf lists what waits or goes on.
 func statusOf(cells []api.Cell, runs []api.Run, asked []api.Approval, now time.Time) []StatusItem {
 	items := []StatusItem{}
 	byID := map[string]*api.Cell{}
@@ -141,9 +145,53 @@ func statusOf(cells []api.Cell, runs []api.Run, asked []api.Approval, now time.T
 			add("failed", r.Cell, r.ID, r.Ended, why+": "+command, "pando logs "+r.ID)
 		}
 	}
-	rank := []string{"answer", "decide", "failed", "runs"}
+	sortStatus(items)
+	return items
+}
+
+// sortStatus sorts by directory, and there what waits for the user before the rest, the oldest first.
+func sortStatus(items []StatusItem) {
+	rank := []string{"answer", "decide", "moved", "failed", "runs"}
 	slices.SortStableFunc(items, func(x, y StatusItem) int {
 		return cmp.Or(strings.Compare(x.Source, y.Source), slices.Index(rank, x.What)-slices.Index(rank, y.What), x.Since.Compare(y.Since))
 	})
+}
+
+// movedAtOnce bounds the sources that are compared at the same time.
+const movedAtOnce = 4
+
+// withMoved adds that the sources of results that wait changed meanwhile.
+func (a *app) withMoved(ctx context.Context, items []StatusItem) []StatusItem {
+	var group errgroup.Group
+	group.SetLimit(movedAtOnce)
+	found := make([]*StatusItem, len(items))
+	asked := map[string]bool{}
+	for n, i := range items {
+		if i.What != "decide" || i.Source == "" || asked[i.Cell] {
+			continue
+		}
+		asked[i.Cell] = true
+		group.Go(func() error {
+			moved, err := a.client.SourceChanges(ctx, i.Cell)
+			i.What, i.Run, i.Next = "moved", "", "pando sync "+shellWord(i.Name)
+			switch {
+			case err != nil:
+				i.Text, i.Next = "cannot compare it with its source: "+err.Error(), ""
+			case moved.Files == 0:
+				return nil
+			default:
+				i.Text = plural(moved.Files, "file") + " of the source changed meanwhile: " + strings.Join(moved.Paths, ", ")
+			}
+			found[n] = &i
+			return nil
+		})
+	}
+	group.Wait()
+	for _, i := range found {
+		if i != nil {
+			items = append(items, *i)
+		}
+	}
+	sortStatus(items)
 	return items
 }

@@ -210,6 +210,14 @@ func (d *Daemon) sync(w http.ResponseWriter, r *http.Request) (any, error) {
 	})
 }
 
+func (d *Daemon) sourceChanges(_ http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.SourceChanges(r.Context(), t.Cell)
+}
+
 func (d *Daemon) fetch(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
 	if err != nil {

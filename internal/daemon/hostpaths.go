@@ -57,7 +57,8 @@ var fields = access.Fields{
 	"RunRequest.workdir":     harmless, // looked up in the cell alone; for its effect on a relative command see there
 	"RunRequest.on_failure":  harmless,
 	"RunRequest.on_success":  applied,
-	"RunRequest.check":       harmless, // it runs in a fork of the cell
+	"RunRequest.check":       harmless,                 // it runs in a fork of the cell
+	"RunRequest.notify":      hostThing("the notice "), // a command runs on the host; an address is called from there
 	"RunRequest.dry_run":     harmless,
 	"RunRequest.inspect":     harmless,
 	"Default.key":            harmless, "Default.values": harmless, "Default.of": harmless, // origins of what the request says elsewhere

@@ -21,7 +21,7 @@ func (e *Engine) newGovern() *govern.Manager {
 		Lock: func(ctx context.Context, id cell.ID, purpose string) (func(), error) {
 			return e.alive.Lock(ctx, id, purpose)
 		},
-		Turn: e.takeTurn, RunIn: e.runNow, Report: func(id cell.ID, p api.Progress) {
+		Turn: e.takeTurn, RunIn: e.runNow, Notice: e.noticeOfAsk, Report: func(id cell.ID, p api.Progress) {
 			if l := e.runs.In(id); l != nil {
 				l.Report(p)
 			}

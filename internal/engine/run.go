@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/live"
+	"github.com/pando-dev/pando/internal/notice"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/run"
@@ -67,7 +68,8 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		ID: string(cell.NewRunID()), Command: redactArgs(p.req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
 		Phase: cell.Preparing, Created: time.Now().UTC(), LeftOut: []state.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
 		Image: p.image.String(),
-		In:    state.RunInternal{Confined: p.confined, IdlePause: p.agent.idlePause(), OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach},
+		In: state.RunInternal{Confined: p.confined, IdlePause: p.agent.idlePause(), OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
+			Notify: req.Notify},
 	}
 	run.DowngradeWords = p.words()
 	p.governs(run)
@@ -368,6 +370,11 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	}
 	if err := e.planKernel(p); err != nil {
 		return err
+	}
+	for _, way := range req.Notify {
+		if err := notice.Works(way); err != nil {
+			return err
+		}
 	}
 	if err := e.planCaches(p); err != nil {
 		return err

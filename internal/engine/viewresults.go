@@ -51,6 +51,17 @@ func (v *View) Sync(ctx context.Context, id cell.ID, req api.SyncRequest, seen .
 	})
 }
 
+// SourceChanges: see result.Manager.
+func (v *View) SourceChanges(ctx context.Context, id cell.ID) (api.SourceChanges, error) {
+	if err := v.must(id); err != nil {
+		return api.SourceChanges{}, err
+	}
+	if v.isConfined() {
+		return api.SourceChanges{}, cell.Errorf(cell.Denied, "engine.View", "use a token without labels that may start runs of directories", "cannot compare cell %s with its source: that is a directory of the daemon's host, and %s", id, v.confined)
+	}
+	return v.e.results.SourceChanges(ctx, id)
+}
+
 // Fetch: see result.Manager.
 func (v *View) Fetch(ctx context.Context, id cell.ID) (api.FetchResult, error) {
 	if err := v.must(id); err != nil {

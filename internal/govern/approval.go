@@ -1,17 +1,16 @@
 package govern
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/notice"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -83,7 +82,7 @@ func (m *Manager) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
 		}
 		m.cfg.Report(id, api.Progress{Step: api.StepAsking, Note: fmt.Sprintf("%s waits for you: pando approvals approve %s (or deny); it is denied in %s",
 			a.Access.Want(), a.ID, time.Until(a.Expires).Round(time.Second))})
-		m.callWebhook(ctx, v)
+		m.announce(ctx, v)
 	}
 	for _, v := range m.cfg.Records.Approvals() {
 		if v.Ask.Cell == id && v.State == state.ApprovalWaiting && !there[v.Ask.ID] && v.Ask.Budget == nil {
@@ -254,9 +253,10 @@ func (m *Manager) ExpireAsks() {
 	}
 }
 
-// callWebhook tells the address that the policy names, in the background. What
+// announce tells of an approval, as the run asked for, and to the address that the policy names; in the background. What
 // goes wrong there changes nothing: the approval waits either way.
-func (m *Manager) callWebhook(ctx context.Context, a *state.Approval) {
+func (m *Manager) announce(ctx context.Context, a *state.Approval) {
+	m.cfg.Notice(ctx, a)
 	c, err := m.cfg.Records.Cell(a.Ask.Cell)
 	if err != nil {
 		return
@@ -265,25 +265,9 @@ func (m *Manager) callWebhook(ctx context.Context, a *state.Approval) {
 	if url == "" {
 		return
 	}
-	body, err := json.Marshal(m.approvalView(a))
-	if err != nil {
-		return
-	}
+	view := m.approvalView(a)
 	m.cfg.Background(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, "POST", url, bytes.NewReader(body))
-		if err == nil {
-			req.Header.Set("Content-Type", "application/json")
-			var resp *http.Response
-			if resp, err = http.DefaultClient.Do(req); err == nil {
-				resp.Body.Close()
-				if resp.StatusCode >= 300 {
-					err = fmt.Errorf("it answered %s", resp.Status)
-				}
-			}
-		}
-		if err != nil {
+		if err := notice.Post(ctx, url, view); err != nil {
 			m.cfg.Log.Warn("cannot call the webhook for approvals", "approval", a.Ask.ID, "error", err)
 		}
 	})

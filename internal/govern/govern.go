@@ -67,6 +67,8 @@ type Config struct {
 	// Turn makes the beginning of a turn of a cell's agent a checkpoint.
 	Turn   func(context.Context, cell.ID, cell.Turn) error
 	Report func(cell.ID, api.Progress)
+	// Notice gives notice of what waits for an answer, as the run asked for.
+	Notice func(context.Context, *state.Approval)
 
 	// Of budgets. Alive lists the cells with instances; Pause freezes one and Resume lets it go on.
 	Alive         func() []cell.ID

@@ -176,7 +176,7 @@ func (m *Manager) judge(ctx context.Context, c *state.Cell, b state.Budget, open
 		m.tell(ctx, b.ID, n, b.Asks)
 	}
 	if asks != nil {
-		m.callWebhook(ctx, asks)
+		m.announce(ctx, asks)
 		m.cfg.Background(func(ctx context.Context) { m.pauseAll(ctx, b.ID) })
 	}
 	return nil

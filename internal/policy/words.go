@@ -135,9 +135,14 @@ func checkCount(what string) func(string) error {
 	return func(s string) error { _, err := ParseCount(what, s); return err }
 }
 
+// IsAddress reports whether text is a web address that can be told something: http or https, with a host and no user.
+func IsAddress(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil
+}
+
 func checkWebhook(s string) error {
-	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
+	if !IsAddress(s) {
 		return cell.Errorf(cell.Invalid, "policy.ParseFile", "write it as https://host/path", "%s is no URL to send questions to", Quoted(s))
 	}
 	return nil

@@ -113,6 +113,61 @@ func (s *syncing) result(c *state.Cell) api.SyncResult {
 	return out
 }
 
+// sourceMoved is what became of the source of a cell.
+type sourceMoved struct {
+	base, now workspace.Side     // what both last had the same, and what the source is
+	changes   []workspace.Change // between these, without what git ignores and git's own files
+	ignored   func(path string, isDir bool) bool
+}
+
+// sourceMoved finds out what became of the source of a cell since both last had the same, at a checkpoint of the cell.
+func (m *Manager) sourceMoved(ctx context.Context, c *state.Cell, at cell.CheckpointID) (s sourceMoved, err error) {
+	agreed, err := m.replay(ctx, c, at, func(state.Agreement) bool { return true })
+	if err != nil {
+		return s, err
+	}
+	var left func(string) bool
+	if s.now, left, err = m.cfg.SourceNow(ctx, c); err != nil {
+		return s, err
+	}
+	s.base = workspace.Side{Tree: agreed, Contents: m.pastOf(ctx, c)}
+	if s.ignored, err = diff.IgnoredBy(ctx, s.base, s.now, m.cfg.Parser); err != nil {
+		return s, fmt.Errorf("cannot tell which changes git ignores: %w", err)
+	}
+	if s.changes, err = workspace.Changes(agreed, s.now.Tree); err != nil {
+		return s, err
+	}
+	s.changes = slices.DeleteFunc(s.changes, func(ch workspace.Change) bool {
+		return !ch.Git() || s.ignored(ch.Path, false) || left(ch.Path) // what import leaves out now is not gone
+	})
+	return s, nil
+}
+
+// sourcePaths bounds the paths that SourceChanges lists.
+const sourcePaths = 100
+
+// SourceChanges lists what became of the source of a cell since both last had the same: what Sync would bring.
+func (m *Manager) SourceChanges(ctx context.Context, id cell.ID) (out api.SourceChanges, err error) {
+	defer m.cfg.Pin()()
+	c, err := m.cfg.Cells.Usable(id)
+	if err != nil {
+		return out, err
+	}
+	out = api.SourceChanges{Cell: string(c.ID), CellName: c.Title(), Source: c.Source, Paths: []string{}}
+	if c.NoSource {
+		return out, nil
+	}
+	moved, err := m.sourceMoved(ctx, &c, c.Head)
+	if err != nil {
+		return out, err
+	}
+	out.Files = len(moved.changes)
+	for i := range moved.changes[:min(out.Files, sourcePaths)] {
+		out.Paths = append(out.Paths, moved.changes[i].Path)
+	}
+	return out, nil
+}
+
 // planSync finds out what a cell at a checkpoint gets of its source.
 func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpoint, req api.SyncRequest) (*syncing, error) {
 	const opName = "result.Sync"
@@ -120,30 +175,15 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 	if err != nil {
 		return nil, err
 	}
-	agreed, err := m.replay(ctx, c, at.ID, func(state.Agreement) bool { return true })
+	moved, err := m.sourceMoved(ctx, c, at.ID)
 	if err != nil {
 		return nil, err
 	}
-	source, left, err := m.cfg.SourceNow(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	base := workspace.Side{Tree: agreed, Contents: m.pastOf(ctx, c)}
-	ignored, err := diff.IgnoredBy(ctx, base, source, m.cfg.Parser)
-	if err != nil {
-		return nil, fmt.Errorf("cannot tell which changes git ignores: %w", err)
-	}
-	changes, err := workspace.Changes(agreed, source.Tree)
-	if err != nil {
-		return nil, err
-	}
+	base, source, ignored, changes := moved.base, moved.now, moved.ignored, moved.changes
 	used := make([]bool, len(req.Paths))
 	wanted := map[string]bool{}
 	for i := range changes {
 		ch := &changes[i]
-		if !ch.Git() || ignored(ch.Path, false) || left(ch.Path) { // what import leaves out now is not gone
-			continue
-		}
 		wanted[ch.Path] = len(req.Paths) == 0
 		for j, p := range req.Paths {
 			if glob.Below(p, ch.Path) {

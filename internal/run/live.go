@@ -188,8 +188,12 @@ func (m *Manager) add(l *Live) {
 
 // ended makes it known that a run is over, or left to the next daemon.
 func (m *Manager) ended(l *Live) {
+	r, err := m.cfg.Records.Run(l.id)
 	if l.over != nil {
-		l.over(m.cfg.Records.Run(l.id))
+		l.over(r, err)
+	}
+	if err == nil && r.Phase == cell.Ended {
+		m.cfg.Notice(m.cfg.Life, &r)
 	}
 	m.mu.Lock()
 	delete(m.live, l.id)

@@ -55,6 +55,8 @@ type Config struct {
 	// NoteCaches notes in a run that ends what it had of caches, and EndCaches keeps what it wrote there, if that may be kept
 	// by its verdict.
 	NoteCaches, EndCaches func(ctx context.Context, c *state.Cell, run *state.Run)
+	// Notice gives notice of the end of a run, as it asked for.
+	Notice func(context.Context, *state.Run)
 	// EndAnswers takes back what was approved for the runs of a cell alone.
 	EndAnswers func(context.Context, *state.Cell) error
 	// Checkpoint makes the state of a cell after a run a checkpoint, and its head, if it is not

@@ -17,7 +17,9 @@ func (m *Manager) Recover(r state.Run, cause error) {
 	}
 	j := Job{Run: run, Planned: &c, Cell: c, Began: run.Created, Check: run.In.Check, Workdir: func() string { return c.Source }}
 	if run.Phase == cell.Preparing {
-		m.failedToStart(m.cfg.Life, j, cause)
+		if m.failedToStart(m.cfg.Life, j, cause) {
+			m.cfg.Notice(m.cfg.Life, run)
+		}
 		if c.State == cell.Creating {
 			m.cfg.RemoveUnmade(c)
 		}

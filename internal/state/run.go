@@ -90,7 +90,9 @@ type RunInternal struct {
 	Proof       string        `json:"proof,omitempty"`
 	LetGo       string        `json:"let_go,omitempty"` // why the result could not be kept
 	// Confined says that a caller began it that may not name files of the host, nor accept results.
-	Confined   bool      `json:"confined,omitempty"`
+	Confined bool `json:"confined,omitempty"`
+	// Notify are the ways to give notice of it (package notice).
+	Notify     []string  `json:"notify,omitempty"`
 	Asked      Limits    `json:"asked"`
 	ExecutedAt time.Time `json:"executed_at,omitzero"`
 	EndedAt    time.Time `json:"ended_at,omitzero"`
