@@ -251,6 +251,11 @@ type SourceChanges struct {
 	Paths    []string `json:"paths"`     // the first hundred of them
 }
 
+// SSHHost describes the SSH servers in front of cells.
+type SSHHost struct {
+	Key string `json:"key"` // their public key, as in files of known hosts: "ssh-ed25519 AAAA…"
+}
+
 // FetchResult is the outcome of a fetch.
 type FetchResult struct {
 	Cell     string          `json:"cell"`

@@ -126,6 +126,20 @@ func (c *Client) FetchFrom(ctx context.Context, sel string) (net.Conn, error) {
 	return &tunnel{ws: ws, ctx: ctx}, nil
 }
 
+// SSHHost returns the key by which clients know the SSH servers in front of cells.
+func (c *Client) SSHHost(ctx context.Context) (out api.SSHHost, err error) {
+	return out, c.do(ctx, "GET", "/v1/ssh", nil, nil, &out)
+}
+
+// ConnectSSH connects to an SSH server in front of a cell, which asks for no key. The connection is as that of Connect.
+func (c *Client) ConnectSSH(ctx context.Context, sel string) (net.Conn, error) {
+	ws, err := c.socket(ctx, "/v1/cells/"+segment(sel)+"/ssh", url.Values{})
+	if err != nil {
+		return nil, err
+	}
+	return &tunnel{ws: ws, ctx: ctx}, nil
+}
+
 // tunnel is a connection over a WebSocket.
 type tunnel struct {
 	ws  *websocket.Conn

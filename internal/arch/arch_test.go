@@ -22,7 +22,7 @@ const module = "github.com/pando-dev/pando/"
 var rows = [][]string{
 	{"cmd/pando", "cmd/pandod", "cmd/pando-bench", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house", "tools/words"},
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
-	{"client"},
+	{"client", "internal/sshd"},
 	{"internal/engine", "internal/doctor"},
 	{"internal/cache", "internal/live", "internal/govern", "internal/evidence", "internal/gc", "internal/result", "internal/run", "internal/spawn"}, // managers: none imports another
 	{"internal/backend/gvisor", "internal/backend/microvm", "internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
@@ -35,7 +35,7 @@ var rows = [][]string{
 	{"internal/agent", "internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload", "internal/commits"},
 	{"internal/secret"},
 	{"internal/gitdir"},
-	{"internal/parse"},
+	{"internal/parse", "internal/sftpd"},
 	{"internal/reexec", "internal/sibling", "internal/repl", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/fuseproxy", "internal/terminal/screen", "internal/agent/turn", "internal/agent/price"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume", "internal/bound", "internal/glob", "internal/terminal"},
 	{"api", "internal/cell", "internal/cleanup", "internal/failpoint", "internal/paths"},
@@ -255,6 +255,7 @@ var mayExec = []string{
 	"internal/notice/group_other.go",             // the same
 	"internal/cli/pager.go",                      // the user's pager
 	"internal/cli/agent.go",                      // nothing: it looks for an agent on PATH
+	"internal/cli/ssh.go",                        // the user's editor
 	"internal/cli/hunks.go",                      // the user's editor
 	"internal/commits/commits.go",                // git on a repository of ours, with no configuration of a cell's
 	"internal/gitdir/program.go",                 // nothing: it looks for git

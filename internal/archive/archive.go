@@ -28,7 +28,9 @@ import (
 // places of the cell, never out of it. A terminal there does not become the controlling one of
 // this process (linux.OpenBelow).
 
-func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
+// Open opens a path below root, with flags of open(2). Where the last part of the path is a symlink, O_NOFOLLOW opens it itself
+// or fails.
+func Open(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 	if strings.IndexByte(p, 0) >= 0 {
 		return nil, cell.Errorf(cell.Invalid, "archive", "", "%q is no path", cell.Clip(p))
 	}
@@ -66,7 +68,7 @@ func Send(root *os.File, p string, w io.Writer) error {
 }
 
 func send(root *os.File, p string, w io.Writer, check func(p string, at *os.File) error) error {
-	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	f, err := Open(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return notInCell(err)
 	}
@@ -122,7 +124,7 @@ func (s *sender) one(p, name string, at *os.File) error {
 		h.Typeflag, h.Linkname = tar.TypeSymlink, string(buf[:n])
 		return t.WriteHeader(h)
 	case unix.S_IFREG:
-		f, err := openIn(root, p, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		f, err := Open(root, p, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}
@@ -146,7 +148,7 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func (s *sender) dir(p, name string) error {
-	d, err := openIn(s.root, p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	d, err := Open(s.root, p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -156,7 +158,7 @@ func (s *sender) dir(p, name string) error {
 		return err
 	}
 	for _, n := range names {
-		at, err := openIn(s.root, path.Join(p, n), unix.O_PATH|unix.O_NOFOLLOW, 0)
+		at, err := Open(s.root, path.Join(p, n), unix.O_PATH|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // removed meanwhile
 		}
@@ -214,7 +216,7 @@ type folder struct {
 // finish sets modes and times of folders, which writing in them needs and changes.
 func finish(root *os.File, made []folder) error {
 	for _, d := range slices.Backward(made) {
-		f, err := openIn(root, d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		f, err := Open(root, d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			continue // the cell has put something else there
 		}
@@ -255,7 +257,7 @@ func setTime(fd int, name string, at time.Time) error {
 }
 
 func exists(root *os.File, p string) bool {
-	f, err := openIn(root, p, unix.O_PATH, 0)
+	f, err := Open(root, p, unix.O_PATH, 0)
 	if err != nil {
 		return false
 	}
@@ -277,7 +279,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 		}
 		return put(root, p, who, &attrs{os.FileMode(mode), h.ModTime}, r)
 	case tar.TypeSymlink:
-		dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+		dir, err := Open(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return notInCell(err)
 		}
@@ -299,7 +301,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 
 // mkdirs makes a directory and those above it.
 func mkdirs(root *os.File, p string, who owner) error {
-	d, err := openIn(root, p, unix.O_PATH|unix.O_DIRECTORY, 0)
+	d, err := Open(root, p, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil {
 		return d.Close()
 	}
@@ -309,7 +311,7 @@ func mkdirs(root *os.File, p string, who owner) error {
 	if err := mkdirs(root, path.Dir(p), who); err != nil {
 		return err
 	}
-	up, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	up, err := Open(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return notInCell(err)
 	}

@@ -29,7 +29,7 @@ func Manage(root *os.File, a cell.FileAct, in io.Reader, out io.Writer, stop <-c
 	case cell.FileList:
 		return list(root, p, max(a.Depth, 1), maxListed, json.NewEncoder(out))
 	case cell.FileMkdir:
-		if d, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
+		if d, err := Open(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
 			d.Close()
 			return cell.Errorf(cell.Exists, "archive.mkdir", "", "cannot make directory %s: it exists", p)
 		}
@@ -64,7 +64,7 @@ func Manage(root *os.File, a cell.FileAct, in io.Reader, out io.Writer, stop <-c
 
 // stat describes the file at p; for a symlink, itself and its target.
 func stat(root *os.File, p string) (info cell.FileInfo, err error) {
-	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	f, err := Open(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return info, notInCell(err)
 	}
@@ -81,7 +81,7 @@ func stat(root *os.File, p string) (info cell.FileInfo, err error) {
 	if n, err := unix.Readlinkat(int(f.Fd()), "", buf); err == nil {
 		info.Target = string(buf[:n])
 	}
-	if t, err := openIn(root, p, unix.O_PATH, 0); err == nil {
+	if t, err := Open(root, p, unix.O_PATH, 0); err == nil {
 		defer t.Close()
 		if unix.Fstat(int(t.Fd()), &st) == nil {
 			info.Leads, info.Size = typeOf(&st), st.Size
@@ -104,7 +104,7 @@ func typeOf(st *unix.Stat_t) string {
 
 // namesIn returns the names in a directory, sorted: all of them, or more than most.
 func namesIn(root *os.File, p string, flags, most int) ([]string, error) {
-	d, err := openIn(root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
+	d, err := Open(root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
 	if flags == 0 && errors.Is(err, unix.ENOTDIR) { // one below it was replaced meanwhile
 		return nil, cell.Errorf(cell.Invalid, "archive.list", "", "cannot list %s: it is no directory", p)
 	}
@@ -178,7 +178,7 @@ func move(root *os.File, from, to string, who owner) error {
 	if err := mkdirs(root, path.Dir(to), who); err != nil {
 		return err
 	}
-	err := rename(root, from, to)
+	err := Rename(root, from, to)
 	if !errors.Is(err, unix.EXDEV) {
 		return err
 	}
@@ -208,7 +208,7 @@ func move(root *os.File, from, to string, who owner) error {
 		err = serr
 	}
 	if err == nil {
-		err = rename(root, path.Join(aside, path.Base(from)), to)
+		err = Rename(root, path.Join(aside, path.Base(from)), to)
 	}
 	if rerr := remove(root, aside); err == nil {
 		err = rerr
@@ -226,12 +226,12 @@ func moveMount(from, to, p string) error {
 
 // leadsInto reports whether the directory dir is the one at p, or below it.
 func leadsInto(root *os.File, dir, p string) (bool, error) {
-	at, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	at, err := Open(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, err
 	}
 	defer at.Close()
-	d, err := openIn(root, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	d, err := Open(root, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return false, err
 	}
@@ -267,7 +267,7 @@ func sameFile(a, b *os.File) (bool, error) {
 
 // isMount reports whether something is mounted at p (linux.IsMount).
 func isMount(root *os.File, p string) bool {
-	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	f, err := Open(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}
@@ -275,13 +275,14 @@ func isMount(root *os.File, p string) bool {
 	return linux.IsMount(int(f.Fd()), "")
 }
 
-func rename(root *os.File, from, to string) error {
-	a, err := openIn(root, path.Dir(from), unix.O_PATH|unix.O_DIRECTORY, 0)
+// Rename gives a file another name, and replaces what has that. Nothing that the cell has mounted is moved or replaced.
+func Rename(root *os.File, from, to string) error {
+	a, err := Open(root, path.Dir(from), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return notInCell(err)
 	}
 	defer a.Close()
-	b, err := openIn(root, path.Dir(to), unix.O_PATH|unix.O_DIRECTORY, 0)
+	b, err := Open(root, path.Dir(to), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return notInCell(err)
 	}
@@ -308,7 +309,7 @@ func remove(root *os.File, p string) error {
 	if p == "/" {
 		return cell.Errorf(cell.Denied, "archive.remove", "", "cannot remove the cell's root")
 	}
-	dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := Open(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return notInCell(err)
 	}
@@ -339,7 +340,7 @@ func removeAt(dir int, name string) error {
 
 // read sends the bytes of a regular file.
 func read(root *os.File, p string, limit int64, out io.Writer) error {
-	f, err := openIn(root, p, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := Open(root, p, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return notInCell(err)
 	}

@@ -121,8 +121,8 @@ func TestMountsOfACellStay(t *testing.T) {
 		"move":                 do(cell.FileMove, "/a/kept", "/a/k"),
 		"move onto":            do(cell.FileMove, "/shown", "/a/kept"),
 		"move across":          do(cell.FileMove, "/a", "/mem/a"),
-		"rename":               func() error { return rename(root, "/a/kept", "/a/k") },
-		"rename onto":          func() error { return rename(root, "/shown", "/a/kept") },
+		"rename":               func() error { return Rename(root, "/a/kept", "/a/k") },
+		"rename onto":          func() error { return Rename(root, "/shown", "/a/kept") },
 		"symlink":              func() error { return take("kept") },
 		"symlink of a folder":  func() error { return take("b/in") },
 	} {
@@ -186,7 +186,7 @@ func TestWritesFollowLinksWithinTheCell(t *testing.T) {
 			unix.Mount("/proc", dir+"/root/proc", "", unix.MS_BIND|unix.MS_REC, ""),
 		)
 	})
-	root, err := openIn(top, "/root", unix.O_PATH|unix.O_DIRECTORY, 0)
+	root, err := Open(top, "/root", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

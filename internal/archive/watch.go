@@ -71,7 +71,7 @@ func watch(root *os.File, p string, all bool, to *json.Encoder, stop <-chan stru
 
 // add watches a directory and, with all, those below it. Only the first may be a symlink.
 func (w *watcher) add(p string, flags int) error {
-	d, err := openIn(w.root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
+	d, err := Open(w.root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
 	if flags == 0 && errors.Is(err, unix.ENOTDIR) { // one below it was replaced meanwhile
 		return cell.Errorf(cell.Invalid, "archive.watch", "", "cannot watch %s: it is no directory", p)
 	}

@@ -23,7 +23,7 @@ const inMemory = 1 << 20
 // all of in has arrived: when in breaks off, no partial file is left. An existing file keeps its
 // inode, its mode and its owner, unless there are attributes to set.
 func put(root *os.File, p string, who owner, set *attrs, in io.Reader) error {
-	old, err := openIn(root, p, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	old, err := Open(root, p, unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	switch {
 	case err == nil:
 		defer old.Close()
@@ -73,7 +73,7 @@ const newMode = 0o644
 // cell's /tmp, visible only to watchers there. If such a file is impossible, it returns in
 // unchanged.
 func spool(root *os.File, in io.Reader) (io.Reader, error) {
-	dir, err := openIn(root, "/tmp", unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := Open(root, "/tmp", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return in, nil
 	}
@@ -151,14 +151,14 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, set *attrs, in
 func create(root *os.File, p string, mode uint32) (f *os.File, made bool, err error) {
 	const flags, tries = unix.O_WRONLY | unix.O_NONBLOCK, 10
 	for range tries {
-		if f, err = openIn(root, p, flags|unix.O_CREAT|unix.O_EXCL, mode); !errors.Is(err, unix.EEXIST) {
+		if f, err = Open(root, p, flags|unix.O_CREAT|unix.O_EXCL, mode); !errors.Is(err, unix.EEXIST) {
 			return f, err == nil, err
 		}
-		if f, err = openIn(root, p, flags, 0); !errors.Is(err, unix.ENOENT) {
+		if f, err = Open(root, p, flags, 0); !errors.Is(err, unix.ENOENT) {
 			return f, false, err
 		}
 		if isLink(root, p) { // to nothing; unmake doesn't remove through it
-			f, err = openIn(root, p, flags|unix.O_CREAT, mode)
+			f, err = Open(root, p, flags|unix.O_CREAT, mode)
 			return f, err == nil, err
 		}
 	}
@@ -167,7 +167,7 @@ func create(root *os.File, p string, mode uint32) (f *os.File, made bool, err er
 
 // isLink reports whether p is a symlink.
 func isLink(root *os.File, p string) bool {
-	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	f, err := Open(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}
@@ -213,7 +213,7 @@ func roomFor(f *os.File) (n int64, known bool) {
 
 // unmake removes the file that was created at p, if it is still there.
 func unmake(root *os.File, p string, f *os.File) {
-	dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := Open(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return
 	}

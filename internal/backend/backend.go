@@ -125,6 +125,10 @@ type Instance interface {
 	// of them, or of cell.FileEvents. No symlink of the cell leads out of it.
 	Manage(ctx context.Context, a cell.FileAct, in io.Reader, out io.Writer) error
 
+	// SFTP begins a session of the SSH File Transfer Protocol on the cell's files, as package sftpd
+	// says. Relative paths begin in start, and what it makes belongs to u.
+	SFTP(ctx context.Context, start string, u cell.User) (net.Conn, error)
+
 	// Dial connects to a port of the cell's own loopback; Unavailable: nothing listens
 	// there. Ports lists those on which something does.
 	Dial(ctx context.Context, port int) (net.Conn, error)

@@ -230,7 +230,7 @@ signed evidence.
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.attachCmd(), a.sendCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.logsCmd(), a.waitCmd()}},
+		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.attachCmd(), a.sendCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.openCmd(), a.sshConfigCmd(), a.logsCmd(), a.waitCmd()}},
 		{"agents", "Agents", append(a.agentCmds(), a.inspectCmd(), a.sessionCmd(), a.loginCmd(), a.logoutCmd())},
 		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.syncCmd(), a.fetchCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
@@ -247,7 +247,7 @@ signed evidence.
 		}
 	}
 	root.AddCommand(topics()...)
-	root.AddCommand(a.helperCmd())
+	root.AddCommand(a.helperCmd(), a.sshConnectCmd())
 	root.SetHelpCommand(a.helpCmd())
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")

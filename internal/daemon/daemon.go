@@ -75,6 +75,7 @@ type common struct {
 	mux     *http.ServeMux
 	limit   *limiter
 
+	hostKeys     sync.Mutex // held while the key of SSH servers is read or made
 	authFailures *authFailures
 	compressors  compressors
 	met          *metrics

@@ -55,6 +55,16 @@ func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Rea
 	return v.e.alive.WriteFiles(ctx, id, path, r)
 }
 
+// SFTP: see live.Manager.
+func (v *View) SFTP(ctx context.Context, id cell.ID) (net.Conn, error) {
+	return entered(v, id, func() (net.Conn, error) {
+		if err := v.e.gc.Room(); err != nil {
+			return nil, err
+		}
+		return v.e.alive.SFTP(ctx, id)
+	})
+}
+
 // Dial: see live.Manager.
 func (v *View) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
 	return entered(v, id, func() (net.Conn, error) { return v.e.alive.Dial(ctx, id, port) })

@@ -33,6 +33,23 @@ func (m *Manager) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.
 	return inst.Manage(ctx, a, in, out)
 }
 
+// SFTP begins a session of the SSH File Transfer Protocol on the files of a cell, which is made live for it, and stays so until
+// the connection is closed. Relative paths begin in the workspace.
+func (m *Manager) SFTP(ctx context.Context, id cell.ID) (net.Conn, error) {
+	inst, c, release, err := m.ensureLive(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err = NotPaused("live.SFTP", &c); err == nil {
+		var conn net.Conn
+		if conn, err = inst.SFTP(ctx, c.Source, c.Setup.User); err == nil {
+			return &refConn{conn, sync.OnceFunc(release)}, nil
+		}
+	}
+	release()
+	return nil, err
+}
+
 // Files is Manage for the acts that answer with what files are.
 func (m *Manager) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
 	var b bytes.Buffer

@@ -2,7 +2,7 @@
 // desktop, with a request to a web address, or with a command of the host.
 //
 // It promises that a way which Check accepted is tried once, for no longer than a limit, and that text from
-// a cell is data to it: never a part of a command, an option or markup. It leaves to its callers who may
+// a cell is data to it: never a part of a command, an option or markup. It leaves to its callers which of them may
 // name a way (a command runs on the host, as the daemon's user), and what to do with an error.
 package notice
 

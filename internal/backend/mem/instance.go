@@ -158,6 +158,10 @@ func (i *instance) Manage(ctx context.Context, a cell.FileAct, in io.Reader, out
 	return cell.Errorf(cell.Unsupported, "mem.Manage", "look at the workspace's directory", "cannot look at single files of a fake")
 }
 
+func (i *instance) SFTP(ctx context.Context, start string, u cell.User) (net.Conn, error) {
+	return nil, cell.Errorf(cell.Unsupported, "mem.SFTP", "look at the workspace's directory", "cannot serve the files of a fake")
+}
+
 func (i *instance) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return nil, cell.Errorf(cell.Unsupported, "mem.Dial", "", "cannot connect to a port of a fake")
 }

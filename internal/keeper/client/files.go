@@ -70,6 +70,15 @@ func (c *Client) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.R
 	return err
 }
 
+// SFTP begins a session of the SSH File Transfer Protocol.
+func (c *Client) SFTP(ctx context.Context, q proto.Session) (net.Conn, error) {
+	k, err := taken(ctx, c, proto.SFTP, q)
+	if err != nil {
+		return nil, err
+	}
+	return k.Raw(), nil
+}
+
 // Dial connects to a port of a cell's loopback.
 func (c *Client) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
 	k, err := taken(ctx, c, proto.Dial, proto.Port{Cell: id, Port: port})

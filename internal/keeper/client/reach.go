@@ -15,6 +15,11 @@ func (i *Instance) Manage(ctx context.Context, a cell.FileAct, in io.Reader, out
 	return i.Client.Manage(ctx, i.Cell, a, in, out)
 }
 
+// SFTP implements backend.Instance.
+func (i *Instance) SFTP(ctx context.Context, start string, u cell.User) (net.Conn, error) {
+	return i.Client.SFTP(ctx, proto.Session{Cell: i.Cell, Start: start, UID: u.UID, GID: u.GID})
+}
+
 // Dial implements backend.Instance.
 func (i *Instance) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return i.Client.Dial(ctx, i.Cell, port)

@@ -67,6 +67,7 @@ var (
 	Files  = Verb[Archive, None]{"files", true}     // pieces of an archive, see piece.go
 	Manage = Verb[FileAct, None]{"manage", true}    // pieces, as with Files
 	Dial   = Verb[Port, None]{"dial", true}         // bytes to and from a port of the cell
+	SFTP   = Verb[Session, None]{"sftp", true}      // bytes of the SSH File Transfer Protocol
 )
 
 // None is a message without content.
@@ -306,6 +307,14 @@ type Archive struct {
 type FileAct struct {
 	Cell cell.ID      `json:"cell"`
 	Act  cell.FileAct `json:"act"`
+}
+
+// Session is one of SFTP. What it makes has an owner.
+type Session struct {
+	Cell  cell.ID `json:"cell"`
+	Start string  `json:"start"` // absolute: where relative paths begin
+	UID   int     `json:"uid"`
+	GID   int     `json:"gid"`
 }
 
 // Port is a TCP port of a cell's loopback.

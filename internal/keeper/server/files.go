@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/sftpd"
 )
 
 // takeOver answers a request that takes over its connection, and opens the cell's root for it. Root is
@@ -52,6 +53,22 @@ func (s *Server) manage(c *reexec.Conn, q proto.FileAct) bool {
 		s.refresh(q.Cell)
 	}
 	out.End(err)
+	return false
+}
+
+// sftp serves a session over the connection of its request.
+func (s *Server) sftp(c *reexec.Conn, q proto.Session) bool {
+	root, err := s.Driver.Root(q.Cell)
+	if err != nil {
+		return proto.Refuse(c, err) == nil
+	}
+	defer root.Close()
+	if proto.SFTP.Reply(c, proto.None{}, nil) != nil {
+		return false
+	}
+	if err := sftpd.Serve(c.Raw(), sftpd.Request{Root: root, Start: q.Start, UID: q.UID, GID: q.GID, Changed: func() { s.refresh(q.Cell) }}); err != nil {
+		s.Log.Info("a session of SFTP ended", "cell", q.Cell, "error", err)
+	}
 	return false
 }
 

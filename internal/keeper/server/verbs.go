@@ -120,6 +120,7 @@ var verbs = sync.OnceValue(func() map[string]verb {
 	converses(t, proto.Files, (*Server).files)
 	converses(t, proto.Manage, (*Server).manage)
 	converses(t, proto.Dial, (*Server).dial)
+	converses(t, proto.SFTP, (*Server).sftp)
 	return t
 })
 

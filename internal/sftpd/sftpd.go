@@ -1,0 +1,424 @@
+// Package sftpd serves the files of a cell over the SSH File Transfer Protocol (version 3,
+// draft-ietf-secsh-filexfer-02, with OpenSSH's posix-rename, hardlink and fsync).
+//
+// It promises that every path is resolved inside the cell's root, as package archive resolves it, that only regular files
+// are opened, that nothing the cell has mounted is moved or removed, and that what it makes belongs to the cell's user and has
+// no set-user-id bits. It leaves the protocol to github.com/pkg/sftp, and to its caller which clients may speak it.
+package sftpd
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pkg/sftp"
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/archive"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// Request is one session.
+type Request struct {
+	Root     *os.File // of the cell
+	Start    string   // absolute, in the cell: where relative paths begin
+	UID, GID int      // of what is made
+	// Changed is called after files have changed, at most once in a while, and at the end; nil: nothing wants to know.
+	Changed func()
+}
+
+// tellEvery is how far Changed calls are apart, at least.
+const tellEvery = 50 * time.Millisecond
+
+// Serve answers requests until the connection ends, which it closes.
+func Serve(conn io.ReadWriteCloser, req Request) error {
+	s := &server{Request: req, over: make(chan struct{})}
+	var telling sync.WaitGroup
+	if req.Changed != nil {
+		telling.Go(s.tell)
+	}
+	r := sftp.NewRequestServer(conn, sftp.Handlers{FileGet: s, FilePut: s, FileCmd: s, FileList: s}, sftp.WithStartDirectory(req.Start))
+	err := r.Serve()
+	r.Close() // closes the files that the client left open
+	close(s.over)
+	telling.Wait()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the client closed it
+		err = nil
+	}
+	return err
+}
+
+type server struct {
+	Request
+	changed atomic.Bool
+	over    chan struct{}
+}
+
+func (s *server) tell() {
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if s.changed.Swap(false) {
+				s.Changed()
+			}
+		case <-s.over:
+			if s.changed.Swap(false) {
+				s.Changed()
+			}
+			return
+		}
+	}
+}
+
+// mark notes that a file has changed, unless that failed.
+func (s *server) mark(err error) error {
+	if err == nil {
+		s.changed.Store(true)
+	}
+	return status(err)
+}
+
+// status is an error as the protocol has it: its words for what it has words for, and else the text.
+func status(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), cell.KindOf(err) == cell.NotFound, errors.Is(err, unix.ENOTDIR):
+		return sftp.ErrSSHFxNoSuchFile
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), cell.KindOf(err) == cell.Denied:
+		return sftp.ErrSSHFxPermissionDenied
+	}
+	return err
+}
+
+// folder opens the directory that a path is in.
+func (s *server) folder(p string) (dir *os.File, name string, err error) {
+	if p == "/" {
+		return nil, "", unix.EPERM
+	}
+	dir, err = archive.Open(s.Root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	return dir, path.Base(p), err
+}
+
+// Fileread opens a file to read it.
+func (s *server) Fileread(r *sftp.Request) (io.ReaderAt, error) { return s.open(r) }
+
+// Filewrite opens a file to write it, and makes it if that is asked.
+func (s *server) Filewrite(r *sftp.Request) (io.WriterAt, error) { return s.open(r) }
+
+// OpenFile opens a file to read and write it.
+func (s *server) OpenFile(r *sftp.Request) (sftp.WriterAtReaderAt, error) { return s.open(r) }
+
+// file is an open file. It appends where that was asked: clients give offsets all the same.
+type file struct {
+	*os.File
+	s      *server
+	writes bool
+	end    bool
+}
+
+func (f *file) WriteAt(b []byte, at int64) (int, error) {
+	f.s.changed.Store(true)
+	if f.end {
+		return f.Write(b)
+	}
+	return f.File.WriteAt(b, at)
+}
+
+func (f *file) Close() error {
+	if f.writes {
+		f.s.changed.Store(true)
+	}
+	return f.File.Close()
+}
+
+func (s *server) open(r *sftp.Request) (*file, error) {
+	asked := r.Pflags()
+	flags := unix.O_RDONLY
+	switch {
+	case asked.Read && asked.Write:
+		flags = unix.O_RDWR
+	case asked.Write, asked.Append:
+		flags = unix.O_WRONLY
+	}
+	if asked.Append {
+		flags |= unix.O_APPEND
+	}
+	f, err := s.opened(r, flags|unix.O_NONBLOCK|unix.O_NOCTTY, asked)
+	if err != nil {
+		return nil, status(err)
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, status(err)
+	}
+	if asked.Trunc && flags&unix.O_ACCMODE != unix.O_RDONLY {
+		if err := f.Truncate(0); err != nil {
+			f.Close()
+			return nil, status(err)
+		}
+	}
+	return &file{f, s, flags&unix.O_ACCMODE != unix.O_RDONLY, asked.Append}, nil
+}
+
+// modeOf is the mode that a request gives a file that it makes. The library has the attributes of such a request without the
+// flags that say which they are; OpenSSH sends the mode, alone (4 bytes) or before two times (12).
+func modeOf(attrs []byte) (mode uint32, said bool) {
+	if len(attrs) == 4 || len(attrs) == 12 {
+		if mode = binary.BigEndian.Uint32(attrs); mode&^(unix.S_IFREG|0o7777) == 0 && mode != 0 {
+			return mode & 0o777, true
+		}
+	}
+	return 0o644, false
+}
+
+// opened opens the file of a request. One that it makes belongs to the cell's user.
+func (s *server) opened(r *sftp.Request, flags int, asked sftp.FileOpenFlags) (*os.File, error) {
+	if !asked.Creat {
+		return archive.Open(s.Root, r.Filepath, flags, 0)
+	}
+	mode, said := modeOf(r.Attrs)
+	f, err := archive.Open(s.Root, r.Filepath, flags|unix.O_CREAT|unix.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) && !asked.Excl {
+		return archive.Open(s.Root, r.Filepath, flags, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = f.Chown(s.UID, s.GID)
+	if err == nil && said { // without the umask
+		err = f.Chmod(os.FileMode(mode))
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.changed.Store(true)
+	return f, nil
+}
+
+// Filecmd changes names and attributes.
+func (s *server) Filecmd(r *sftp.Request) error {
+	p := r.Filepath
+	switch r.Method {
+	case "Setstat":
+		return s.mark(s.set(r))
+	case "Rename": // which replaces nothing
+		if f, err := archive.Open(s.Root, r.Target, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
+			f.Close()
+			return unix.EEXIST
+		}
+		return s.PosixRename(r)
+	case "Link":
+		return s.mark(s.link(p, r.Target))
+	case "Symlink": // Filepath is its text
+		return s.mark(s.in(r.Target, func(dir int, name string) error {
+			if err := unix.Symlinkat(p, dir, name); err != nil {
+				return err
+			}
+			return unix.Fchownat(dir, name, s.UID, s.GID, unix.AT_SYMLINK_NOFOLLOW)
+		}))
+	case "Mkdir":
+		return s.mark(s.in(p, func(dir int, name string) error {
+			if err := unix.Mkdirat(dir, name, 0o755); err != nil {
+				return err
+			}
+			return unix.Fchownat(dir, name, s.UID, s.GID, unix.AT_SYMLINK_NOFOLLOW)
+		}))
+	case "Remove", "Rmdir":
+		flags := 0
+		if r.Method == "Rmdir" {
+			flags = unix.AT_REMOVEDIR
+		}
+		return s.mark(s.in(p, func(dir int, name string) error {
+			if linux.IsMount(dir, name) {
+				return unix.EPERM
+			}
+			return unix.Unlinkat(dir, name, flags)
+		}))
+	}
+	return sftp.ErrSSHFxOpUnsupported
+}
+
+// in does something with a name in its directory.
+func (s *server) in(p string, do func(dir int, name string) error) error {
+	dir, name, err := s.folder(p)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return do(int(dir.Fd()), name)
+}
+
+// PosixRename renames a file, and replaces another.
+func (s *server) PosixRename(r *sftp.Request) error {
+	return s.mark(archive.Rename(s.Root, r.Filepath, r.Target))
+}
+
+// link gives a regular file one more name.
+func (s *server) link(of, at string) error {
+	return s.in(of, func(from int, was string) error {
+		var st unix.Stat_t
+		if err := unix.Fstatat(from, was, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return unix.EPERM
+		}
+		return s.in(at, func(dir int, name string) error { return unix.Linkat(from, was, dir, name, 0) })
+	})
+}
+
+// set changes the attributes of a file, of those that a user may change. Owners stay: all is the cell's user's.
+func (s *server) set(r *sftp.Request) error {
+	asked, to := r.AttrFlags(), r.Attributes()
+	flags := unix.O_RDONLY
+	if asked.Size {
+		flags = unix.O_WRONLY
+	}
+	f, err := archive.Open(s.Root, r.Filepath, flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !st.Mode().IsRegular() && !st.IsDir():
+		return unix.EPERM
+	case asked.Size && to.Size > 1<<62:
+		return unix.EFBIG
+	}
+	if asked.Size {
+		if err := f.Truncate(int64(to.Size)); err != nil {
+			return err
+		}
+	}
+	if asked.Permissions {
+		if err := unix.Fchmod(int(f.Fd()), to.Mode&0o777); err != nil {
+			return err
+		}
+	}
+	if asked.Acmodtime {
+		tv := []unix.Timespec{{Sec: int64(to.Atime)}, {Sec: int64(to.Mtime)}}
+		return os.NewSyscallError("utimensat", unix.UtimesNanoAt(int(f.Fd()), "", tv, unix.AT_EMPTY_PATH))
+	}
+	return nil
+}
+
+// Filelist lists a directory, or describes the file that a path leads to.
+func (s *server) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
+	switch r.Method {
+	case "List":
+		l, err := s.list(r.Filepath)
+		return l, status(err)
+	case "Stat":
+		l, err := s.about(r.Filepath, 0)
+		return l, status(err)
+	}
+	return nil, sftp.ErrSSHFxOpUnsupported
+}
+
+// Lstat describes a file, or a symlink itself.
+func (s *server) Lstat(r *sftp.Request) (sftp.ListerAt, error) {
+	l, err := s.about(r.Filepath, unix.O_NOFOLLOW)
+	return l, status(err)
+}
+
+// Readlink returns the text of a symlink.
+func (s *server) Readlink(p string) (string, error) {
+	f, err := archive.Open(s.Root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", status(err)
+	}
+	defer f.Close()
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(f.Fd()), "", buf)
+	if err != nil {
+		return "", status(err)
+	}
+	return string(buf[:n]), nil
+}
+
+func (s *server) about(p string, flags int) (entries, error) {
+	f, err := archive.Open(s.Root, p, unix.O_PATH|flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat() // of a descriptor: no path is resolved again
+	if err != nil {
+		return nil, err
+	}
+	return entries{named{st, path.Base(p)}}, nil
+}
+
+// named is what a file is, under the name that it has in the cell.
+type named struct {
+	os.FileInfo
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+// mostListed bounds the entries of a directory that is listed.
+const mostListed = 100_000
+
+func (s *server) list(p string) (entries, error) {
+	dir, err := archive.Open(s.Root, p, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(mostListed + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(names) > mostListed {
+		return nil, errors.New("the directory has too many entries")
+	}
+	slices.Sort(names)
+	list := make(entries, 0, len(names))
+	for _, name := range names {
+		fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		f := os.NewFile(uintptr(fd), name)
+		st, err := f.Stat()
+		f.Close()
+		if err == nil {
+			list = append(list, named{st, name})
+		}
+	}
+	return list, nil
+}
+
+// entries is a list that clients read piece by piece.
+type entries []os.FileInfo
+
+func (e entries) ListAt(to []os.FileInfo, at int64) (int, error) {
+	if at >= int64(len(e)) {
+		return 0, io.EOF
+	}
+	n := copy(to, e[at:])
+	if n < len(to) {
+		return n, io.EOF
+	}
+	return n, nil
+}
