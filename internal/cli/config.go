@@ -172,6 +172,8 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 			continue
 		case f.Name == "cache" && f.Changed: // the flag says all: which, or none
 			continue
+		case f.Name == "notify" && a.remote: // it is of this host, and of its user
+			continue
 		case f.Name == "backend":
 			if os.Getenv(backendVar) != "" || f.Changed {
 				continue

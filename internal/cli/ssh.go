@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -72,21 +73,29 @@ refused. rsync has to be in the cell, too.`,
 
 // sshBlock is the block of a configuration of OpenSSH (ssh_config(5)) for this installation.
 func (a *app) sshBlock() (out SSHConfig, err error) {
-	self, err := os.Executable()
+	self, err := ownPath()
 	if err != nil {
 		return out, err
 	}
 	run := sshWord(self) + " " + sshVerb
+	vars := ""
 	if home := os.Getenv("PANDO_HOME"); home != "" {
 		if home, err = filepath.Abs(home); err != nil {
 			return out, err
 		}
-		run = "/usr/bin/env " + sshWord("PANDO_HOME="+home) + " " + run
+		vars += " " + sshWord("PANDO_HOME="+home)
 	}
+	if host := os.Getenv("PANDO_HOST"); host != "" { // its token, which is a secret, stays in the environment
+		vars += " " + sshWord("PANDO_HOST="+host)
+	}
+	if vars != "" {
+		run = "/usr/bin/env" + vars + " " + run
+	}
+	// A shell reads the first command, and a name may come from a repository (a submodule's ssh://…): it is quoted.
 	out.Block = `# Cells of pando; pando ssh-config --write renews it.
-Host *` + sshSuffix + `
-  ProxyCommand ` + run + ` %n
-  KnownHostsCommand ` + run + ` --key %n
+Host *` + sshSuffix + ` "!*'*"
+  ProxyCommand ` + run + ` '%n'
+  KnownHostsCommand ` + run + ` --key '%n'
   UserKnownHostsFile none
   GlobalKnownHostsFile none
   HostKeyAlias pando
@@ -97,6 +106,22 @@ Host *` + sshSuffix + `
   ForwardX11 no
 `
 	return out, nil
+}
+
+// ownPath is the path by which the user calls this program: one that stays when another version is installed.
+func ownPath() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if named, err := exec.LookPath("pando"); err == nil {
+		a, aerr := os.Stat(named)
+		b, berr := os.Stat(self)
+		if aerr == nil && berr == nil && os.SameFile(a, b) {
+			return filepath.Abs(named)
+		}
+	}
+	return self, nil
 }
 
 // sshWord is a word of a command in a configuration of OpenSSH, which has tokens that begin with %, and which a shell reads.
@@ -124,19 +149,42 @@ func writeSSH(block string) (file string, err error) {
 	if includes(string(text)) {
 		return file, nil
 	}
-	// An Include after a Host belongs to that host alone.
 	at, err := filepath.EvalSymlinks(config) // where it is kept elsewhere
 	if err != nil {
 		at = config
 	}
-	return file, os.WriteFile(at, append([]byte(sshInclude+"\n\n"), text...), 0o600)
+	return file, replaceFile(at, append([]byte(sshInclude+"\n\n"), text...))
 }
 
-// includes reports whether a configuration of OpenSSH includes ours.
+// replaceFile gives a file of the user's another content, at once.
+func replaceFile(at string, content []byte) error {
+	mode := fs.FileMode(0o600)
+	if st, err := os.Stat(at); err == nil {
+		mode = st.Mode().Perm()
+	}
+	f, err := os.CreateTemp(filepath.Dir(at), ".pando-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), at)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// includes reports whether a configuration of OpenSSH includes ours for all hosts: below a Host it would for that alone.
 func includes(text string) bool {
 	for line := range strings.Lines(text) {
-		if strings.TrimSpace(line) == sshInclude {
+		if line = strings.TrimSpace(line); line == sshInclude {
 			return true
+		}
+		if word, _, _ := strings.Cut(strings.ToLower(line), " "); word == "host" || word == "match" {
+			return false
 		}
 	}
 	return false
@@ -185,13 +233,13 @@ pando ssh-config.`,
 const editorVar = "PANDO_EDITOR"
 
 // editors are those that are looked for when none is named: they work on other hosts over SSH.
-var editors = []string{"code", "cursor", "windsurf", "codium", "zed"}
+var editors = []string{"code", "cursor", "windsurf", "codium"}
 
 func (a *app) openCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "open CELL", Short: "Open a cell in an editor, over SSH", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		Long: `Start an editor on the files of a cell, over SSH: $PANDO_EDITOR, or the first that is there of
-VS Code (code), Cursor, Windsurf, VSCodium and Zed. Another one is given ssh://CELL.pando/PATH.
+VS Code (code), Cursor, Windsurf and VSCodium. Another one, as zed, is given ssh://CELL.pando/PATH.
 pando ssh-config --write is needed once.
 
 The files are never mounted on this host, where a prompt or an editor would obey what the
@@ -238,7 +286,7 @@ func sshIsConfigured() error {
 
 // findEditor returns the words of the editor's command.
 func findEditor() (words []string, err error) {
-	if words = strings.Fields(os.Getenv(editorVar)); len(words) > 0 {
+	if words = shellWords(os.Getenv(editorVar)); len(words) > 0 {
 		return words, nil
 	}
 	for _, name := range editors {
@@ -256,5 +304,5 @@ func editorOn(words []string, host, dir string) []string {
 	case "code", "code-insiders", "cursor", "windsurf", "codium":
 		return append(words, "--remote", "ssh-remote+"+host, dir)
 	}
-	return append(words, "ssh://"+host+dir)
+	return append(words, (&url.URL{Scheme: "ssh", Host: host, Path: dir}).String())
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -157,14 +158,17 @@ func sortStatus(items []StatusItem) {
 	})
 }
 
-// movedAtOnce bounds the sources that are compared at the same time.
-const movedAtOnce = 4
+// movedAtOnce bounds the sources that are compared at the same time, and movedLimit how long one is waited for.
+const (
+	movedAtOnce = 4
+	movedLimit  = 10 * time.Second
+)
 
 // withMoved adds that the sources of results that wait changed meanwhile.
 func (a *app) withMoved(ctx context.Context, items []StatusItem) []StatusItem {
 	var group errgroup.Group
 	group.SetLimit(movedAtOnce)
-	found := make([]*StatusItem, len(items))
+	found, failed := make([]*StatusItem, len(items)), make([]string, len(items))
 	asked := map[string]bool{}
 	for n, i := range items {
 		if i.What != "decide" || i.Source == "" || asked[i.Cell] {
@@ -172,21 +176,29 @@ func (a *app) withMoved(ctx context.Context, items []StatusItem) []StatusItem {
 		}
 		asked[i.Cell] = true
 		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, movedLimit)
+			defer cancel()
 			moved, err := a.client.SourceChanges(ctx, i.Cell)
-			i.What, i.Run, i.Next = "moved", "", "pando sync "+shellWord(i.Name)
-			switch {
-			case err != nil:
-				i.Text, i.Next = "cannot compare it with its source: "+err.Error(), ""
-			case moved.Files == 0:
+			if err != nil {
+				if e, ok := errors.AsType[*api.Error](err); !ok || e.Kind != "denied" { // a caller that may not see the source
+					failed[n] = fmt.Sprintf("cannot compare cell %s with its source: %v", printable(i.Name), err)
+				}
 				return nil
-			default:
-				i.Text = plural(moved.Files, "file") + " of the source changed meanwhile: " + strings.Join(moved.Paths, ", ")
 			}
-			found[n] = &i
+			if moved.Files > 0 {
+				i.What, i.Run, i.Next = "moved", "", "pando sync "+shellWord(i.Name)
+				i.Text = plural(moved.Files, "file") + " of the source changed meanwhile: " + strings.Join(moved.Paths, ", ")
+				found[n] = &i
+			}
 			return nil
 		})
 	}
 	group.Wait()
+	for _, text := range failed {
+		if text != "" {
+			a.say("%s", text)
+		}
+	}
 	for _, i := range found {
 		if i != nil {
 			items = append(items, *i)

@@ -76,6 +76,11 @@ func (c sshCell) AttachExec(id string, input bool) (*run.Attachment, error) {
 	return c.v.AttachExec(id, input)
 }
 
+func (c sshCell) SignalExec(ctx context.Context, id, signal string) error {
+	_, err := c.v.SignalExec(ctx, id, signal)
+	return err
+}
+
 func (c sshCell) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return c.v.Dial(ctx, c.id, port)
 }

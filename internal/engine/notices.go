@@ -65,7 +65,7 @@ func (e *Engine) notify(r *state.Run, n api.Notice) {
 	for _, way := range r.In.Notify {
 		e.background(func(ctx context.Context) {
 			if err := notice.Send(ctx, way, n); err != nil {
-				e.log.Warn("cannot give notice", "run", r.ID, "what", n.What, "error", err)
+				e.log.Warn("cannot give notice", "run", r.ID, "what", n.What, "error", redactor.String(err.Error()))
 			}
 		})
 	}

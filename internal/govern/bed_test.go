@@ -66,6 +66,7 @@ func (b *bed) open() {
 		Resume: func(_ context.Context, id cell.ID) error {
 			return b.reg.Commit(state.StateChange{Cell: id, From: cell.Paused, To: cell.Running})
 		},
+		Notice: func(context.Context, *state.Approval) {},
 		Report: func(_ cell.ID, p api.Progress) { b.reported = append(b.reported, p.Note) }, Spec: func(c *state.Cell, mounts []cell.Mount) cell.Spec {
 			return cell.Spec{ID: c.ID, Private: filepath.Join(b.home.Cells(), string(c.ID)), Mounts: mounts}
 		},

@@ -51,6 +51,9 @@ func approach(dir int, path string, resolve uint64) (int, string, error) {
 	return at, path, nil
 }
 
+// mostRaces bounds how often a path is resolved anew because a name on it changed.
+const mostRaces = 1000
+
 // openAt is openat2 without interruptions. No terminal that it opens becomes the controlling
 // terminal of this process: the path may be one that a cell chose, and the hang-up of the
 // terminal would end this process.
@@ -59,9 +62,12 @@ func openAt(dir int, path string, how *unix.OpenHow) (int, error) {
 	if to.Flags&unix.O_PATH == 0 { // with it, openat2 accepts no other flag
 		to.Flags |= unix.O_NOCTTY
 	}
-	for {
+	for races := 0; ; {
 		fd, err := unix.Openat2(dir, path, &to)
-		if err != unix.EINTR && err != unix.EAGAIN {
+		if err == unix.EAGAIN { // a name changed meanwhile; with O_NONBLOCK also: a lease of the file is held
+			races++
+		}
+		if err != unix.EINTR && err != unix.EAGAIN || races > mostRaces {
 			return fd, err
 		}
 	}

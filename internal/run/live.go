@@ -188,18 +188,22 @@ func (m *Manager) add(l *Live) {
 
 // ended makes it known that a run is over, or left to the next daemon.
 func (m *Manager) ended(l *Live) {
-	r, err := m.cfg.Records.Run(l.id)
 	if l.over != nil {
-		l.over(r, err)
+		l.over(m.cfg.Records.Run(l.id))
 	}
-	if err == nil && r.Phase == cell.Ended {
-		m.cfg.Notice(m.cfg.Life, &r)
-	}
+	m.notice(l.id)
 	m.mu.Lock()
 	delete(m.live, l.id)
 	m.mu.Unlock()
 	l.stop(nil)
 	close(l.done)
+}
+
+// notice gives notice of a run that has ended.
+func (m *Manager) notice(id cell.RunID) {
+	if r, err := m.cfg.Records.Run(id); err == nil && r.Phase == cell.Ended {
+		m.cfg.Notice(m.cfg.Life, &r)
+	}
 }
 
 // IDs are the runs that have not ended.

@@ -17,9 +17,8 @@ func (m *Manager) Recover(r state.Run, cause error) {
 	}
 	j := Job{Run: run, Planned: &c, Cell: c, Began: run.Created, Check: run.In.Check, Workdir: func() string { return c.Source }}
 	if run.Phase == cell.Preparing {
-		if m.failedToStart(m.cfg.Life, j, cause) {
-			m.cfg.Notice(m.cfg.Life, run)
-		}
+		m.failedToStart(m.cfg.Life, j, cause)
+		m.notice(run.RunID())
 		if c.State == cell.Creating {
 			m.cfg.RemoveUnmade(c)
 		}
@@ -38,6 +37,7 @@ func (m *Manager) Recover(r state.Run, cause error) {
 	if run.In.Before != "" {
 		if x.Before, err = m.cfg.Records.Checkpoint(run.In.Before); err != nil {
 			m.failRun(run, &c, err)
+			m.notice(run.RunID())
 			return
 		}
 	}

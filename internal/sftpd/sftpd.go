@@ -1,5 +1,5 @@
 // Package sftpd serves the files of a cell over the SSH File Transfer Protocol (version 3,
-// draft-ietf-secsh-filexfer-02, with OpenSSH's posix-rename, hardlink and fsync).
+// draft-ietf-secsh-filexfer-02, with OpenSSH's posix-rename and hardlink).
 //
 // It promises that every path is resolved inside the cell's root, as package archive resolves it, that only regular files
 // are opened, that nothing the cell has mounted is moved or removed, and that what it makes belongs to the cell's user and has
@@ -9,11 +9,14 @@ package sftpd
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +43,7 @@ const tellEvery = 50 * time.Millisecond
 
 // Serve answers requests until the connection ends, which it closes.
 func Serve(conn io.ReadWriteCloser, req Request) error {
+	extend()
 	s := &server{Request: req, over: make(chan struct{})}
 	var telling sync.WaitGroup
 	if req.Changed != nil {
@@ -56,10 +60,19 @@ func Serve(conn io.ReadWriteCloser, req Request) error {
 	return err
 }
 
+// extend has clients told of the extensions that are served, and of no others.
+var extend = sync.OnceFunc(func() {
+	if err := sftp.SetSFTPExtensions("posix-rename@openssh.com", "hardlink@openssh.com"); err != nil {
+		panic(err)
+	}
+})
+
 type server struct {
 	Request
 	changed atomic.Bool
 	over    chan struct{}
+
+	files, lists atomic.Int32 // that are open
 }
 
 func (s *server) tell() {
@@ -110,39 +123,91 @@ func (s *server) folder(p string) (dir *os.File, name string, err error) {
 	return dir, path.Base(p), err
 }
 
+// Limits of a session, which is served in the keeper of other cells, too.
+const (
+	mostFiles = 256 // open at once
+	mostLists = 16  // directories that are being listed
+)
+
+var errTooMany = errors.New("too many files are open at once")
+
+// guarded makes an error of a fault in the answer to one request: in the keeper it would end all cells of a family.
+func guarded(err *error) {
+	if fault := recover(); fault != nil {
+		*err = fmt.Errorf("cannot answer: %v", fault)
+	}
+}
+
 // Fileread opens a file to read it.
-func (s *server) Fileread(r *sftp.Request) (io.ReaderAt, error) { return s.open(r) }
+func (s *server) Fileread(r *sftp.Request) (_ io.ReaderAt, err error) {
+	defer guarded(&err)
+	return s.open(r)
+}
 
 // Filewrite opens a file to write it, and makes it if that is asked.
-func (s *server) Filewrite(r *sftp.Request) (io.WriterAt, error) { return s.open(r) }
+func (s *server) Filewrite(r *sftp.Request) (_ io.WriterAt, err error) {
+	defer guarded(&err)
+	return s.open(r)
+}
 
 // OpenFile opens a file to read and write it.
-func (s *server) OpenFile(r *sftp.Request) (sftp.WriterAtReaderAt, error) { return s.open(r) }
+func (s *server) OpenFile(r *sftp.Request) (_ sftp.WriterAtReaderAt, err error) {
+	defer guarded(&err)
+	return s.open(r)
+}
 
-// file is an open file. It appends where that was asked: clients give offsets all the same.
+// file is an open file.
 type file struct {
 	*os.File
 	s      *server
 	writes bool
-	end    bool
+	closed atomic.Bool
+
+	// Where appending was asked: how large the file was, and where the next write of a client that counts from there belongs.
+	// Others, as OpenSSH, count from its beginning.
+	mu         sync.Mutex
+	appends    bool
+	base, next int64
 }
 
 func (f *file) WriteAt(b []byte, at int64) (int, error) {
 	f.s.changed.Store(true)
-	if f.end {
-		return f.Write(b)
+	if f.appends {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if at < f.base || f.next > 0 {
+			if at != f.next { // requests are answered several at once
+				return 0, errors.New("what is appended comes in order")
+			}
+			f.next += int64(len(b))
+			at += f.base
+		}
 	}
 	return f.File.WriteAt(b, at)
 }
 
 func (f *file) Close() error {
+	if f.closed.Swap(true) {
+		return nil
+	}
+	f.s.files.Add(-1)
 	if f.writes {
 		f.s.changed.Store(true)
 	}
 	return f.File.Close()
 }
 
-func (s *server) open(r *sftp.Request) (*file, error) {
+func (s *server) open(r *sftp.Request) (_ *file, err error) {
+	if s.files.Add(1) > mostFiles {
+		s.files.Add(-1)
+		return nil, errTooMany
+	}
+	defer func() {
+		if err != nil {
+			s.files.Add(-1)
+			err = status(err)
+		}
+	}()
 	asked := r.Pflags()
 	flags := unix.O_RDONLY
 	switch {
@@ -151,29 +216,43 @@ func (s *server) open(r *sftp.Request) (*file, error) {
 	case asked.Write, asked.Append:
 		flags = unix.O_WRONLY
 	}
-	if asked.Append {
-		flags |= unix.O_APPEND
-	}
-	f, err := s.opened(r, flags|unix.O_NONBLOCK|unix.O_NOCTTY, asked)
+	f, err := s.opened(r, flags, asked)
 	if err != nil {
-		return nil, status(err)
+		return nil, err
 	}
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
+	writes := flags != unix.O_RDONLY
+	if asked.Trunc && writes {
+		err = f.Truncate(0)
 	}
-	if err != nil {
+	st, serr := f.Stat()
+	if err = errors.Join(err, serr); err != nil {
 		f.Close()
-		return nil, status(err)
+		return nil, err
 	}
-	if asked.Trunc && flags&unix.O_ACCMODE != unix.O_RDONLY {
-		if err := f.Truncate(0); err != nil {
-			f.Close()
-			return nil, status(err)
-		}
-	}
-	return &file{f, s, flags&unix.O_ACCMODE != unix.O_RDONLY, asked.Append}, nil
+	return &file{File: f, s: s, writes: writes, appends: asked.Append, base: st.Size()}, nil
 }
+
+// regular opens a regular file, and nothing else: to open a pipe or a device does something.
+func (s *server) regular(p string, flags int) (*os.File, error) {
+	at, err := archive.Open(s.Root, p, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	if st, err := at.Stat(); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	fd, err := unix.Open(itself(at), flags|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: p, Err: err}
+	}
+	return os.NewFile(uintptr(fd), p), nil
+}
+
+// itself is a path of what is open, whatever its name leads to by now.
+func itself(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // modeOf is the mode that a request gives a file that it makes. The library has the attributes of such a request without the
 // flags that say which they are; OpenSSH sends the mode, alone (4 bytes) or before two times (12).
@@ -189,12 +268,12 @@ func modeOf(attrs []byte) (mode uint32, said bool) {
 // opened opens the file of a request. One that it makes belongs to the cell's user.
 func (s *server) opened(r *sftp.Request, flags int, asked sftp.FileOpenFlags) (*os.File, error) {
 	if !asked.Creat {
-		return archive.Open(s.Root, r.Filepath, flags, 0)
+		return s.regular(r.Filepath, flags)
 	}
 	mode, said := modeOf(r.Attrs)
 	f, err := archive.Open(s.Root, r.Filepath, flags|unix.O_CREAT|unix.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) && !asked.Excl {
-		return archive.Open(s.Root, r.Filepath, flags, 0)
+		return s.regular(r.Filepath, flags)
 	}
 	if err != nil {
 		return nil, err
@@ -212,7 +291,8 @@ func (s *server) opened(r *sftp.Request, flags int, asked sftp.FileOpenFlags) (*
 }
 
 // Filecmd changes names and attributes.
-func (s *server) Filecmd(r *sftp.Request) error {
+func (s *server) Filecmd(r *sftp.Request) (err error) {
+	defer guarded(&err)
 	p := r.Filepath
 	switch r.Method {
 	case "Setstat":
@@ -237,7 +317,12 @@ func (s *server) Filecmd(r *sftp.Request) error {
 			if err := unix.Mkdirat(dir, name, 0o755); err != nil {
 				return err
 			}
-			return unix.Fchownat(dir, name, s.UID, s.GID, unix.AT_SYMLINK_NOFOLLOW)
+			fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0) // by its name it may be another by now
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return unix.Fchownat(fd, "", s.UID, s.GID, unix.AT_EMPTY_PATH)
 		}))
 	case "Remove", "Rmdir":
 		flags := 0
@@ -265,7 +350,8 @@ func (s *server) in(p string, do func(dir int, name string) error) error {
 }
 
 // PosixRename renames a file, and replaces another.
-func (s *server) PosixRename(r *sftp.Request) error {
+func (s *server) PosixRename(r *sftp.Request) (err error) {
+	defer guarded(&err)
 	return s.mark(archive.Rename(s.Root, r.Filepath, r.Target))
 }
 
@@ -283,14 +369,13 @@ func (s *server) link(of, at string) error {
 	})
 }
 
-// set changes the attributes of a file, of those that a user may change. Owners stay: all is the cell's user's.
+// set changes the attributes of a file or folder, of those that a user may change. Owners stay: all is the cell's user's.
 func (s *server) set(r *sftp.Request) error {
 	asked, to := r.AttrFlags(), r.Attributes()
-	flags := unix.O_RDONLY
-	if asked.Size {
-		flags = unix.O_WRONLY
+	if to == nil {
+		return sftp.ErrSSHFxBadMessage
 	}
-	f, err := archive.Open(s.Root, r.Filepath, flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := archive.Open(s.Root, r.Filepath, unix.O_PATH, 0)
 	if err != nil {
 		return err
 	}
@@ -299,34 +384,33 @@ func (s *server) set(r *sftp.Request) error {
 	switch {
 	case err != nil:
 		return err
-	case !st.Mode().IsRegular() && !st.IsDir():
+	case !st.Mode().IsRegular() && !st.IsDir(), asked.Size && st.IsDir():
 		return unix.EPERM
-	case asked.Size && to.Size > 1<<62:
+	case asked.Size && to.Size > math.MaxInt64:
 		return unix.EFBIG
 	}
 	if asked.Size {
-		if err := f.Truncate(int64(to.Size)); err != nil {
-			return err
-		}
+		err = unix.Truncate(itself(f), int64(to.Size))
 	}
-	if asked.Permissions {
-		if err := unix.Fchmod(int(f.Fd()), to.Mode&0o777); err != nil {
-			return err
-		}
+	if err == nil && asked.Permissions {
+		err = unix.Fchmodat(unix.AT_FDCWD, itself(f), to.Mode&0o777, 0)
 	}
-	if asked.Acmodtime {
-		tv := []unix.Timespec{{Sec: int64(to.Atime)}, {Sec: int64(to.Mtime)}}
-		return os.NewSyscallError("utimensat", unix.UtimesNanoAt(int(f.Fd()), "", tv, unix.AT_EMPTY_PATH))
+	if err == nil && asked.Acmodtime {
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, itself(f), []unix.Timespec{{Sec: int64(to.Atime)}, {Sec: int64(to.Mtime)}}, 0)
 	}
-	return nil
+	return err
 }
 
 // Filelist lists a directory, or describes the file that a path leads to.
-func (s *server) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
+func (s *server) Filelist(r *sftp.Request) (_ sftp.ListerAt, err error) {
+	defer guarded(&err)
 	switch r.Method {
 	case "List":
 		l, err := s.list(r.Filepath)
-		return l, status(err)
+		if err != nil {
+			return nil, status(err)
+		}
+		return l, nil
 	case "Stat":
 		l, err := s.about(r.Filepath, 0)
 		return l, status(err)
@@ -335,13 +419,15 @@ func (s *server) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 }
 
 // Lstat describes a file, or a symlink itself.
-func (s *server) Lstat(r *sftp.Request) (sftp.ListerAt, error) {
+func (s *server) Lstat(r *sftp.Request) (_ sftp.ListerAt, err error) {
+	defer guarded(&err)
 	l, err := s.about(r.Filepath, unix.O_NOFOLLOW)
 	return l, status(err)
 }
 
 // Readlink returns the text of a symlink.
-func (s *server) Readlink(p string) (string, error) {
+func (s *server) Readlink(p string) (_ string, err error) {
+	defer guarded(&err)
 	f, err := archive.Open(s.Root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return "", status(err)
@@ -379,23 +465,49 @@ func (n named) Name() string { return n.name }
 // mostListed bounds the entries of a directory that is listed.
 const mostListed = 100_000
 
-func (s *server) list(p string) (entries, error) {
-	dir, err := archive.Open(s.Root, p, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
+func (s *server) list(p string) (_ *listing, err error) {
+	if s.lists.Add(1) > mostLists {
+		s.lists.Add(-1)
+		return nil, errTooMany
+	}
+	l := &listing{s: s}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
+	if l.dir, err = archive.Open(s.Root, p, unix.O_RDONLY|unix.O_DIRECTORY, 0); err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(mostListed + 1)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if l.names, err = l.dir.Readdirnames(mostListed + 1); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if len(names) > mostListed {
+	if len(l.names) > mostListed {
 		return nil, errors.New("the directory has too many entries")
 	}
-	slices.Sort(names)
-	list := make(entries, 0, len(names))
-	for _, name := range names {
-		fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	slices.Sort(l.names)
+	return l, nil
+}
+
+// listing is a directory that a client reads piece by piece.
+type listing struct {
+	s     *server
+	dir   *os.File
+	names []string
+	over  atomic.Bool
+
+	mu   sync.Mutex
+	read int // how many names were looked at
+}
+
+// ListAt describes the next files. The library asks for one piece after the other.
+func (l *listing) ListAt(to []os.FileInfo, _ int64) (n int, err error) {
+	defer guarded(&err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ; n < len(to) && l.read < len(l.names); l.read++ {
+		name := l.names[l.read]
+		fd, err := unix.Openat(int(l.dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue // it has gone meanwhile
 		}
@@ -403,13 +515,28 @@ func (s *server) list(p string) (entries, error) {
 		st, err := f.Stat()
 		f.Close()
 		if err == nil {
-			list = append(list, named{st, name})
+			to[n] = named{st, name}
+			n++
 		}
 	}
-	return list, nil
+	if l.read == len(l.names) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
-// entries is a list that clients read piece by piece.
+func (l *listing) Close() error {
+	if l.over.Swap(true) {
+		return nil
+	}
+	l.s.lists.Add(-1)
+	if l.dir == nil {
+		return nil
+	}
+	return l.dir.Close()
+}
+
+// entries is the answer to a question for one file.
 type entries []os.FileInfo
 
 func (e entries) ListAt(to []os.FileInfo, at int64) (int, error) {

@@ -2,6 +2,7 @@ package sftpd
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
@@ -215,3 +216,109 @@ func TestOnlyRegularFiles(t *testing.T) {
 		}
 	}
 }
+
+// What is appended comes to the end, in order, whether a client counts from there or from the beginning.
+func TestAppends(t *testing.T) {
+	b := newBed(t)
+	long := bytes.Repeat([]byte("0123456789abcdef"), 40_000)
+	b.put("a", "begin")
+	f, err := b.OpenFile("a", os.O_WRONLY|os.O_APPEND)
+	b.must(err)
+	for part := range slices.Chunk(long, 30_000) {
+		_, err = f.Write(part)
+		b.must(err)
+	}
+	b.must(f.Close())
+	b.has("work/a", "begin"+string(long))
+	f, err = b.OpenFile("a", os.O_WRONLY|os.O_APPEND)
+	b.must(err)
+	at := int64(5 + len(long))
+	_, err = f.Seek(at, io.SeekStart)
+	b.must(err)
+	_, err = f.ReadFrom(bytes.NewReader(long)) // several requests at once
+	b.must(err)
+	b.must(f.Close())
+	b.has("work/a", "begin"+string(long)+string(long))
+}
+
+func TestSessionsHaveBounds(t *testing.T) {
+	b := newBed(t)
+	b.put("a", "x")
+	var many []*sftp.File
+	for {
+		f, err := b.Open("a")
+		if err != nil {
+			break
+		}
+		if many = append(many, f); len(many) > mostFiles {
+			t.Fatal("there is no end")
+		}
+	}
+	for _, f := range many {
+		f.Close()
+	}
+	for range 2 * mostLists {
+		if _, err := b.ReadDir("/work"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := b.Open("a")
+	b.must(err)
+	f.Close()
+}
+
+// packet is a packet of the protocol.
+func packet(kind byte, id uint32, body ...[]byte) []byte {
+	p := []byte{0, 0, 0, 0, kind}
+	p = binary.BigEndian.AppendUint32(p, id)
+	for _, b := range body {
+		p = append(p, b...)
+	}
+	binary.BigEndian.PutUint32(p, uint32(len(p)-4))
+	return p
+}
+
+func text(s string) []byte { return append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...) }
+
+// FuzzSession: whatever a client sends, the process goes on, and nothing outside of the root is touched.
+func FuzzSession(f *testing.F) {
+	const open, lstat, setstat, fsetstat, opendir, readdir, mkdir, rename, symlink, extended = 3, 7, 9, 10, 11, 12, 14, 18, 20, 200
+	word := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+	for _, p := range [][]byte{
+		packet(setstat, 1, text("a"), word(1)), packet(setstat, 1, text("a"), word(4), []byte{1}), packet(setstat, 1, text("a"), word(8), word(1)), packet(setstat, 1, text("a"), word(1<<31), word(9)),
+		packet(open, 1, text("a"), word(1), word(0)), append(packet(open, 1, text("a"), word(1), word(0)), packet(fsetstat, 2, text("0"), word(1))...),
+		packet(opendir, 1, text("/")), append(packet(opendir, 1, text("/")), packet(readdir, 2, text("0"))...), packet(lstat, 1, text("../../secret")),
+		packet(mkdir, 1, text("d"), word(4)), packet(rename, 1, text("a"), text("../../b")), packet(symlink, 1, text("/"), text("l")), packet(extended, 1, text("posix-rename@openssh.com"), text("a")),
+		packet(extended, 1, text("hardlink@openssh.com"), text("a")), packet(1, 9), packet(255, 9), {0, 0, 0, 1}, {255, 255, 255, 255, 3},
+	} {
+		f.Add(p)
+	}
+	dir := f.TempDir()
+	root := filepath.Join(dir, "root")
+	if err := os.MkdirAll(root+"/work", 0o755); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(root+"/work/a", []byte("x"), 0o644); err != nil {
+			t.Skip(err) // it is a directory by now
+		}
+		at, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer at.Close()
+		in := io.MultiReader(bytes.NewReader([]byte{0, 0, 0, 5, 1, 0, 0, 0, 3}), bytes.NewReader(data))
+		Serve(struct {
+			io.Reader
+			io.WriteCloser
+		}{in, discard{}}, Request{Root: at, Start: "/work", UID: os.Getuid(), GID: os.Getgid()})
+		if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+	})
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Close() error                { return nil }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -39,10 +40,16 @@ type session struct {
 	ch  ssh.Channel
 	req api.ExecRequest
 
-	mu    sync.Mutex
-	input io.Writer // frames for the command; nil: it has not started
-	early []byte    // frames for it, until then
+	input chan []byte // frames for the command, in order
+	id    chan string // of the command, once it has started
 }
+
+// Limits of what waits for a command that does not read.
+const (
+	queued  = 16          // frames
+	perRead = 32 << 10    // bytes of what the client sends, in one
+	endWait = time.Second // in which a command that lost its client is told of that
+)
 
 // size is what pty-req and window-change say of a terminal.
 type size struct{ Cols, Rows, Width, Height uint32 }
@@ -55,7 +62,7 @@ func (s *serving) session(ctx context.Context, in ssh.NewChannel) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	x := &session{s: s, ch: ch}
+	x := &session{s: s, ch: ch, input: make(chan []byte, queued), id: make(chan string, 1)}
 	var work sync.WaitGroup
 	begun := false
 	for r := range requests { // ends when the client closes the channel, or is gone
@@ -66,7 +73,7 @@ func (s *serving) session(ctx context.Context, in ssh.NewChannel) {
 		case r.Type == "signal":
 			var sig struct{ Name string }
 			if ssh.Unmarshal(r.Payload, &sig) == nil {
-				ok = x.send(api.FrameSignal, []byte("SIG"+sig.Name))
+				work.Go(func() { x.signal(ctx, "SIG"+sig.Name) }) // this loop goes on: it serves the whole connection
 			}
 		case begun: // one for each channel (RFC 4254, 6.5)
 		case r.Type == "pty-req":
@@ -152,7 +159,10 @@ func (x *session) sftp(ctx context.Context) {
 		return
 	}
 	defer conn.Close()
-	join(ctx, x.ch, conn)
+	if err := join(ctx, x.ch, conn); err != nil {
+		x.exit(failed)
+		return
+	}
 	x.exit(0)
 }
 
@@ -190,80 +200,89 @@ func (x *session) exec(ctx context.Context) {
 		return
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { // the client is gone
+	x.id <- started.ID
+	gone := sync.OnceFunc(func() { // the client is
 		if x.req.TTY { // which went with it
-			x.send(api.FrameSignal, []byte("SIGHUP"))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+			x.signal(ctx, "SIGHUP")
+			cancel()
 		}
 		att.Release(true)
 		conn.Close()
-	})()
-	x.mu.Lock()
-	x.input = conn
-	if len(x.early) > 0 {
-		_, err = conn.Write(x.early)
-	}
-	x.mu.Unlock()
-	if err != nil {
-		att.Release(true)
+	})
+	defer context.AfterFunc(ctx, gone)()
+	go x.feed(ctx)
+	go func() {
+		for {
+			select {
+			case frame := <-x.input:
+				if _, err := conn.Write(frame); err != nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	if err = x.show(conn); err != nil {
+		gone()
 		x.fail(err)
-		return
-	}
-	go x.feed()
-	err = x.show(conn)
-	if ctx.Err() != nil {
 		return
 	}
 	att.Release(false) // all of it was read
-	if err != nil {
-		x.fail(err)
-		return
-	}
 	x.ended(ctx, att)
 }
 
+// signal sends the command a signal, once it has started.
+func (x *session) signal(ctx context.Context, name string) {
+	select {
+	case id := <-x.id:
+		x.id <- id
+		if err := x.s.cell.SignalExec(ctx, id, name); err != nil {
+			x.s.log.Info("cannot send a signal", "exec", id, "signal", name, "error", err)
+		}
+	case <-ctx.Done():
+	}
+}
+
 // feed passes what the client sends to the command.
-func (x *session) feed() {
-	buf := make([]byte, 32<<10)
+func (x *session) feed(ctx context.Context) {
+	buf := make([]byte, perRead)
+	put := func(f api.Frame) bool {
+		select {
+		case x.input <- api.AppendFrame(nil, f):
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
 	for {
 		n, err := x.ch.Read(buf)
-		if n > 0 && !x.send(api.FrameStdin, buf[:n]) {
+		if n > 0 && !put(api.Frame{Type: api.FrameStdin, Payload: buf[:n]}) {
 			return
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) && !x.req.TTY {
-				x.send(api.FrameStdinEOF, nil)
+				put(api.Frame{Type: api.FrameStdinEOF})
 			}
 			return
 		}
 	}
 }
 
-// mostEarly bounds the frames for a command that has not started, in bytes.
-const mostEarly = 4 << 10
-
-// send sends a frame to the command, once it has started.
-func (x *session) send(t api.FrameType, payload []byte) bool {
-	f := api.Frame{Type: t, Payload: payload}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.input == nil {
-		if len(x.early)+len(payload) > mostEarly {
-			return false
-		}
-		x.early = api.AppendFrame(x.early, f)
-		return true
-	}
-	_, err := x.input.Write(api.AppendFrame(nil, f))
-	return err == nil
-}
-
+// resize tells the command of another size of its terminal, if it reads what it is told.
 func (x *session) resize(payload []byte) {
 	var to size
 	if ssh.Unmarshal(payload, &to) != nil || !x.req.TTY {
 		return
 	}
-	if text, err := json.Marshal(api.Resize{Rows: short(to.Rows), Cols: short(to.Cols)}); err == nil {
-		x.send(api.FrameResize, text)
+	text, err := json.Marshal(api.Resize{Rows: short(to.Rows), Cols: short(to.Cols)})
+	if err != nil {
+		return
+	}
+	select {
+	case x.input <- api.AppendFrame(nil, api.Frame{Type: api.FrameResize, Payload: text}):
+	default:
 	}
 }
 

@@ -27,9 +27,10 @@ import (
 
 // Cell is what a server stands before.
 type Cell interface {
-	// StartExec starts a command, and AttachExec attaches to it by its id.
+	// StartExec starts a command; AttachExec attaches to it by its id, and SignalExec sends it a signal, such as SIGTERM.
 	StartExec(ctx context.Context, req api.ExecRequest) (api.Exec, error)
 	AttachExec(id string, input bool) (*run.Attachment, error)
+	SignalExec(ctx context.Context, id, signal string) error
 	// Dial connects to a port of the cell's loopback, and SFTP begins a session on its files.
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	SFTP(ctx context.Context) (net.Conn, error)
@@ -153,8 +154,8 @@ func (s *serving) connect(ctx context.Context, ch ssh.NewChannel) {
 	join(ctx, c, conn)
 }
 
-// join carries bytes both ways until both directions have ended.
-func join(ctx context.Context, c ssh.Channel, conn net.Conn) {
+// join carries bytes both ways until both directions have ended. It returns why those to the client did.
+func join(ctx context.Context, c ssh.Channel, conn net.Conn) (err error) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -164,8 +165,9 @@ func join(ctx context.Context, c ssh.Channel, conn net.Conn) {
 		}
 	})
 	both.Go(func() {
-		io.Copy(c, conn)
+		_, err = io.Copy(c, conn)
 		c.CloseWrite()
 	})
 	both.Wait()
+	return err
 }

@@ -31,6 +31,7 @@ type fake struct {
 	result   api.Exec
 	fails    error
 	released chan bool // whether the client was gone
+	signals  chan string
 	done     chan struct{}
 }
 
@@ -53,6 +54,11 @@ func (f *fake) AttachExec(string, bool) (*run.Attachment, error) {
 	}, func() (any, error) { return f.result, nil }, func(gone bool) { f.released <- gone }), nil
 }
 
+func (f *fake) SignalExec(_ context.Context, _, signal string) error {
+	f.signals <- signal
+	return nil
+}
+
 func (f *fake) Dial(_ context.Context, port int) (net.Conn, error) {
 	if port != 8000 {
 		return nil, errors.New("nothing listens there")
@@ -73,7 +79,7 @@ func dial(t *testing.T, f *fake) (*ssh.Client, chan error) {
 	if f.done == nil {
 		f.done = make(chan struct{})
 	}
-	f.released = make(chan bool, 4)
+	f.released, f.signals = make(chan bool, 4), make(chan string, 4)
 	dir := t.TempDir()
 	key, err := HostKey(durable.Disk(dir))
 	if err != nil {
@@ -190,10 +196,10 @@ func TestTerminal(t *testing.T) {
 				var r api.Resize
 				json.Unmarshal(fr.Payload, &r)
 				sizes <- r
-			case api.FrameSignal:
-				typed <- string(fr.Payload)
-				end(conn)
-				return
+				if r.Rows == 31 {
+					end(conn)
+					return
+				}
 			}
 		}
 	}
@@ -218,9 +224,10 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s.Signal(ssh.SIGTERM)
-	if got, _ := testenv.Receive(t, typed, "the signal"); got != "SIGTERM" {
+	if got, _ := testenv.Receive(t, f.signals, "the signal"); got != "SIGTERM" {
 		t.Errorf("%q", got)
 	}
+	s.WindowChange(31, 100)
 	var status *ssh.ExitError
 	if err := s.Wait(); !errors.As(err, &status) || status.Signal() != "TERM" {
 		t.Error(err)
@@ -230,44 +237,66 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A client that goes away takes its command with it, and a terminal goes first.
+// A client that goes away takes its command with it, and a terminal goes first: whether the command is silent, writes on and on,
+// or reads nothing of much that was sent.
 func TestClientThatIsGone(t *testing.T) {
-	for _, tty := range []bool{false, true} {
-		told := make(chan string, 4)
-		f := &fake{}
-		f.do = func(conn net.Conn) {
-			var buf []byte
-			for {
-				fr, err := api.ReadFrame(conn, &buf)
-				if err != nil {
+	for name, do := range map[string]func(conn net.Conn){
+		"silent": func(conn net.Conn) { io.Copy(io.Discard, conn) },
+		"writing": func(conn net.Conn) {
+			go io.Copy(io.Discard, conn)
+			for at := 0; ; at++ {
+				if _, err := conn.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameStdout, Payload: append(make([]byte, 8), strings.Repeat("x", 9000)...)})); err != nil {
 					return
 				}
-				told <- string(fr.Type) + string(fr.Payload)
 			}
-		}
-		c, served := dial(t, f)
-		s := open(t, c)
-		if tty {
-			s.RequestPty("xterm", 24, 80, nil)
-		}
-		s.StdinPipe() // stays open
-		if err := s.Start("sleep"); err != nil {
-			t.Fatal(err)
-		}
-		s.Signal(ssh.SIGUSR1) // it has started by then
-		testenv.Receive(t, told, "the signal")
-		c.Close()
-		if tty {
-			if got, _ := testenv.Receive(t, told, "the end of the terminal"); got != "sSIGHUP" {
-				t.Errorf("%q", got)
+		},
+		"deaf": func(conn net.Conn) { // until its end is closed
+			for {
+				if _, err := conn.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameProgress, Payload: []byte("{}")})); err != nil {
+					return
+				}
 			}
+		},
+	} {
+		for _, tty := range []bool{false, true} {
+			f := &fake{do: do}
+			c, served := dial(t, f)
+			s := open(t, c)
+			if tty {
+				s.RequestPty("xterm", 24, 80, nil)
+			}
+			in, _ := s.StdinPipe() // stays open
+			out, _ := s.StdoutPipe()
+			if err := s.Start("sleep"); err != nil {
+				t.Fatal(err)
+			}
+			go io.Copy(in, zeros{})
+			go io.Copy(io.Discard, out)
+			s.Signal(ssh.SIGUSR1) // it has started by then
+			testenv.Receive(t, f.signals, "the signal")
+			for range 100 { // none of which the connection waits for
+				s.WindowChange(30, 100)
+			}
+			if _, err := c.Dial("tcp", "localhost:8000"); err != nil {
+				t.Error(name, err)
+			}
+			c.Close()
+			if tty {
+				if got, _ := testenv.Receive(t, f.signals, "the end of the terminal"); got != "SIGHUP" {
+					t.Errorf("%s: %q", name, got)
+				}
+			}
+			if gone, _ := testenv.Receive(t, f.released, "the release"); !gone {
+				t.Errorf("%s: the command goes on", name)
+			}
+			testenv.Receive(t, served, "the end of the connection")
 		}
-		if gone, _ := testenv.Receive(t, f.released, "the release"); !gone {
-			t.Error("the command goes on")
-		}
-		testenv.Receive(t, served, "the end of the connection")
 	}
 }
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 func TestWhatIsRefused(t *testing.T) {
 	f := &fake{fails: cell.Errorf(cell.Conflict, "x", "pando resume c", "the cell is paused")}

@@ -56,8 +56,16 @@ func (s *Server) manage(c *reexec.Conn, q proto.FileAct) bool {
 	return false
 }
 
+// mostSessions bounds the sessions of SFTP at once, each of which can have many files open: descriptors are for all cells of
+// this keeper.
+const mostSessions = 16
+
 // sftp serves a session over the connection of its request.
 func (s *Server) sftp(c *reexec.Conn, q proto.Session) bool {
+	defer s.sessions.Add(-1)
+	if s.sessions.Add(1) > mostSessions {
+		return proto.Refuse(c, cell.Errorf(cell.Unavailable, "keeper.sftp", "end one of them", "there are %d sessions of SFTP already", mostSessions)) == nil
+	}
 	root, err := s.Driver.Root(q.Cell)
 	if err != nil {
 		return proto.Refuse(c, err) == nil

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -25,6 +26,8 @@ type Server struct {
 	NewEvents NewEvents
 	Networks  Networks // nil: no cell may talk
 	Log       *slog.Logger
+
+	sessions atomic.Int32 // of SFTP
 
 	mu       sync.Mutex // guards what follows
 	cells    map[cell.ID]*kept
