@@ -40,13 +40,14 @@ type session struct {
 	ch  ssh.Channel
 	req api.ExecRequest
 
-	input chan []byte // frames for the command, in order
-	id    chan string // of the command, once it has started
+	input   chan []byte // frames for the command, in order
+	signals chan string // likewise
+	id      chan string // of the command, once it has started
 }
 
 // Limits of what waits for a command that does not read.
 const (
-	queued  = 16          // frames
+	queued  = 16          // frames, and signals
 	perRead = 32 << 10    // bytes of what the client sends, in one
 	endWait = time.Second // in which a command that lost its client is told of that
 )
@@ -62,8 +63,9 @@ func (s *serving) session(ctx context.Context, in ssh.NewChannel) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	x := &session{s: s, ch: ch, input: make(chan []byte, queued), id: make(chan string, 1)}
+	x := &session{s: s, ch: ch, input: make(chan []byte, queued), signals: make(chan string, queued), id: make(chan string, 1)}
 	var work sync.WaitGroup
+	work.Go(func() { x.pass(ctx) })
 	begun := false
 	for r := range requests { // ends when the client closes the channel, or is gone
 		ok := false
@@ -73,7 +75,10 @@ func (s *serving) session(ctx context.Context, in ssh.NewChannel) {
 		case r.Type == "signal":
 			var sig struct{ Name string }
 			if ssh.Unmarshal(r.Payload, &sig) == nil {
-				work.Go(func() { x.signal(ctx, "SIG"+sig.Name) }) // this loop goes on: it serves the whole connection
+				select { // this loop goes on: it serves the whole connection
+				case x.signals <- "SIG" + sig.Name:
+				default: // more than a command takes
+				}
 			}
 		case begun: // one for each channel (RFC 4254, 6.5)
 		case r.Type == "pty-req":
@@ -231,6 +236,18 @@ func (x *session) exec(ctx context.Context) {
 	}
 	att.Release(false) // all of it was read
 	x.ended(ctx, att)
+}
+
+// pass sends the command the signals that the client asks for, one after the other.
+func (x *session) pass(ctx context.Context) {
+	for {
+		select {
+		case name := <-x.signals:
+			x.signal(ctx, name)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // signal sends the command a signal, once it has started.
