@@ -101,13 +101,40 @@ func (c *Cell) killDescendants(family string, ended map[int]bool) (alive int, er
 		if err != nil {
 			continue // ended
 		}
-		buf := make([]byte, 64)
-		k, err := unix.Readlinkat(fd, "ns/cgroup", buf)
-		if err == nil && string(buf[:k]) == family && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
+		if cgroupNS(fd) == family && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
 			ended[pid] = true
 			alive++
 		}
 		unix.Close(fd)
 	}
 	return alive, nil
+}
+
+// cgroupNS names the cgroup namespace of a process by its open directory in /proc, "" for one that has ended.
+// A process goes on, with its namespaces, when its first thread alone ends, which has none then.
+func cgroupNS(fd int) string {
+	buf := make([]byte, 64)
+	read := func(name string) string {
+		n, err := unix.Readlinkat(fd, name, buf)
+		if err != nil {
+			return ""
+		}
+		return string(buf[:n])
+	}
+	if ns := read("ns/cgroup"); ns != "" {
+		return ns
+	}
+	task, err := unix.Openat(fd, "task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return ""
+	}
+	dir := os.NewFile(uintptr(task), "task")
+	defer dir.Close()
+	threads, _ := dir.Readdirnames(-1)
+	for _, t := range threads {
+		if ns := read("task/" + t + "/ns/cgroup"); ns != "" {
+			return ns
+		}
+	}
+	return ""
 }

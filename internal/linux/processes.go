@@ -77,20 +77,20 @@ func readProcess(dir string, pid int, boot, began time.Time) (p cell.ProcessInfo
 }
 
 // readProcessNow parses proc_pid_stat(5). executes says that the process has no arguments, and will have some:
-// it is not ending, and no thread of the kernel's.
+// it is not ending, and no thread of the kernel's. A process has the state of its first thread, or of another
+// one when the first alone has ended. One that runs nothing any more and has let go of its memory is dead (X), even
+// before the kernel says so.
 func readProcessNow(dir string, pid int, boot time.Time) (p cell.ProcessInfo, executes bool, err error) {
-	name := filepath.Join(dir, "stat")
-	stat, err := os.ReadFile(name)
+	command, f, err := readStat(dir)
 	if err != nil {
 		return p, false, err
 	}
-	open, end := strings.IndexByte(string(stat), '('), strings.LastIndexByte(string(stat), ')')
-	var f []string
-	if end > open && open >= 0 {
-		f = strings.Fields(string(stat[end+1:]))
-	}
-	if len(f) < 22 {
-		return p, false, fmt.Errorf("cannot read %s: %q is not the state of a process", name, stat)
+	if isOver(f) {
+		if thread, t := livingThread(dir, pid); t != nil {
+			dir, f[0], f[6], f[20], f[21] = thread, t[0], t[6], t[20], t[21]
+		} else if f[0] != "Z" {
+			f[0] = "X"
+		}
 	}
 	num := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
 	p = cell.ProcessInfo{
@@ -98,14 +98,54 @@ func readProcessNow(dir string, pid int, boot time.Time) (p cell.ProcessInfo, ex
 		CPU:     (num(11) + num(12)) * 1000 / userHZ,
 		Started: boot.Add(time.Duration(num(19)) * time.Second / userHZ),
 		RSS:     num(21) * int64(os.Getpagesize()),
-		Command: string(stat[open+1 : end]),
+		Command: command,
 	}
 	cmd, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 	if err == nil && len(cmd) > 0 {
 		p.Command = strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
 	}
-	const never = 0x4 | 0x200000 // PF_EXITING, PF_KTHREAD
-	return p, err == nil && len(cmd) == 0 && p.State != "Z" && p.State != "X" && num(6)&never == 0, nil
+	return p, err == nil && len(cmd) == 0 && p.State != "Z" && p.State != "X" && num(6)&(exiting|kernelThread) == 0, nil
+}
+
+const exiting, kernelThread = 0x4, 0x200000 // PF_EXITING, PF_KTHREAD: flags in stat
+
+// isOver reports whether the thread with these fields of stat runs nothing any more and has let go of its memory.
+func isOver(f []string) bool {
+	flags, _ := strconv.ParseInt(f[6], 10, 64)
+	return f[0] == "Z" || f[0] == "X" || flags&exiting != 0 && f[20] == "0" // vsize
+}
+
+// readStat returns the name in the file stat of a process or of a thread, and the fields after it.
+func readStat(dir string) (name string, fields []string, err error) {
+	file := filepath.Join(dir, "stat")
+	stat, err := os.ReadFile(file)
+	if err != nil {
+		return "", nil, err
+	}
+	open, end := strings.IndexByte(string(stat), '('), strings.LastIndexByte(string(stat), ')')
+	if end > open && open >= 0 {
+		name, fields = string(stat[open+1:end]), strings.Fields(string(stat[end+1:]))
+	}
+	if len(fields) < 22 {
+		return "", nil, fmt.Errorf("cannot read %s: %q is not the state of a process", file, stat)
+	}
+	return name, fields, nil
+}
+
+// livingThread returns the directory in /proc and the fields of stat of a thread of a process that is not over,
+// besides the first; none if there is none.
+func livingThread(dir string, pid int) (string, []string) {
+	threads, _ := os.ReadDir(filepath.Join(dir, "task"))
+	for _, t := range threads {
+		if t.Name() == strconv.Itoa(pid) {
+			continue
+		}
+		thread := filepath.Join(dir, "task", t.Name())
+		if _, f, err := readStat(thread); err == nil && !isOver(f) {
+			return thread, f
+		}
+	}
+	return "", nil
 }
 
 // MemoryOf is what a process that a /proc shows has in memory, in bytes, as the
@@ -140,7 +180,6 @@ func dying(pid int) bool {
 	if len(f) < 7 || f[0] == "Z" || f[0] == "X" {
 		return true
 	}
-	const exiting = 0x4 // PF_EXITING of the kernel's flags
 	if flags, err := strconv.ParseUint(f[6], 10, 64); err == nil && flags&exiting != 0 {
 		return true
 	}

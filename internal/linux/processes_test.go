@@ -1,13 +1,19 @@
 package linux
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Running, dying and ended processes can be told apart.
@@ -31,6 +37,59 @@ func TestDying(t *testing.T) {
 	cmd.Wait()
 	if !dying(cmd.Process.Pid) {
 		t.Error("a process that is gone is said to live")
+	}
+}
+
+// endedFirstThread is a variable of the environment that lets a process of this test end its first thread alone.
+const endedFirstThread = "PANDO_TEST_ENDED_FIRST_THREAD"
+
+func init() { // on the first thread
+	if os.Getenv(endedFirstThread) != "" {
+		go func() { select {} }()
+		time.AfterFunc(testenv.Patience(), func() { os.Exit(0) })
+		unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+}
+
+// A process goes on, and is listed as it is, when its first thread alone ends. The kernel calls it a zombie.
+func TestProcessWithoutItsFirstThread(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "that", "goes", "on")
+	cmd.Env = append(os.Environ(), endedFirstThread+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	dir := fmt.Sprintf("/proc/%d", cmd.Process.Pid)
+	testenv.Eventually(t, func() bool {
+		_, f, err := readStat(dir)
+		return err == nil && f[0] == "Z"
+	}, "the end of the first thread")
+	p, err := ReadProcess(cmd.Process.Pid)
+	if err != nil || p.State == "Z" || p.State == "X" || p.RSS == 0 || !strings.HasSuffix(p.Command, " that goes on") {
+		t.Errorf("%+v, %v", p, err)
+	}
+	cmd.Process.Kill()
+	testenv.Eventually(t, func() bool {
+		p, err := ReadProcess(cmd.Process.Pid)
+		return err == nil && p.State == "Z"
+	}, "the end of the process")
+}
+
+// A process on its way out is dead once it has let go of its memory, and not before.
+func TestProcessesThatAreEnding(t *testing.T) {
+	for _, c := range []struct{ state, flags, threads, vsize, want string }{
+		{"R", "4", "1", "0", "X"}, {"R", "4", "0", "0", "X"}, {"R", "4", "1", "4096", "R"}, {"R", "0", "1", "0", "R"}, {"Z", "4", "1", "0", "Z"},
+	} {
+		dir := t.TempDir()
+		fields := slices.Repeat([]string{"0"}, 40)
+		fields[0], fields[6], fields[17], fields[20] = c.state, c.flags, c.threads, c.vsize
+		if err := os.WriteFile(filepath.Join(dir, "stat"), []byte("5 (sleep) "+strings.Join(fields, " ")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p, _, err := readProcessNow(dir, 5, time.Time{}); err != nil || p.State != c.want {
+			t.Errorf("%+v: %q, %v", c, p.State, err)
+		}
 	}
 }
 

@@ -87,7 +87,7 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 	}{
 		{"Exit", testExit}, {"Streams", testStreams}, {"Input", testInput}, {"Environment", testEnvironment}, {"Workdir", testWorkdir},
 		{"Names", testNames}, {"Programs", testPrograms}, {"Signals", testSignals}, {"WaitObeysItsContext", testWaitContext}, {"Do", testDo},
-		{"F29TimeoutEndsTheGroup", testTimeout}, {"EndsCell", testEndsCell}, {"KillAll", testKillAll}, {"OrphansAreReaped", testOrphans},
+		{"F29TimeoutEndsTheGroup", testTimeout}, {"F29FirstThreadEnds", testFirstThreadEnds}, {"EndsCell", testEndsCell}, {"KillAll", testKillAll}, {"OrphansAreReaped", testOrphans},
 		{"Freeze", testFreeze}, {"Stats", testStats}, {"Terminal", testTerminal}, {"F27ReusedPIDIsNeverSignalled", testReusedPID},
 		{"Exists", testExists}, {"Attach", testAttach}, {"Remove", testRemove}, {"NotFound", testNotFound},
 		{"Network", testNetwork}, {"F65NoPolicyNoCell", testNetworkPolicy},

@@ -347,6 +347,29 @@ func testTimeout(k *bench) {
 	}
 }
 
+// testFirstThreadEnds: a process goes on when its first thread alone ends, is listed, and is ended with its command
+// even when it has left the parent, the group and the session of that.
+func testFirstThreadEnds(k *bench) {
+	if k.caps.Isolation != "" {
+		return
+	}
+	i, s := k.cell()
+	script := sh(testenv.Python(k) + ` -c 'import ctypes, os, threading, time
+if os.fork(): os._exit(0)
+os.setsid()
+threading.Thread(target=time.sleep, args=(300,)).start()
+open("apart", "w").close()
+ctypes.CDLL(None).syscall(93 if os.uname().machine == "aarch64" else 60, 0)' & while ! test -e apart; do sleep 0.01; done; sleep 303`)
+	c := k.start(i, script)
+	k.eventually("what it starts is apart", func() bool { _, err := os.Stat(filepath.Join(k.folder(s), "apart")); return err == nil })
+	if l, err := i.List(k.ctx); err != nil || !slices.ContainsFunc(l, func(p cell.ProcessInfo) bool { return strings.Contains(p.Command, "threading") }) {
+		k.Errorf("of a process without its first thread: %+v, %v", l, err)
+	}
+	k.must(c.Process.End(k.ctx, "stopped", time.Millisecond))
+	c.wait()
+	k.eventually("what the command had put apart was gone", func() bool { return k.empty(i) })
+}
+
 func testEndsCell(k *bench) {
 	i, _ := k.cell()
 	s := sh("sleep 300 >/dev/null 2>&1 & exit 3")
