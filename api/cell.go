@@ -481,6 +481,20 @@ type Diff struct {
 	Commits *CellCommits `json:"commits,omitempty"` // commits made between the two states; null when there are none
 }
 
+// DiffChange is what changed in a cell that is watched.
+type DiffChange struct {
+	At      time.Time    `json:"at"`             // when it was looked at
+	Cell    string       `json:"cell"`           // id
+	Digest  string       `json:"digest"`         // of all changes since the source: AcceptRequest.Expect
+	Files   int          `json:"files"`          // number of files that differ from the source, without those that git ignores
+	Added   int          `json:"added"`          // lines in them
+	Deleted int          `json:"deleted"`        // lines in them
+	Ignored int          `json:"ignored"`        // number of further changed files that git ignores
+	Changed []FileChange `json:"changed"`        // files that differ from what was told before; in the first message, from the source
+	First   []Look       `json:"first"`          // what to look at first in these
+	Text    string       `json:"text,omitempty"` // these in the form that was asked for; in the first message, the numbers for each file
+}
+
 // TreeNode is one cell in the tree of a family.
 type TreeNode struct {
 	Cell        Cell         `json:"cell"`        // the cell itself

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -89,44 +91,65 @@ func (c *Client) follow(ctx context.Context, id string, on Listener, seen *int64
 		return true, err
 	}
 	defer body.Close()
-	lines := bufio.NewReader(body)
-	var name, number string
-	var data []byte
-	for {
-		line, err := readLine(lines)
+	for ev, err := range serverEvents(body) {
 		if err != nil {
 			return false, err
 		}
-		line = bytes.TrimRight(line, "\r\n")
-		key, v, _ := bytes.Cut(line, []byte(": "))
-		switch string(key) {
-		case "event":
-			name = string(v)
-		case "id":
-			number = string(v)
-		case "data":
-			data = bytes.Clone(v)
+		switch ev.name {
+		case "end":
+			if err := json.Unmarshal(ev.data, out); err != nil {
+				return true, &api.Error{Kind: "internal", Message: "cannot read the end of operation " + id + ": " + err.Error()}
+			}
+			return true, nil
 		case "":
-			if len(line) > 0 || data == nil { // a comment, or nothing
-				continue
+			var l api.StreamLine
+			if err := json.Unmarshal(ev.data, &l); err != nil {
+				return true, &api.Error{Kind: "internal", Message: "cannot read what operation " + id + " says: " + err.Error()}
 			}
-			switch name {
-			case "end":
-				if err := json.Unmarshal(data, out); err != nil {
-					return true, &api.Error{Kind: "internal", Message: "cannot read the end of operation " + id + ": " + err.Error()}
-				}
-				return true, nil
+			on.tell(l)
+		}
+		if n, err := strconv.ParseInt(ev.id, 10, 64); err == nil {
+			*seen = n
+		}
+	}
+	return false, io.ErrUnexpectedEOF
+}
+
+// serverEvent is one server-sent event (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+type serverEvent struct {
+	name, id string
+	data     []byte // one line, as the daemon writes it
+}
+
+// serverEvents reads a stream of server-sent events, which has no end but an error.
+func serverEvents(body io.Reader) iter.Seq2[serverEvent, error] {
+	return func(yield func(serverEvent, error) bool) {
+		lines := bufio.NewReader(body)
+		var ev serverEvent
+		for {
+			line, err := readLine(lines)
+			if err != nil {
+				yield(serverEvent{}, err)
+				return
+			}
+			line = bytes.TrimRight(line, "\r\n")
+			key, v, _ := bytes.Cut(line, []byte(": "))
+			switch string(key) {
+			case "event":
+				ev.name = string(v)
+			case "id":
+				ev.id = string(v)
+			case "data":
+				ev.data = bytes.Clone(v)
 			case "":
-				var l api.StreamLine
-				if err := json.Unmarshal(data, &l); err != nil {
-					return true, &api.Error{Kind: "internal", Message: "cannot read what operation " + id + " says: " + err.Error()}
+				if len(line) > 0 || ev.data == nil { // a comment, or nothing
+					continue
 				}
-				on.tell(l)
+				if !yield(ev, nil) {
+					return
+				}
+				ev = serverEvent{}
 			}
-			if n, err := strconv.ParseInt(number, 10, 64); err == nil {
-				*seen = n
-			}
-			name, number, data = "", "", nil
 		}
 	}
 }

@@ -56,7 +56,7 @@ func checkpointNumber(s, cell string) (int, error) {
 }
 
 func (a *app) diffCmd() *cobra.Command {
-	var stat, patch, ignored bool
+	var stat, patch, ignored, watch bool
 	var include []string
 	c := &cobra.Command{
 		Use:   "diff [RUN|CELL] [A [B]]",
@@ -71,7 +71,11 @@ DIGEST takes these and no others.
 
 Files that git ignores are one line. --patch writes a patch in git's format for
 git apply, binary files included. The patch has no file that accept would hold back;
-stderr names them, and --include PATH includes one.`,
+stderr names them, and --include PATH includes one.
+
+--watch follows a cell: the numbers for each file first, then each time what changed
+since, until Ctrl-C. Without a name it is the cell of the newest run from this directory
+that goes on. With --json each change is a line.`,
 		Args: cobra.MaximumNArgs(3), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.DiffOptions{Form: "text", Colour: a.colour, Width: a.width, Ignored: ignored, Include: include}
@@ -80,6 +84,8 @@ stderr names them, and --include PATH includes one.`,
 				return usage("--include needs --patch")
 			case stat && patch:
 				return usage("--stat and --patch exclude each other")
+			case watch && patch:
+				return usage("--watch and --patch exclude each other")
 			case a.json:
 				o.Form = "json"
 			case stat:
@@ -88,6 +94,9 @@ stderr names them, and --include PATH includes one.`,
 				o.Form = "patch"
 			}
 			sel := arg(args)
+			if watch {
+				return a.watchDiff(cmd.Context(), args, o)
+			}
 			if name, n, ok := strings.Cut(sel, "@"); ok { // CELL@N: the changes since that checkpoint
 				args = append([]string{name, n}, args[1:]...)
 				sel = name
@@ -141,6 +150,7 @@ stderr names them, and --include PATH includes one.`,
 	}
 	c.Flags().BoolVar(&stat, "stat", false, "numbers for each file")
 	c.Flags().BoolVar(&patch, "patch", false, "a patch in git's format")
+	c.Flags().BoolVar(&watch, "watch", false, "follow what changes in the cell")
 	c.Flags().BoolVar(&ignored, "ignored", false, "show files that git ignores")
 	c.Flags().StringArrayVar(&include, "include", nil, "with --patch: include this path, which accept would hold back")
 	return c

@@ -265,6 +265,21 @@ func (d *Daemon) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return d.cfg.Engine.Diff(r.Context(), req)
 }
 
+// watchDiff streams what changes in a cell.
+func (d *Daemon) watchDiff(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := d.targetOf(r, d.cfg.Engine.SelectWatched)
+	if err != nil {
+		return nil, err
+	}
+	req := result.DiffRequest{Target: t, Form: r.URL.Query().Get("form"), Colour: queryBool(r, "colour"), Ignored: queryBool(r, "ignored")}
+	if req.Width, err = queryInt(r, "width"); err != nil {
+		return nil, err
+	}
+	return d.tellChanges(w, r, func(ctx context.Context, tell func(any) error) error {
+		return d.cfg.Engine.WatchDiff(ctx, req, func(c api.DiffChange) error { return tell(c) })
+	})
+}
+
 func orElse(s, dflt string) string {
 	if s == "" {
 		return dflt

@@ -80,13 +80,60 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	return done{}, nil
 }
 
-// serveEvents streams events as server-sent events, with their numbers as ids, after the last
-// seen one; end says that no more of them come.
-func (d *Daemon) serveEvents(ctx context.Context, w http.ResponseWriter, events iter.Seq2[json.RawMessage, error], seen int64) (any, error) {
-	out := newEventWriter(w)
-	out.flush() // the client sees that the stream has begun
-	// Another goroutine writes the keep-alives between events.
-	var mu sync.Mutex
+// tellChanges streams what watch tells as server-sent events with numbers, until the caller hangs up. An error before
+// the first is the answer, and a later one the last event: error. A watcher does not keep the daemon from ending.
+func (d *Daemon) tellChanges(w http.ResponseWriter, r *http.Request, watch func(ctx context.Context, tell func(any) error) error) (any, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	d.mu.Lock()
+	life := d.life
+	d.mu.Unlock()
+	defer context.AfterFunc(life, func() {
+		cancel(cell.Errorf(cell.Unavailable, "daemon", "watch it again", "the daemon has ended"))
+	})()
+	var mu sync.Mutex // guards out: keep-alives come between events
+	var out *eventWriter
+	defer keepAlive(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if out != nil {
+			out.comment()
+			out.flush()
+		}
+	})()
+	n := int64(0)
+	send := func(name string, v any) error {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if out == nil {
+			out = newEventWriter(w)
+		}
+		out.event(name, n, b)
+		n++
+		return out.flush()
+	}
+	err := watch(ctx, func(v any) error { return send("", v) })
+	if ctx.Err() != nil {
+		if r.Context().Err() != nil {
+			return done{}, nil
+		}
+		err = context.Cause(ctx)
+	}
+	if err != nil && n == 0 {
+		return nil, err
+	}
+	if err != nil {
+		send("error", errorOf(err))
+	}
+	return done{}, nil
+}
+
+// keepAlive calls beat now and then until end.
+func keepAlive(beat func()) (end func()) {
 	over := make(chan struct{})
 	var beats sync.WaitGroup
 	beats.Go(func() {
@@ -95,17 +142,31 @@ func (d *Daemon) serveEvents(ctx context.Context, w http.ResponseWriter, events 
 		for {
 			select {
 			case <-tick.C:
-				mu.Lock()
-				out.comment()
-				out.flush()
-				mu.Unlock()
+				beat()
 			case <-over:
 				return
 			}
 		}
 	})
-	defer beats.Wait()
-	defer close(over)
+	return func() {
+		close(over)
+		beats.Wait()
+	}
+}
+
+// serveEvents streams events as server-sent events, with their numbers as ids, after the last
+// seen one; end says that no more of them come.
+func (d *Daemon) serveEvents(ctx context.Context, w http.ResponseWriter, events iter.Seq2[json.RawMessage, error], seen int64) (any, error) {
+	out := newEventWriter(w)
+	out.flush() // the client sees that the stream has begun
+	// Another goroutine writes the keep-alives between events.
+	var mu sync.Mutex
+	defer keepAlive(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		out.comment()
+		out.flush()
+	})()
 	for line, err := range events {
 		if err != nil {
 			if ctx.Err() != nil && cell.KindOf(context.Cause(ctx)) != cell.Unavailable {

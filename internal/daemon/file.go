@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"hash"
 	"io"
 	"net/http"
@@ -304,42 +303,17 @@ func (d *Daemon) actOn(w http.ResponseWriter, r *http.Request, act string) (any,
 	return d.manage(r.Context(), id, a, nil)
 }
 
-// watchFiles streams changes in a directory as server-sent events, until the caller hangs up.
-// Changes without a listener are lost.
+// watchFiles streams changes in a directory. Changes without a listener are lost.
 func (d *Daemon) watchFiles(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, p, err := d.fileOf(r)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	d.mu.Lock()
-	life := d.life
-	d.mu.Unlock()
-	defer context.AfterFunc(life, cancel)() // a watcher does not keep the daemon from ending
-	var out *eventWriter
-	n := int64(0)
-	err = d.cfg.Engine.Watch(ctx, id, p, queryBool(r, "below"), func(ev cell.FileEvent) error {
-		if out == nil {
-			out = newEventWriter(w)
-		}
-		b, err := json.Marshal(api.FileEvent{Path: ev.Path, What: ev.What})
-		if err != nil {
-			return err
-		}
-		out.event("", n, b)
-		n++
-		return out.flush()
+	return d.tellChanges(w, r, func(ctx context.Context, tell func(any) error) error {
+		return d.cfg.Engine.Watch(ctx, id, p, queryBool(r, "below"), func(ev cell.FileEvent) error {
+			return tell(api.FileEvent{Path: ev.Path, What: ev.What})
+		})
 	})
-	if out == nil && err != nil {
-		return nil, err
-	}
-	if err != nil && ctx.Err() == nil {
-		b, _ := json.Marshal(errorOf(err))
-		out.event("error", n, b)
-		out.flush()
-	}
-	return done{}, nil
 }
 
 // nameLocks serialises writers of the same name.

@@ -15,6 +15,13 @@ func (e *Engine) newResults() *result.Manager {
 		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.Isolates, Secrets: e.govern.RefuseSecrets, SecretsIn: e.govern.SecretsIn},
 		Pin:  func() func() { return e.pins.Begin().End },
 		Tree: e.trees.get, PutTree: e.trees.put, TreeOf: e.tree, Side: e.side,
+		Stamp: func(ctx context.Context, c *state.Cell) (cell.Digest, error) {
+			p, err := e.providerOf(c.Provider)
+			if err != nil {
+				return cell.Digest{}, err
+			}
+			return p.Stamp(ctx, *c.Gen)
+		},
 		SourceNow: e.sourceNow, Path: e.cfg.Path, Private: e.private, Objects: e.cfg.Objects,
 		Verify: func(ctx context.Context, k *state.Checkpoint) error { _, err := e.walk(ctx, k); return err },
 		Checkpoint: func(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID) (state.Checkpoint, error) {

@@ -100,6 +100,16 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 	return c.ID, nil
 }
 
+// SelectWatched is SelectCell. Of "" it is the cell of the newest run from dir that goes on, if there is one.
+func (v *View) SelectWatched(sel, dir string) (cell.ID, error) {
+	if sel == "" {
+		if r, err := v.latestFrom(dir, func(r *state.Run) bool { return r.Phase != cell.Ended && v.e.usableCell(r) }); err == nil {
+			return r.CellID(), nil
+		}
+	}
+	return v.SelectCell(sel, dir)
+}
+
 // SelectApplied is SelectCell. Of "" it is the cell of dir with the changes that were applied to
 // the source last.
 func (v *View) SelectApplied(sel, dir string) (cell.ID, error) {

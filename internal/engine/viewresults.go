@@ -118,6 +118,14 @@ func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen .
 	})
 }
 
+// WatchDiff: see result.Manager.
+func (v *View) WatchDiff(ctx context.Context, req result.DiffRequest, tell func(api.DiffChange) error) error {
+	if err := v.must(req.Cell); err != nil {
+		return err
+	}
+	return v.e.results.WatchDiff(ctx, req, tell)
+}
+
 // Diff: see result.Manager.
 func (v *View) Diff(ctx context.Context, req result.DiffRequest) (api.Diff, error) {
 	if req.Run != "" {

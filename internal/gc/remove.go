@@ -194,6 +194,17 @@ func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
 	return m.cfg.Records.Commit(&k)
 }
 
+// ForgetLooked drops a checkpoint that was made only to show what there was, unless it came to be more than that. The
+// caller has the cell's lock.
+func (m *Manager) ForgetLooked(c *state.Cell, at cell.CheckpointID) error {
+	k, err := m.cfg.Records.Checkpoint(at)
+	if err != nil || k.Gone || k.Kind != state.KindLooked || k.Message != state.LookedMessage || c.Head == at || slices.Contains(c.KnownAt, at) || m.beginsResult(c.ID, at) {
+		return err
+	}
+	k.Gone = true
+	return m.cfg.Records.Commit(&k)
+}
+
 // beginsResult reports whether a run began at a checkpoint that goes on, or has a result that is kept.
 func (m *Manager) beginsResult(id cell.ID, at cell.CheckpointID) bool {
 	return slices.ContainsFunc(m.cfg.Records.Runs(id), func(r state.Run) bool {

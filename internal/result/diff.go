@@ -84,6 +84,18 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	if err := d.Count(ctx); err != nil {
 		return out, err
 	}
+	out.Files = filesAPI(d)
+	out.Ignored = d.Ignored.Count
+	for _, n := range d.Unrepresented {
+		out.Notes = append(out.Notes, n.Path+": "+n.What)
+	}
+	out.Text, err = textOf(ctx, d, first, req)
+	return out, err
+}
+
+// filesAPI lists the files of a diff.
+func filesAPI(d *diff.Diff) []api.FileChange {
+	list := []api.FileChange{}
 	for _, f := range d.Files {
 		v := api.FileChange{Path: f.Path, OldPath: f.OldPath, Status: string(f.Status), Binary: f.Binary, Added: f.Added, Deleted: f.Deleted,
 			OldDigest: f.OldDigest.String(), NewDigest: f.NewDigest.String()}
@@ -93,14 +105,16 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 		if f.NewMode != 0 {
 			v.NewMode = f.NewMode.String()
 		}
-		out.Files = append(out.Files, v)
+		list = append(list, v)
 	}
-	out.Ignored = d.Ignored.Count
-	for _, n := range d.Unrepresented {
-		out.Notes = append(out.Notes, n.Path+": "+n.What)
-	}
+	return list
+}
+
+// textOf is a diff in the form that is asked for.
+func textOf(ctx context.Context, d *diff.Diff, first []state.Look, req DiffRequest) (string, error) {
 	var text bytes.Buffer
 	opts := diff.TextOptions{Colour: req.Colour, Width: req.Width}
+	var err error
 	switch req.Form {
 	case "", "json":
 	case "text":
@@ -113,8 +127,7 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	default:
 		err = cell.Errorf(cell.Invalid, "result.Diff", "use json, text, stat or patch", "%q is no form of a diff", req.Form)
 	}
-	out.Text = text.String()
-	return out, err
+	return text.String(), err
 }
 
 // compared finds the two states to compare: what there is to decide about, or those of
@@ -124,7 +137,7 @@ func (m *Manager) compared(ctx context.Context, req DiffRequest) (*offer, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := m.cfg.Records.Cell(id)
+	c, err := m.cfg.Cells.Usable(id)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +152,7 @@ func (m *Manager) compared(ctx context.Context, req DiffRequest) (*offer, error)
 	if req.To > 0 {
 		to, err = m.cfg.Records.Numbered(id, req.To)
 	} else {
-		to, err = m.Present(ctx, &c)
+		to, err = m.present(ctx, &c, true)
 	}
 	if err != nil {
 		return nil, err

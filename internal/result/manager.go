@@ -57,6 +57,8 @@ type Config struct {
 	PutTree func(*workspace.Tree) (cell.Digest, error)
 	TreeOf  func(context.Context, *state.Checkpoint) (*workspace.Tree, error)
 	Side    func(context.Context, *state.Checkpoint) (workspace.Side, error)
+	// Stamp is another one once a cell's files, which may be in use, were changed; zero where that can't be told yet.
+	Stamp func(context.Context, *state.Cell) (cell.Digest, error)
 	// SourceNow is what a new import of a cell's source makes of it now, and left reports what that left out.
 	// Objects has the contents of files that merges made or replaced, until no record names them.
 	SourceNow func(context.Context, *state.Cell) (_ workspace.Side, left func(path string) bool, err error)
@@ -121,6 +123,9 @@ type Space interface {
 	SyncLayers() error
 	// DropStates returns how many bytes only a checkpoint holds, and without dry frees them.
 	DropStates(k *state.Checkpoint, dry bool) (freed int64, err error)
+	// ForgetLooked drops a checkpoint that was made only to show what there was, unless it came to be more than that.
+	// The caller has the cell's lock.
+	ForgetLooked(c *state.Cell, at cell.CheckpointID) error
 	// GiveUp frees what only a checkpoint holds, after commit made it durable that it is gone.
 	GiveUp(k *state.Checkpoint, commit func() error) error
 }

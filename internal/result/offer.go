@@ -166,6 +166,11 @@ func (o *offer) changed() []string {
 // Present is the cell's state now: its head, or what was written since, as a checkpoint
 // that is made for the purpose, also while a run goes on.
 func (m *Manager) Present(ctx context.Context, c *state.Cell) (k state.Checkpoint, err error) {
+	return m.present(ctx, c, false)
+}
+
+// present is Present. With instead, the checkpoint takes the place of one that was made for the same purpose before.
+func (m *Manager) present(ctx context.Context, c *state.Cell, instead bool) (k state.Checkpoint, err error) {
 	if c.Gen == nil {
 		return m.cfg.Records.Checkpoint(c.Head)
 	}
@@ -176,7 +181,10 @@ func (m *Manager) Present(ctx context.Context, c *state.Cell) (k state.Checkpoin
 			return err
 		}
 		*c = fresh
-		k, err = m.presentHeld(ctx, c, within)
+		before := c.Head
+		if k, err = m.presentHeld(ctx, c, within); err == nil && instead && before != k.ID {
+			err = m.cfg.Space.ForgetLooked(c, before)
+		}
 		return err
 	})
 	return k, err
@@ -188,7 +196,7 @@ func (m *Manager) presentHeld(ctx context.Context, c *state.Cell, within cell.Ru
 	if c.Gen == nil {
 		return m.cfg.Records.Checkpoint(c.Head)
 	}
-	k, err := m.cfg.Checkpoint(ctx, c, state.Checkpoint{Kind: state.KindLooked, Message: "as it was looked at"}, within)
+	k, err := m.cfg.Checkpoint(ctx, c, state.Checkpoint{Kind: state.KindLooked, Message: state.LookedMessage}, within)
 	if err != nil {
 		return k, fmt.Errorf("cannot look at the workspace now: %w", err)
 	}

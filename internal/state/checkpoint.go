@@ -72,6 +72,9 @@ const (
 	KindTurn     = "turn"
 )
 
+// LookedMessage is the message of a checkpoint of KindLooked.
+const LookedMessage = "as it was looked at"
+
 // HasRun reports whether a checkpoint is the one before or after a run.
 func (r *Registry) HasRun(k *Checkpoint) bool {
 	if k.Run == "" {

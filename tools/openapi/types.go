@@ -69,7 +69,7 @@ func readTypes(dir string, routes []daemon.Route) ([]typ, error) {
 			}
 		}
 	}
-	for _, t := range []reflect.Type{reflect.TypeFor[api.StreamLine](), reflect.TypeFor[api.Error](), reflect.TypeFor[api.Progress](), reflect.TypeFor[api.Resize](), reflect.TypeFor[api.Gap](), reflect.TypeFor[api.Taken]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[api.StreamLine](), reflect.TypeFor[api.Error](), reflect.TypeFor[api.Progress](), reflect.TypeFor[api.Resize](), reflect.TypeFor[api.Gap](), reflect.TypeFor[api.Taken](), reflect.TypeFor[api.FileEvent](), reflect.TypeFor[api.DiffChange]()} {
 		visit(t)
 	}
 	refs := map[reflect.Type]*jsonschema.Schema{

@@ -132,6 +132,11 @@ func (p *Provider) Claims(ctx context.Context, g workspace.Generation) (int64, e
 	return max(n-was, 0), err
 }
 
+// Stamp implements workspace.Provider.
+func (p *Provider) Stamp(ctx context.Context, g workspace.Generation) (cell.Digest, error) {
+	return workspace.Stamp(ctx, p.fs(g.Layer))
+}
+
 // Freeze implements workspace.Provider. Whether anything changed shows only
 // in the tree.
 func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspace.State, error) {

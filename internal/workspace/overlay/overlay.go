@@ -147,6 +147,11 @@ func (p *Provider) Claims(ctx context.Context, g workspace.Generation) (int64, e
 	return workspace.Claims(ctx, p.fs(g.Layer))
 }
 
+// Stamp implements workspace.Provider.
+func (p *Provider) Stamp(ctx context.Context, g workspace.Generation) (cell.Digest, error) {
+	return workspace.Stamp(ctx, p.fs(g.Layer))
+}
+
 // Freeze implements workspace.Provider.
 func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspace.State, error) {
 	same, err := p.untouched(g)

@@ -60,6 +60,7 @@ func Snapshots(t *testing.T, make New) {
 	}{
 		{"snapshots under living processes", snapshots},
 		{"snapshots follow one another", snapshotsFollow},
+		{"stamps tell changes", stamps},
 		{"snapshots have what was written through memory", writtenThroughMemory},
 		{"snapshots copy what changed", copiesWhatChanged},
 	} {

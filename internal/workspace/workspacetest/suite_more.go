@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -42,6 +43,42 @@ func snapshots(t *testing.T, make New) {
 	b.whole(snap)
 	b.shows(snap)
 	b.shows(end)
+}
+
+func stamps(t *testing.T, make New) {
+	b := lay(t, make)
+	k := b.run(b.empty(), ops(W("d/old", "old"), W("gone", "g"), W("moves", "m"))...)
+	g := b.begin(k)
+	in := b.enter(g)
+	settled := func() cell.Digest {
+		t.Helper()
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
+			s, err := b.p.Stamp(ctx, g)
+			b.must(err)
+			if !s.IsZero() {
+				return s
+			}
+			if time.Now().After(end) {
+				t.Fatal("the stamp never settled")
+			}
+		}
+	}
+	was := settled()
+	for _, o := range [][]Op{
+		W("d/new", "1"), {{Do: "append", Path: "d/new", Data: "2"}}, W("d/new", "34"), {{Do: "append", Path: "d/old", Data: "!"}},
+		{{Do: "remove", Path: "gone"}}, {{Do: "mkdir", Path: "e"}}, {{Do: "symlink", Path: "s", To: "x"}}, {{Do: "rename", Path: "moves", To: "e/moved"}},
+		{{Do: "chmod", Path: "d/new", Mode: 0o755}},
+	} {
+		if again := settled(); again != was {
+			t.Errorf("before %+v the stamp changed by itself", o)
+		}
+		in.Do(o...)
+		if s, err := b.p.Stamp(ctx, g); err != nil || s == was {
+			t.Errorf("after %+v it is the same, %v", o, err)
+		}
+		was = settled()
+	}
+	in.Leave()
 }
 
 func resumes(t *testing.T, make New) {
