@@ -8,7 +8,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/pando-dev/pando/api"
 )
 
 // archiveOf is an archive of files, each with its own name as its content; a name that
@@ -143,4 +146,24 @@ func FuzzCopyArchive(f *testing.F) {
 			}
 		}
 	})
+}
+
+// deaf is the connection of a command that has ended: what it said can be read, and nothing is taken.
+type deaf struct{ io.Reader }
+
+func (deaf) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// What a step said is in the log, also when it ended before its input could be closed.
+func TestOutputOfWhatHasEnded(t *testing.T) {
+	var sent []byte
+	for _, f := range []api.Frame{api.Output(api.FrameStdout, 0, []byte("said\nand ")), api.Output(api.FrameStderr, 0, []byte("warned\n")), api.Output(api.FrameStdout, 9, []byte("more")), {Type: api.FrameExit}} {
+		sent = api.AppendFrame(sent, f)
+	}
+	var said []string
+	var last tail
+	say := func(_, m string) { said = append(said, m) }
+	listen(deaf{bytes.NewReader(sent)}, &splitter{say: say, tail: &last}, &splitter{say: say, tail: &last})
+	if want := []string{"said", "warned", "and more"}; !slices.Equal(said, want) {
+		t.Errorf("the log is %q, not %q", said, want)
+	}
 }

@@ -3,6 +3,7 @@ package e2b
 import (
 	"bytes"
 	"context"
+	"io"
 	"strconv"
 	"strings"
 
@@ -44,27 +45,8 @@ func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []s
 	}
 	var last tail
 	out, errs := &splitter{say: b.say, tail: &last}, &splitter{say: b.say, tail: &last}
-	_, err = conn.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameStdinEOF}))
-	for buf := []byte(nil); err == nil; {
-		var fr api.Frame
-		if fr, err = api.ReadFrame(conn, &buf); err != nil || fr.Type == api.FrameExit {
-			break
-		}
-		to := out
-		switch fr.Type {
-		case api.FrameStdout:
-		case api.FrameStderr:
-			to = errs
-		default:
-			continue
-		}
-		if _, data, derr := fr.OutputData(); derr == nil {
-			to.write(data)
-		}
-	}
+	listen(conn, out, errs)
 	conn.Close()
-	out.end()
-	errs.end()
 	att.Release(false)
 	<-att.Done
 	end := endOf(att.Result())
@@ -79,6 +61,30 @@ func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []s
 		text = "\n" + text
 	}
 	return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s%s%s", cell.Clip(command), end.Status, text, f.whyFailed(ctx, id, command))
+}
+
+// listen gives a command no input, and splits what it says until its end.
+func listen(conn io.ReadWriter, out, errs *splitter) {
+	defer errs.end()
+	defer out.end()
+	conn.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameStdinEOF})) // it fails where the command has ended: what it said is there
+	for buf := []byte(nil); ; {
+		fr, err := api.ReadFrame(conn, &buf)
+		if err != nil || fr.Type == api.FrameExit {
+			return
+		}
+		to := out
+		switch fr.Type {
+		case api.FrameStdout:
+		case api.FrameStderr:
+			to = errs
+		default:
+			continue
+		}
+		if _, data, err := fr.OutputData(); err == nil {
+			to.write(data)
+		}
+	}
 }
 
 // tail is the end of a command's output.

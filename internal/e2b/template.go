@@ -116,6 +116,11 @@ type buildLine struct {
 func (b *build) say(level, message string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.add(level, message)
+}
+
+// add is say for a caller that holds b.mu.
+func (b *build) add(level, message string) {
 	if len(b.lines) < maxBuildLines {
 		b.lines = append(b.lines, buildLine{time.Now().UTC(), level, message, b.step})
 	}
@@ -515,24 +520,23 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 		err = f.complete(ctx, c, b, req, id, dir)
 	}
 	if err == nil { // not before: from now on its client makes sandboxes of it
-		b.end(buildReady, "")
-		b.say("info", "the template is ready")
+		b.end(buildReady, "", "info", "the template is ready")
 		return
 	}
 	reason := sentence(err)
-	b.end(buildFailed, reason)
-	b.say("error", reason)
+	b.end(buildFailed, reason, "error", reason)
 	f.discardBuild(ctx, cell.ID(c.ID))
 	if id != "" && string(id) != c.ID {
 		f.discardBuild(ctx, id)
 	}
 }
 
-// end records how the build ended.
-func (b *build) end(status, reason string) {
+// end records how the build ended, with the last line of its log: a client that sees the end asks for no more lines.
+func (b *build) end(status, reason, level, message string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status, b.reason = status, reason
+	b.add(level, message)
 }
 
 // complete makes the cell in which the steps of a build ran its template. c is the cell that the
