@@ -6,7 +6,7 @@ import "time"
 type Credential struct {
 	Name    string           `json:"credential"`        // its name, which is its handle
 	Kind    string           `json:"kind"`              // "token", or "ssh" for a key of the caller's SSH agent
-	For     []string         `json:"for"`               // where it may be sent, as https://HOST/PATH; hosts for SSH
+	For     []string         `json:"for"`               // where it may be sent, as https://HOST/PATH; for SSH hosts, and "git-signatures"
 	As      string           `json:"as,omitempty"`      // the header that carries it, with {secret} or {basic:USER}
 	Also    []CredentialPut  `json:"also,omitempty"`    // further headers for other places
 	Env     []string         `json:"env,omitempty"`     // variables that hold the placeholder in a cell
@@ -39,10 +39,10 @@ type CredentialRequest struct {
 	Name    string   `json:"credential"`        // its name
 	Kind    string   `json:"kind,omitempty"`    // "token" (default) or "ssh"
 	Secret  string   `json:"secret,omitempty"`  // the value; none for SSH
-	For     []string `json:"for,omitempty"`     // where it may be sent
+	For     []string `json:"for,omitempty"`     // where it may be sent; for SSH hosts, and "git-signatures" for commits and tags
 	As      string   `json:"as,omitempty"`      // the header that carries it
 	Env     []string `json:"env,omitempty"`     // variables that hold the placeholder in a cell
-	Key     string   `json:"key,omitempty"`     // SSH: the key's fingerprint
+	Key     string   `json:"key,omitempty"`     // SSH: the key's fingerprint, or the public key, as in a file NAME.pub
 	Comment string   `json:"comment,omitempty"` // for people
 	Replace bool     `json:"replace,omitempty"` // replace a credential of this name, also in running cells
 	// In place of the value: the program of the daemon's host, "claude", "codex" or "opencode", that keeps a

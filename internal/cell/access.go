@@ -38,6 +38,8 @@ type Access struct {
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"` // with a leading slash, without a query
 	Key    string `json:"key,omitempty"`  // Sign: fingerprint, "SHA256:…"
+	// Signs is what a signature is for: "git" for its commits and tags, "" for a log-in at Host.
+	Signs string `json:"signs,omitempty"`
 	// Program is what Execute starts: the path in the cell.
 	Program string `json:"program,omitempty"`
 }
@@ -78,6 +80,9 @@ func (a Access) Want() string {
 	case Request:
 		return a.Method + " " + cmp.Or(a.Scheme, "http") + "://" + host + port + a.Path
 	case Sign:
+		if a.Signs != "" {
+			return "sign for " + a.Signs + " with " + a.Key
+		}
 		if host == "" { // it was not proven, or not known
 			return "sign with " + a.Key
 		}

@@ -67,11 +67,12 @@ type Lent struct {
 }
 
 // LentKey is a key of the caller's SSH agent, lent to one cell. The key stays in the agent;
-// the cell may request signatures for these hosts.
+// the cell may request signatures for these hosts, and with Git for commits and tags of git.
 type LentKey struct {
 	Handle string      `json:"handle"`
 	Key    string      `json:"key"` // fingerprint, "SHA256:…"
 	Hosts  []KnownHost `json:"hosts"`
+	Git    bool        `json:"git,omitempty"`
 }
 
 // KnownHost is a host with the keys that prove it, from the caller's known_hosts.

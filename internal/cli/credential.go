@@ -49,11 +49,13 @@ where {secret} stands for the value and {basic:USER} for USER and the value as i
 basic authentication. Well-known services need neither: ` + strings.Join(credential.KnownNames(), ", ") + `.
 
 With --ssh, a key of your SSH agent is lent: the cell gets a socket that signs
-with this key alone, and only for the hosts given with --for.`,
+with this key alone, and only for the hosts given with --for. With --for
+git-signatures it signs commits and tags, and git in the cell does so by itself.`,
 		Example: `  pando credential add github --from-env GH_TOKEN
   pando credential add mine --from-file token.txt --for 'GET https://api.example.com/v1/**' \
     --as 'X-Token: {secret}' --env EXAMPLE_TOKEN
-  pando credential add deploy --ssh SHA256:… --for github.com`,
+  pando credential add deploy --ssh SHA256:… --for github.com
+  pando credential add signing --ssh ~/.ssh/id_ed25519.pub --for git-signatures`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Name = args[0]
@@ -62,6 +64,10 @@ with this key alone, and only for the hosts given with --for.`,
 					return usage("a key of SSH has no value: it stays in your agent")
 				}
 				req.Kind = credential.SSH
+				var err error
+				if req.Key, err = publicKey(req.Key); err != nil {
+					return err
+				}
 			} else {
 				var err error
 				if req.Secret, err = a.readSecret(cmd.Context(), req.Name, fromEnv, fromFile); err != nil {
@@ -80,13 +86,37 @@ with this key alone, and only for the hosts given with --for.`,
 	f := c.Flags()
 	f.StringVar(&fromEnv, "from-env", "", "take the value from this variable")
 	f.StringVar(&fromFile, "from-file", "", "take the value from this file (readable by its owner alone, outside of repositories and sources)")
-	f.StringArrayVar(&req.For, "for", nil, "where it may be sent: [METHOD,… ]https://HOST/PATH; HOST[:PORT] for a key of SSH")
+	f.StringArrayVar(&req.For, "for", nil, "where it may be sent: [METHOD,… ]https://HOST/PATH; for a key of SSH HOST[:PORT], or git-signatures")
 	f.StringVar(&req.As, "as", "", "the header that carries it: 'Authorization: Bearer {secret}'")
 	f.StringArrayVar(&req.Env, "env", nil, "variable that holds the placeholder in a cell")
-	f.StringVar(&req.Key, "ssh", "", "lend this key of your SSH agent: its fingerprint, as ssh-add -l shows it")
+	f.StringVar(&req.Key, "ssh", "", "lend this key of your SSH agent: its fingerprint, as ssh-add -l shows it, or its public key or the file of that")
 	f.StringVar(&req.Comment, "comment", "", "for people")
 	f.BoolVar(&req.Replace, "replace", false, "replace a credential of that name, also in running cells")
 	return c
+}
+
+// maxPublicKey bounds a file with a public key, in bytes.
+const maxPublicKey = 16 << 10
+
+// publicKey returns the key of SSH that is meant: a fingerprint or a key as it is, of a file NAME.pub what is in it, also
+// where NAME is given.
+func publicKey(key string) (string, error) {
+	if strings.HasPrefix(key, "SHA256:") || strings.Contains(key, " ") {
+		return key, nil
+	}
+	if !strings.HasSuffix(key, ".pub") { // the other file is the private key
+		key += ".pub"
+	}
+	f, err := os.Open(key)
+	if err != nil {
+		return "", &api.Error{Kind: "not-found", Message: "cannot read the public key: " + err.Error(), Hint: "give the fingerprint that ssh-add -l shows, the file of the public key, or a line of ssh-add -L"}
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxPublicKey))
+	if err == nil && bytes.Contains(b, []byte("PRIVATE KEY")) {
+		err = usage("%s has a private key: it stays where it is", key)
+	}
+	return strings.TrimSpace(string(b)), err
 }
 
 // readSecret reads a value from a variable, a file or standard input, and removes one line end.

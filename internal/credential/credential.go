@@ -1,6 +1,9 @@
 package credential
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,17 +24,48 @@ const (
 type Credential struct {
 	Name    string         `json:"name"`
 	Kind    string         `json:"kind"`
-	For     []string       `json:"for"`            // places, as cell.ParsePlace reads them; hosts for SSH
-	As      string         `json:"as,omitempty"`   // "Authorization: Bearer {secret}"
-	Also    []Use          `json:"also,omitempty"` // places where it goes in another way
-	Env     []string       `json:"env,omitempty"`  // variables that hold the placeholder in the cell
-	Key     string         `json:"key,omitempty"`  // SSH: fingerprint, "SHA256:…"
+	For     []string       `json:"for"`              // places, as cell.ParsePlace reads them; for SSH hosts, and GitSignatures
+	As      string         `json:"as,omitempty"`     // "Authorization: Bearer {secret}"
+	Also    []Use          `json:"also,omitempty"`   // places where it goes in another way
+	Env     []string       `json:"env,omitempty"`    // variables that hold the placeholder in the cell
+	Key     string         `json:"key,omitempty"`    // SSH: fingerprint, "SHA256:…"
+	Public  string         `json:"public,omitempty"` // SSH: the public key, "ssh-ed25519 AAAA…"; "" where it was not given
 	Shape   string         `json:"shape,omitempty"`
 	Comment string         `json:"comment,omitempty"`
 	Created time.Time      `json:"created"`
 	Login   *Login         `json:"login,omitempty"` // the value is in this file, and not stored
 	Expires time.Time      `json:"-"`               // of a login file: when its token expires; zero: not known
 	Claims  map[string]any `json:"-"`               // of the value, where programs read them; nil: they don't
+}
+
+// GitSignatures is what a key of SSH is for that signs commits and tags of git.
+const GitSignatures = "git-signatures"
+
+// Hosts are the places that a key of SSH logs in to.
+func (c Credential) Hosts() []string {
+	return slices.DeleteFunc(slices.Clone(c.For), func(f string) bool { return f == GitSignatures })
+}
+
+// SignsGit reports whether a key of SSH is for signatures of git.
+func (c Credential) SignsGit() bool { return c.Kind == SSH && slices.Contains(c.For, GitSignatures) }
+
+// setKey reads the key of SSH that was given: its fingerprint, or itself, as in a file NAME.pub.
+func (c *Credential) setKey() error {
+	if strings.HasPrefix(c.Key, "SHA256:") {
+		return nil
+	}
+	const hint = "give the public key (ssh-ed25519 AAAA…, as in ~/.ssh/id_ed25519.pub), or the fingerprint that `ssh-add -l` shows: SHA256:…"
+	f := strings.Fields(c.Key)
+	if len(f) < 2 || len(c.Key) > 16<<10 || strings.Contains(strings.TrimSpace(c.Key), "\n") {
+		return invalid(hint, "%.80q is no key", c.Key)
+	}
+	blob, err := base64.StdEncoding.DecodeString(f[1])
+	if err != nil || len(blob) < 4 || int(binary.BigEndian.Uint32(blob)) != len(f[0]) || !strings.HasPrefix(string(blob[4:]), f[0]) { // RFC 4253, section 6.6
+		return invalid(hint, "%.80q is no key", c.Key)
+	}
+	sum := sha256.Sum256(blob)
+	c.Key, c.Public = "SHA256:"+base64.RawStdEncoding.EncodeToString(sum[:]), f[0]+" "+f[1]
+	return nil
 }
 
 // Expired reports whether the token of a login file has expired.
@@ -129,9 +163,12 @@ func (c Credential) checkSSH() error {
 		return invalid("give the fingerprint that `ssh-add -l` shows: SHA256:…", "%q is no fingerprint of a key", c.Key)
 	}
 	if len(c.For) == 0 {
-		return invalid("say for which host: --for github.com", "cannot store %s: it is for no host", c.Name)
+		return invalid("say for which host: --for github.com, or for commits: --for "+GitSignatures, "cannot store %s: it is for nothing", c.Name)
 	}
-	for _, h := range c.For {
+	if c.SignsGit() && c.Public == "" {
+		return invalid("give the public key, which git names: --ssh ~/.ssh/id_ed25519.pub, or a line of ssh-add -L", "cannot store %s: a fingerprint is not enough for signatures of git", c.Name)
+	}
+	for _, h := range c.Hosts() {
 		if _, err := ParseHost(h); err != nil {
 			return err
 		}

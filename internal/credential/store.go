@@ -160,6 +160,11 @@ func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error
 	if c.Kind == "" {
 		c.Kind = Token
 	}
+	if c.Kind == SSH {
+		if err := c.setKey(); err != nil {
+			return c, err
+		}
+	}
 	var now loginState
 	if c.Login != nil {
 		err := c.Login.check()

@@ -41,7 +41,7 @@ func AgentOf(env []string) string {
 // knownHosts returns the hosts that a key of SSH is for, with what proves them.
 func (m *Manager) knownHosts(c credential.Credential) (list []cell.KnownHost, err error) {
 	files := []string{filepath.Join(m.cfg.User.Home, ".ssh/known_hosts"), filepath.Join(m.cfg.User.Home, ".ssh/known_hosts2"), "/etc/ssh/ssh_known_hosts"}
-	for _, f := range c.For {
+	for _, f := range c.Hosts() {
 		p, err := credential.ParseHost(f)
 		if err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func (m *Manager) keysOf(c *state.Cell, lendings []state.Lending) (list []cell.L
 			m.cfg.Log.Warn("cannot lend a key of SSH", "cell", c.ID, "credential", l.Handle, "error", err)
 			continue
 		}
-		list = append(list, cell.LentKey{Handle: l.Handle, Key: known.Key, Hosts: hosts})
+		list = append(list, cell.LentKey{Handle: l.Handle, Key: known.Key, Hosts: hosts, Git: known.SignsGit()})
 	}
 	return list
 }
@@ -96,8 +96,11 @@ func (m *Manager) lendAgent(ctx context.Context, c *state.Cell, inst backend.Ins
 		return cell.Errorf(cell.Unavailable, opName, hint, "cannot lend %s: %w", keys[0].Handle, fmt.Errorf(format, args...))
 	}
 	if !c.Talks() {
-		h := keys[0].Hosts[0]
-		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell talk to anything", keys[0].Handle)
+		hint := "let it talk to something: --allow HOST" // the gateway lends keys
+		if len(keys[0].Hosts) > 0 {
+			hint = fmt.Sprintf("let the cell go there: --allow %s:%d", keys[0].Hosts[0].Host, keys[0].Hosts[0].Port)
+		}
+		return cell.Errorf(cell.Invalid, opName, hint, "cannot lend %s: no rule lets the cell talk to anything", keys[0].Handle)
 	}
 	const start = "start an agent and add the key: eval $(ssh-agent); ssh-add"
 	if socket == "" {
@@ -212,6 +215,9 @@ func (m *Manager) writeKnownHosts(c *state.Cell, keys []cell.LentKey) error {
 				fmt.Fprintf(&text, "%s %s\n", sshagent.Address(h.Host, h.Port), key)
 			}
 		}
+	}
+	if text.Len() == 0 {
+		return nil
 	}
 	f, err := home.OpenFile(".ssh/known_hosts", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

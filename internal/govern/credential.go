@@ -3,6 +3,7 @@ package govern
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -116,17 +117,30 @@ func (m *Manager) Env(c *state.Cell) []string {
 }
 
 func (m *Manager) envOf(lendings []state.Lending) (env []string) {
-	ssh := false
+	ssh, signs := false, false
 	for _, l := range lendings {
 		if known, _, _ := m.cfg.Credentials.Get(l.Handle); known.Name != "" { // also when its login file cannot be read now
 			env = append(env, variables(known, l)...)
 			ssh = ssh || known.Kind == credential.SSH
+			if known.SignsGit() && !signs && l.Revoked.IsZero() { // without it git goes on, and signs nothing
+				env = append(env, gitSigns(known)...)
+				signs = true
+			}
 		}
 	}
 	if ssh {
 		env = append(env, "SSH_AUTH_SOCK="+path.Join(image.TalkDir, agentName))
 	}
 	return env
+}
+
+// gitSigns are the variables by which git signs commits and tags with a key of the agent (git-config(1), GIT_CONFIG_COUNT).
+func gitSigns(c credential.Credential) (env []string) {
+	set := [][2]string{{"gpg.format", "ssh"}, {"user.signingKey", "key::" + c.Public}, {"commit.gpgSign", "true"}, {"tag.gpgSign", "true"}}
+	for i, kv := range set {
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))
+	}
+	return append(env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(set)))
 }
 
 // Credentials lists what can be lent, and the cells that have it.
@@ -178,7 +192,7 @@ func (m *Manager) credentialView(c credential.Credential) api.Credential {
 func (m *Manager) AddCredential(ctx context.Context, req api.CredentialRequest) (api.Credential, error) {
 	secret := credential.NewSecret(req.Secret)
 	if req.Kind == credential.SSH {
-		if _, err := m.knownHosts(credential.Credential{For: req.For}); err != nil {
+		if _, err := m.knownHosts(credential.Credential{Kind: req.Kind, For: req.For}); err != nil {
 			return api.Credential{}, err
 		}
 	}

@@ -256,7 +256,11 @@ func (s *session) sign(key ssh.PublicKey, data []byte, flags agent.SignatureFlag
 	l, ok, policy := s.f.lent(a.Key)
 	why := s.judge(key, data, l, ok, &a)
 	d := cell.Decision{Effect: cell.Deny, Rule: "ssh", Origin: "gateway", Reason: why, By: "gateway"}
-	if why == "" {
+	switch {
+	case why != "":
+	case a.Signs != "": // which goes nowhere: that the key is lent for it decides
+		d = cell.Decision{Effect: cell.Allow, Rule: "ssh", Origin: "credential " + l.Handle, Reason: "the key is lent for signatures of git", By: "gateway"}
+	default:
 		d = policy.Decide(a)
 	}
 	if ok {
@@ -273,13 +277,23 @@ func (s *session) sign(key ssh.PublicKey, data []byte, flags agent.SignatureFlag
 }
 
 // judge says why a signature is refused before any policy is asked; "" when it
-// is not. Then a says for which host it is.
+// is not. Then a says for which host it is, or that it is git's.
 func (s *session) judge(key ssh.PublicKey, data []byte, l lent, isLent bool, a *cell.Access) (why string) {
 	if !isLent {
 		return "the key is not lent to this cell"
 	}
 	if s.forwarded {
 		return "the agent was forwarded to another host, and a key is lent to the cell alone"
+	}
+	if namespace, err := parseSigned(data); err == nil {
+		switch {
+		case namespace != gitNamespace:
+			return "what shall be signed is no log-in of SSH, and no commit or tag of git"
+		case !l.Git:
+			return "the key is lent for " + hostNames(l.Hosts) + ", and not for signatures of git"
+		}
+		a.Signs = "git"
+		return ""
 	}
 	auth, err := parseAuth(data)
 	if err != nil {
@@ -303,6 +317,9 @@ func (s *session) judge(key ssh.PublicKey, data []byte, l lent, isLent bool, a *
 		return "what shall be signed names another host key than the one that was proven"
 	}
 	known, ok := l.hosts[string(host.Marshal())]
+	if !ok && len(l.Hosts) == 0 {
+		return "the key is lent for signatures of git alone"
+	}
 	if !ok {
 		return "the key is lent for " + hostNames(l.Hosts) + ", and the host's key " + ssh.FingerprintSHA256(host) + " is not known to be of there"
 	}

@@ -223,6 +223,9 @@ func TestH60FilterRefuses(t *testing.T) {
 			f.bind(binds(t, f.good, f.good, "s", 0))
 			return append([]byte("SSHSIG"), text([]byte("file"), nil, []byte("sha512"), make([]byte, 64))...), f.lent
 		}, "no log-in"},
+		"a commit": {func(f *fake) ([]byte, ssh.Signer) {
+			return signed("git", "sha512", 64), f.lent
+		}, "not for signatures of git"},
 		"more after the log-in": {func(f *fake) ([]byte, ssh.Signer) {
 			f.bind(binds(t, f.good, f.good, "s", 0))
 			return append(login("s", f.lent, nil), 0), f.lent
@@ -256,6 +259,58 @@ func TestH60FilterRefuses(t *testing.T) {
 				t.Errorf("%+v, want %q", d.Decision, x.want)
 			}
 		})
+	}
+}
+
+// signed makes what ssh-keygen -Y sign has an agent sign.
+func signed(namespace, hash string, size int) []byte {
+	return append([]byte("SSHSIG"), text([]byte(namespace), nil, []byte(hash), make([]byte, size))...)
+}
+
+// A key that is lent for git signs what has git's namespace, and nothing else; each is an event with what it was for.
+func TestH60FilterSignsForGit(t *testing.T) {
+	f := newFake(t)
+	key := f.lent.PublicKey()
+	if err := f.Govern([]cell.LentKey{{Handle: "signing", Key: ssh.FingerprintSHA256(key), Git: true}}, decider("good")); err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{signed("git", "sha512", 64), signed("git", "sha256", 32)} {
+		sig, err := f.sign(key, data, 0)
+		if err != nil {
+			t.Fatal(err, f.ev.list)
+		}
+		if err := key.Verify(data, sig); err != nil {
+			t.Error(err)
+		}
+		if d := f.ev.last(t); !d.Decision.Allowed() || d.Access.Signs != "git" || d.Access.Host != "" || d.Decision.Credential != "signing" || d.Access.Want() != "sign for git with "+ssh.FingerprintSHA256(key) {
+			t.Errorf("%+v", d)
+		}
+	}
+	f.bind(binds(t, f.good, f.good, "s", 0))
+	for what, x := range map[string]struct {
+		data []byte
+		key  ssh.Signer
+		want string
+	}{
+		"a file":                     {signed("file", "sha512", 64), f.lent, "no commit or tag"},
+		"a namespace that is longer": {signed("git\x00", "sha512", 64), f.lent, "no commit or tag"},
+		"no namespace":               {signed("", "sha512", 64), f.lent, "no log-in"},
+		"a digest that is none":      {signed("git", "sha512", 63), f.lent, "no log-in"},
+		"another hash":               {signed("git", "md5", 16), f.lent, "no log-in"},
+		"more":                       {append(signed("git", "sha512", 64), 0), f.lent, "no log-in"},
+		"less":                       {signed("git", "sha512", 64)[:40], f.lent, "no log-in"},
+		"a log-in":                   {login("s", f.lent, nil), f.lent, "git alone"},
+		"another key":                {signed("git", "sha512", 64), f.other, "not lent"},
+	} {
+		if _, err := f.sign(x.key.PublicKey(), x.data, 0); err == nil {
+			t.Errorf("%s was signed", what)
+		} else if d := f.ev.last(t); d.Decision.Allowed() || d.Access.Signs != "" || !strings.Contains(d.Decision.Reason, x.want) {
+			t.Errorf("%s: %+v", what, d)
+		}
+	}
+	f.bind(binds(t, f.good, f.good, "forwarded", 1))
+	if _, err := f.sign(key, signed("git", "sha512", 64), 0); err == nil {
+		t.Error("it was signed for a forwarded agent")
 	}
 }
 
@@ -313,6 +368,7 @@ func FuzzFilter(f *testing.F) {
 		{msgList}, append([]byte{msgExtension}, append(text([]byte(sessionBind)), good...)...),
 		append(append([]byte{msgSign}, text(x.lent.PublicKey().Marshal(), login("s", x.lent, nil))...), 0, 0, 0, 0),
 		append(append([]byte{msgSign}, text(x.lent.PublicKey().Marshal(), login("s", x.lent, x.evil))...), 0, 0, 0, 0),
+		append(append([]byte{msgSign}, text(x.lent.PublicKey().Marshal(), signed("git", "sha512", 64))...), 0, 0, 0, 0),
 	} {
 		f.Add(msg)
 	}
