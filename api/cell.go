@@ -207,7 +207,10 @@ type AcceptRequest struct {
 	Merge bool `json:"merge,omitempty"`
 	// Commits makes the commits on the branch that the cell has checked out those of the source's branch, with Apply: as they
 	// are, or, when that has others by now, copies on top of these. What was not committed in the cell is not committed.
-	Commits     bool     `json:"commits,omitempty"`
+	Commits bool `json:"commits,omitempty"`
+	// Sign names a credential for signatures of git: with Commits all that come are copies that it signed.
+	Sign        string   `json:"sign,omitempty"`
+	SSHAgent    string   `json:"ssh_agent,omitempty"`    // with Sign: the socket of the SSH agent with its key, on the daemon's host
 	NoConflicts bool     `json:"no_conflicts,omitempty"` // with Merge: write nothing where that leaves conflicts
 	Include     []string `json:"include,omitempty"`      // held paths to apply nevertheless
 	Strict      bool     `json:"strict,omitempty"`       // hold back all changes to look at first
@@ -311,12 +314,13 @@ type AcceptResult struct {
 
 // BranchMove is a move of the branch that a source has checked out.
 type BranchMove struct {
-	Branch  string   `json:"branch"`        // without refs/heads/
-	Was     string   `json:"was,omitempty"` // the commit before; absent: there was none
-	Now     string   `json:"now"`           // the commit after
-	Tip     string   `json:"tip,omitempty"` // the commit in the cell; another than Now when copies of commits came
-	Commits int      `json:"commits"`       // how many came, or were taken back
-	List    []Commit `json:"list"`          // the first hundred that came, oldest first
+	Branch  string   `json:"branch"`           // without refs/heads/
+	Was     string   `json:"was,omitempty"`    // the commit before; absent: there was none
+	Now     string   `json:"now"`              // the commit after
+	Tip     string   `json:"tip,omitempty"`    // the commit in the cell; another than Now when copies of commits came
+	Commits int      `json:"commits"`          // how many came, or were taken back
+	Signed  string   `json:"signed,omitempty"` // the fingerprint of the key of SSH that signed those that came
+	List    []Commit `json:"list"`             // the first hundred that came, oldest first
 }
 
 // Commit is one of git's.

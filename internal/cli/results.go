@@ -220,7 +220,9 @@ where you committed meanwhile, to copies on top of yours, as git rebase would ma
 Files that were not committed there are applied and not committed. It is refused where a
 file is not as it is committed, where something is staged in the source, and where both
 changed the same lines; pando fetch brings commits as branches of their own. With
---dry-run it prints what --expect takes to have these commits and no others.
+--dry-run it prints what --expect takes to have these commits and no others. --sign NAME
+has your SSH agent sign each of them, as a copy with you as committer, with the key of a
+credential for git-signatures.
 
 Changes to files that control what runs on your machine (hooks, CI, editor and agent
 settings, programs in git's configuration) are held back until you --include them.
@@ -257,6 +259,9 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 				return usage("--commits takes all changes: no paths, and no -p")
 			}
 			req.Apply = req.Apply || req.Commits
+			if req.Sign != "" {
+				req.SSHAgent = os.Getenv("SSH_AUTH_SOCK")
+			}
 			if len(paths) > 0 && !req.Apply {
 				return usage("paths go with --apply")
 			}
@@ -357,6 +362,7 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 	f.StringVar(&req.Expect, "expect", "", "only these changes: their `DIGEST`, as pando diff prints it")
 	f.BoolVarP(&interactive, "interactive", "p", false, "ask for each hunk whether it is taken")
 	f.BoolVar(&req.Merge, "merge", false, "merge files that changed in the source, too")
+	f.StringVar(&req.Sign, "sign", "", "with --commits: sign copies of them with this credential, which is for git-signatures")
 	f.BoolVar(&req.Commits, "commits", false, "with the commits that were made in the cell, onto the source's branch (applies)")
 	f.BoolVar(&req.NoConflicts, "no-conflicts", false, "with --merge: write nothing where that leaves conflicts")
 	f.StringArrayVar(&req.Include, "include", nil, "also apply this control path")

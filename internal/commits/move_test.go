@@ -1,6 +1,7 @@
 package commits
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -140,7 +141,7 @@ func TestOnto(t *testing.T) {
 			x.with(s)
 			r, tip := s.taken()
 			head := s.git(s.source, "rev-parse", "HEAD")
-			now, list, err := r.Onto(t.Context(), tip, s.base, head, user)
+			now, list, err := r.Onto(t.Context(), tip, s.base, head, user, nil)
 			if x.why != "" {
 				if err == nil || !strings.Contains(err.Error(), x.why) {
 					t.Fatalf("%v, want %q", err, x.why)
@@ -301,6 +302,52 @@ func TestMove(t *testing.T) {
 	}
 }
 
+// With a signer all commits are copies, also where the branch could move to them, and git finds the signature in each.
+func TestOntoSigned(t *testing.T) {
+	t.Parallel()
+	for name, moved := range map[string]bool{"as it was": false, "moved": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSides(t)
+			s.commit(s.work, "two\n\nand why", "f", "two\n")
+			s.commit(s.work, "three", "h", "h\n")
+			if moved {
+				s.commit(s.source, "mine", "g", "mine\n")
+			}
+			r, tip := s.taken()
+			head := s.git(s.source, "rev-parse", "HEAD")
+			var signed []string
+			now, list, err := r.Onto(t.Context(), tip, s.base, head, user, func(_ context.Context, commit string) (string, error) {
+				signed = append(signed, commit)
+				return "-----BEGIN X-----\n\nabc\n-----END X-----\n", nil
+			})
+			must(t, err)
+			if len(list) != 2 || len(signed) != 2 || list[0].Was == "" || now == tip {
+				t.Fatalf("it is %s with %+v, %d were signed", now, list, len(signed))
+			}
+			must(t, r.Give(t.Context(), folder(t, filepath.Join(s.source, ".git")), now, head))
+			s.git(s.source, "fsck", "--strict", "--no-dangling")
+			for i, c := range list {
+				raw := s.git(s.source, "cat-file", "commit", c.Commit)
+				const header = "\ngpgsig -----BEGIN X-----\n \n abc\n -----END X-----\n\n"
+				if strings.TrimSpace(strings.Replace(raw, header, "\n\n", 1)) != strings.TrimSpace(signed[i]) || !strings.Contains(raw, header) {
+					t.Errorf("%q is signed as %q", raw, signed[i])
+				}
+			}
+			if got := s.git(s.source, "log", "--format=%s %cn", head+".."+now); got != "three The User\ntwo The User" {
+				t.Errorf("they are %q", got)
+			}
+			no := errors.New("no")
+			if _, _, err := r.Onto(t.Context(), tip, s.base, head, user, func(context.Context, string) (string, error) { return "", no }); !errors.Is(err, no) {
+				t.Errorf("without the agent: %v", err)
+			}
+			if _, _, err := r.Onto(t.Context(), tip, "", "", user, func(context.Context, string) (string, error) { return "", no }); err == nil || !strings.Contains(err.Error(), "no commit yet") {
+				t.Errorf("in an empty repository: %v", err)
+			}
+		})
+	}
+}
+
 func (s *sides) leavesNothing(common, mark string) {
 	s.t.Helper()
 	left, err := filepath.Glob(filepath.Join(common, "pando-*"))
@@ -322,7 +369,7 @@ func TestMoveElsewhere(t *testing.T) {
 	r := open(t, "")
 	take(t, r, bundle(t, s.work))
 	tip := s.git(s.work, "rev-parse", "HEAD")
-	now, list, err := r.Onto(t.Context(), tip, "", "", user)
+	now, list, err := r.Onto(t.Context(), tip, "", "", user, nil)
 	if err != nil || now != tip || len(list) != 2 {
 		t.Fatal(now, list, err)
 	}

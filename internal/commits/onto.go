@@ -38,8 +38,8 @@ func (p Ident) line(at time.Time) string {
 // itself, where head is in its history, and else copies, on top of head, of those that lead there from base and are not in
 // head's history, made by merge-tree as a rebase would, with committer. Commits of which head has all changes already are left out: it
 // is head then if none is left. A change that both made in other words, and a merge among commits that would be copied, are a
-// Conflict. The list is of what comes, oldest first.
-func (r *Repo) Onto(ctx context.Context, tip, base, head string, committer Ident) (now string, list []Branch, err error) {
+// Conflict. With sign all are copies, and signed. The list is of what comes, oldest first.
+func (r *Repo) Onto(ctx context.Context, tip, base, head string, committer Ident, sign Signer) (now string, list []Branch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
 	if !slices.Contains(r.made, tip) {
@@ -53,11 +53,16 @@ func (r *Repo) Onto(ctx context.Context, tip, base, head string, committer Ident
 			return head, nil, err
 		}
 	}
-	if ok, err := r.leadsTo(ctx, head, tip); err != nil || ok {
+	ahead, err := r.leadsTo(ctx, head, tip)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case ahead && sign == nil:
 		list, err = r.between(ctx, tip, head)
 		return tip, list, err
-	}
-	if base == "" {
+	case head == "":
+		return "", nil, orConflict(nil, "the source has no commit yet that signed ones could follow")
+	case base == "" && !ahead:
 		return "", nil, orConflict(nil, "they begin a history of their own, and the source has one by now")
 	}
 	if list, err = r.between(ctx, tip, base, head); err != nil {
@@ -69,7 +74,20 @@ func (r *Repo) Onto(ctx context.Context, tip, base, head string, committer Ident
 	if committer.Name == "" || committer.Email == "" {
 		return "", nil, cell.Errorf(cell.Conflict, "commits.Onto", "tell git yours: git config --global user.name NAME, and user.email ADDRESS", "cannot put the commits onto what the source became: git's configuration, without what it includes, has no name of a committer")
 	}
-	return r.copies(ctx, list, head, committer)
+	return r.copies(ctx, list, head, committer, sign)
+}
+
+// A Signer returns the signature of a commit, as lines of text.
+type Signer func(ctx context.Context, commit string) (string, error)
+
+// signature is the header with a signature, which comes last (git-commit-tree(1) has it made by a program: gpg.format). In a
+// repository with ids of SHA-256 it has another name (gitformat-signature(5)).
+func signature(text string, sha256 bool) string {
+	name := "gpgsig "
+	if sha256 {
+		name = "gpgsig-sha256 "
+	}
+	return name + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n ") + "\n"
 }
 
 func orConflict(err error, format string, args ...any) error {
@@ -132,7 +150,7 @@ func (r *Repo) between(ctx context.Context, tip string, from ...string) (list []
 }
 
 // copies makes copies of commits on top of head.
-func (r *Repo) copies(ctx context.Context, list []Branch, head string, committer Ident) (now string, made []Branch, err error) {
+func (r *Repo) copies(ctx context.Context, list []Branch, head string, committer Ident, sign Signer) (now string, made []Branch, err error) {
 	tree, err := r.treeOf(ctx, head)
 	if err != nil {
 		return "", nil, err
@@ -161,7 +179,16 @@ func (r *Repo) copies(ctx context.Context, list []Branch, head string, committer
 		if next == tree {
 			continue
 		}
-		text := "tree " + next + "\nparent " + now + "\nauthor " + old.author + "\ncommitter " + committer.line(time.Now()) + "\n" + old.encoding + "\n" + old.message
+		headers := "tree " + next + "\nparent " + now + "\nauthor " + old.author + "\ncommitter " + committer.line(time.Now()) + "\n" + old.encoding
+		body := "\n" + old.message
+		if sign != nil {
+			s, err := sign(ctx, headers+body)
+			if err != nil {
+				return "", nil, err
+			}
+			headers += signature(s, len(head) == 64)
+		}
+		text := headers + body
 		tree, now = next, objectID("commit", text, len(head))
 		texts, made = append(texts, text), append(made, Branch{Commit: now, Was: c.Commit, Subject: c.Subject})
 	}

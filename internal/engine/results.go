@@ -12,7 +12,7 @@ import (
 func (e *Engine) newResults() *result.Manager {
 	return result.New(result.Config{
 		Records: e.reg, Locks: &e.locks, Log: e.log, Parser: e.cfg.Parser, Redactor: &redactor, Home: e.cfg.User.Home, Backups: e.cfg.Home.Applies(),
-		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.Isolates, Secrets: e.govern.RefuseSecrets, SecretsIn: e.govern.SecretsIn},
+		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.Isolates, Secrets: e.govern.RefuseSecrets, SecretsIn: e.govern.SecretsIn, GitSigner: e.govern.GitSigner},
 		Pin:  func() func() { return e.pins.Begin().End },
 		Tree: e.trees.get, PutTree: e.trees.put, TreeOf: e.tree, Side: e.side,
 		Stamp: func(ctx context.Context, c *state.Cell) (cell.Digest, error) {

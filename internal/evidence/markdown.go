@@ -200,7 +200,11 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	section(b, "Of these, some hunks alone", "- `%s`\n", p.Parts)
 	section(b, "Brought into the cell from "+p.Source, "- `%s`\n", p.Synced)
 	if mv := p.Branch; mv != nil {
-		row(b, "branch "+mv.Branch, fmt.Sprintf("%s, with %d commits; before: %s", mv.Now, mv.Commits, cmp.Or(mv.Was, "none")))
+		signed := ""
+		if mv.Signed != "" {
+			signed = ", signed with " + mv.Signed
+		}
+		row(b, "branch "+mv.Branch, fmt.Sprintf("%s, with %d commits%s; before: %s", mv.Now, mv.Commits, signed, cmp.Or(mv.Was, "none")))
 	}
 	row(b, "caches kept", strings.Join(p.Caches, ", "))
 	section(b, "Committed with it, as "+p.Source+" had it", "- `%s`\n", p.Also)

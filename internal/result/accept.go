@@ -129,7 +129,7 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	}
 	if req.Commits {
 		_, tip, _ := strings.Cut(req.Expect, "+")
-		b, err := m.planBranch(ctx, o, tip, req.Force)
+		b, err := m.planBranch(ctx, o, tip, &req)
 		if err != nil {
 			return api.AcceptResult{}, err
 		}
@@ -405,6 +405,9 @@ func (m *Manager) mayAccept(o *offer, req api.AcceptRequest) error {
 	}
 	if req.Commits && (!req.Apply || len(req.Paths) > 0 || req.Patch != "") {
 		return cell.Errorf(cell.Invalid, opName, "take all with --commits, or a part of the files without", "commits come with all changes, applied")
+	}
+	if req.Sign != "" && !req.Commits {
+		return cell.Errorf(cell.Invalid, opName, "add --commits", "cannot sign what is not committed")
 	}
 	if req.NoConflicts && !req.Merge {
 		return cell.Errorf(cell.Invalid, opName, "add --merge", "cannot refuse the conflicts of a merge that was not asked for")

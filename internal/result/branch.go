@@ -36,7 +36,8 @@ type branchArgs struct {
 	Move    commits.Move `json:"move"`
 	Tip     string       `json:"tip,omitempty"` // what is checked out in the cell
 	Commits int          `json:"commits"`
-	Moved   bool         `json:"moved,omitempty"` // by an earlier try that could not write its receipt
+	Signed  string       `json:"signed,omitempty"` // the fingerprint of the key that signed them
+	Moved   bool         `json:"moved,omitempty"`  // by an earlier try that could not write its receipt
 }
 
 func (b *branch) close() {
@@ -50,7 +51,7 @@ func (b *branch) state() *state.BranchMove {
 	if b == nil {
 		return nil
 	}
-	return &state.BranchMove{Branch: b.Move.Branch, Was: b.Move.Was, Now: b.Move.Now, Tip: b.Tip, Commits: b.Commits}
+	return &state.BranchMove{Branch: b.Move.Branch, Was: b.Move.Was, Now: b.Move.Now, Tip: b.Tip, Commits: b.Commits, Signed: b.Signed}
 }
 
 // maxListed bounds how many commits an answer names.
@@ -61,7 +62,7 @@ func (b *branch) api() *api.BranchMove {
 	if b == nil {
 		return nil
 	}
-	out := &api.BranchMove{Branch: b.Move.Branch, Was: b.Move.Was, Now: b.Move.Now, Tip: b.Tip, Commits: b.Commits, List: []api.Commit{}}
+	out := &api.BranchMove{Branch: b.Move.Branch, Was: b.Move.Was, Now: b.Move.Now, Tip: b.Tip, Commits: b.Commits, Signed: b.Signed, List: []api.Commit{}}
 	for _, c := range b.list[:min(len(b.list), maxListed)] {
 		out.List = append(out.List, api.Commit{ID: c.Commit, Of: c.Was, Subject: c.Subject})
 	}
@@ -70,7 +71,7 @@ func (b *branch) api() *api.BranchMove {
 
 // planBranch is what the source's branch becomes by the commits of a cell, of which there is an offer. The caller holds the
 // cell's lock, and closes the branch. The cell is changed and committed. What is wanted of its tip is a beginning, or "".
-func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, force bool) (_ *branch, err error) {
+func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, req *api.AcceptRequest) (_ *branch, err error) {
 	c := o.c
 	cannot := func(kind cell.Kind, hint, format string, args ...any) error {
 		return cell.Errorf(kind, "result.Accept", hint, "cannot take the commits of cell %s: %s", c.Title(), fmt.Sprintf(format, args...))
@@ -126,7 +127,7 @@ func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, force bo
 	case was.Commit == "" && there.Commit != "":
 		return nil, cannot(cell.Conflict, "bring them there as a branch: pando fetch "+c.Title(), "they begin a history of their own, and branch %s has one by now", there.Branch)
 	}
-	if b.repo, err = m.takeCommits(ctx, c, false, force); err != nil {
+	if b.repo, err = m.takeCommits(ctx, c, false, req.Force); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -149,7 +150,16 @@ func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, force bo
 	if err != nil {
 		return nil, err
 	}
-	if b.Move.Now, b.list, err = b.repo.Onto(ctx, b.Tip, base, there.Commit, b.Move.Committer); err != nil {
+	var sign commits.Signer
+	if req.Sign != "" && !req.DryRun { // a key may ask a person each time
+		of, key, done, err := m.cfg.Decides.GitSigner(ctx, req.Sign, req.SSHAgent)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		sign, b.Signed = of, key
+	}
+	if b.Move.Now, b.list, err = b.repo.Onto(ctx, b.Tip, base, there.Commit, b.Move.Committer, sign); err != nil {
 		return nil, err
 	}
 	if b.Commits = len(b.list); b.Move.Now == there.Commit {

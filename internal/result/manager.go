@@ -139,6 +139,9 @@ type Decides struct {
 	// Secrets refuses changes that have the value of a credential in them that the cell was
 	// lent. title is how people select the changes; ignored: files that git ignores, too.
 	Secrets func(ctx context.Context, c *state.Cell, title string, base *workspace.Tree, after workspace.Side, ignored bool) error
+	// GitSigner returns a function that signs commits with the key of a credential, by the SSH agent on a socket, and
+	// the key's fingerprint. done ends it.
+	GitSigner func(ctx context.Context, credential, socket string) (_ func(ctx context.Context, commit string) (string, error), key string, done func(), err error)
 	// SecretsIn returns a function that refuses a text with such a value; nil when the cell was lent none.
 	SecretsIn func(ctx context.Context, c *state.Cell) func(place string, r io.Reader) error
 }

@@ -177,11 +177,12 @@ type Applied struct {
 
 // BranchMove is a move of the branch that a source has checked out, by commits that were made in a cell.
 type BranchMove struct {
-	Branch  string `json:"branch"`        // without refs/heads/
-	Was     string `json:"was,omitempty"` // the commit before; "": there was none
-	Now     string `json:"now"`           // the commit after
-	Tip     string `json:"tip,omitempty"` // the commit in the cell, of which Now may be a copy on top of Was
-	Commits int    `json:"commits"`       // how many came, or were taken back
+	Branch  string `json:"branch"`           // without refs/heads/
+	Was     string `json:"was,omitempty"`    // the commit before; "": there was none
+	Now     string `json:"now"`              // the commit after
+	Tip     string `json:"tip,omitempty"`    // the commit in the cell, of which Now may be a copy on top of Was
+	Commits int    `json:"commits"`          // how many came, or were taken back
+	Signed  string `json:"signed,omitempty"` // the fingerprint of the key of SSH that signed those that came
 }
 
 // Agreement is something that a cell and its source came to have in common.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/binary"
 	"io"
 	"net"
 	"strings"
@@ -109,13 +108,6 @@ func newFake(t testing.TB) *fake {
 // again begins a new connection.
 func (f *fake) again() { f.session = &session{f: f.Filter} }
 
-func text(list ...[]byte) (out []byte) {
-	for _, b := range list {
-		out = append(binary.BigEndian.AppendUint32(out, uint32(len(b))), b...)
-	}
-	return out
-}
-
 // binds makes the contents of session-bind, as a client does after its host has signed.
 func binds(t testing.TB, host, signedBy ssh.Signer, id string, forwarding byte) []byte {
 	t.Helper()
@@ -123,20 +115,20 @@ func binds(t testing.TB, host, signedBy ssh.Signer, id string, forwarding byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(text(host.PublicKey().Marshal(), []byte(id), ssh.Marshal(sig)), forwarding)
+	return append(texts(host.PublicKey().Marshal(), []byte(id), ssh.Marshal(sig)), forwarding)
 }
 
 func login(id string, key ssh.Signer, host ssh.Signer) []byte {
-	b := append(text([]byte(id)), userauthRequest)
+	b := append(texts([]byte(id)), userauthRequest)
 	method := "publickey"
 	if host != nil {
 		method = "publickey-hostbound-v00@openssh.com"
 	}
-	b = append(b, text([]byte("git"), []byte("ssh-connection"), []byte(method))...)
+	b = append(b, texts([]byte("git"), []byte("ssh-connection"), []byte(method))...)
 	b = append(b, 1)
-	b = append(b, text([]byte("ssh-ed25519"), key.PublicKey().Marshal())...)
+	b = append(b, texts([]byte("ssh-ed25519"), key.PublicKey().Marshal())...)
 	if host != nil {
-		b = append(b, text(host.PublicKey().Marshal())...)
+		b = append(b, texts(host.PublicKey().Marshal())...)
 	}
 	return b
 }
@@ -221,7 +213,7 @@ func TestH60FilterRefuses(t *testing.T) {
 		}, "another key"},
 		"a file": {func(f *fake) ([]byte, ssh.Signer) {
 			f.bind(binds(t, f.good, f.good, "s", 0))
-			return append([]byte("SSHSIG"), text([]byte("file"), nil, []byte("sha512"), make([]byte, 64))...), f.lent
+			return append([]byte("SSHSIG"), texts([]byte("file"), nil, []byte("sha512"), make([]byte, 64))...), f.lent
 		}, "no log-in"},
 		"a commit": {func(f *fake) ([]byte, ssh.Signer) {
 			return signed("git", "sha512", 64), f.lent
@@ -264,7 +256,7 @@ func TestH60FilterRefuses(t *testing.T) {
 
 // signed makes what ssh-keygen -Y sign has an agent sign.
 func signed(namespace, hash string, size int) []byte {
-	return append([]byte("SSHSIG"), text([]byte(namespace), nil, []byte(hash), make([]byte, size))...)
+	return append([]byte("SSHSIG"), texts([]byte(namespace), nil, []byte(hash), make([]byte, size))...)
 }
 
 // A key that is lent for git signs what has git's namespace, and nothing else; each is an event with what it was for.
@@ -365,10 +357,10 @@ func FuzzFilter(f *testing.F) {
 	x := newFake(f)
 	good := binds(f, x.good, x.good, "s", 0)
 	for _, msg := range [][]byte{
-		{msgList}, append([]byte{msgExtension}, append(text([]byte(sessionBind)), good...)...),
-		append(append([]byte{msgSign}, text(x.lent.PublicKey().Marshal(), login("s", x.lent, nil))...), 0, 0, 0, 0),
-		append(append([]byte{msgSign}, text(x.lent.PublicKey().Marshal(), login("s", x.lent, x.evil))...), 0, 0, 0, 0),
-		append(append([]byte{msgSign}, text(x.lent.PublicKey().Marshal(), signed("git", "sha512", 64))...), 0, 0, 0, 0),
+		{msgList}, append([]byte{msgExtension}, append(texts([]byte(sessionBind)), good...)...),
+		append(append([]byte{msgSign}, texts(x.lent.PublicKey().Marshal(), login("s", x.lent, nil))...), 0, 0, 0, 0),
+		append(append([]byte{msgSign}, texts(x.lent.PublicKey().Marshal(), login("s", x.lent, x.evil))...), 0, 0, 0, 0),
+		append(append([]byte{msgSign}, texts(x.lent.PublicKey().Marshal(), signed("git", "sha512", 64))...), 0, 0, 0, 0),
 	} {
 		f.Add(msg)
 	}
