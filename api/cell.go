@@ -494,7 +494,8 @@ type DiffChange struct {
 	Added   int          `json:"added"`          // lines in them
 	Deleted int          `json:"deleted"`        // lines in them
 	Ignored int          `json:"ignored"`        // number of further changed files that git ignores
-	Changed []FileChange `json:"changed"`        // files that differ from what was told before; in the first message, from the source
+	Changed []FileChange `json:"changed"`        // the first thousand files that differ from what was told before; in the first message, from the source
+	More    int          `json:"more,omitempty"` // number of further ones
 	First   []Look       `json:"first"`          // what to look at first in these
 	Text    string       `json:"text,omitempty"` // these in the form that was asked for; in the first message, the numbers for each file
 }

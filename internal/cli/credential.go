@@ -101,8 +101,10 @@ const maxPublicKey = 16 << 10
 // publicKey returns the key of SSH that is meant: a fingerprint or a key as it is, of a file NAME.pub what is in it, also
 // where NAME is given.
 func publicKey(key string) (string, error) {
-	if strings.HasPrefix(key, "SHA256:") || strings.Contains(key, " ") {
-		return key, nil
+	for _, begin := range []string{"SHA256:", "ssh-", "ecdsa-", "sk-"} {
+		if strings.HasPrefix(key, begin) {
+			return key, nil
+		}
 	}
 	if !strings.HasSuffix(key, ".pub") { // the other file is the private key
 		key += ".pub"

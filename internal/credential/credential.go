@@ -56,7 +56,7 @@ func (c *Credential) setKey() error {
 	}
 	const hint = "give the public key (ssh-ed25519 AAAA…, as in ~/.ssh/id_ed25519.pub), or the fingerprint that `ssh-add -l` shows: SHA256:…"
 	f := strings.Fields(c.Key)
-	if len(f) < 2 || len(c.Key) > 16<<10 || strings.Contains(strings.TrimSpace(c.Key), "\n") {
+	if len(f) < 2 || strings.Trim(f[0], "abcdefghijklmnopqrstuvwxyz0123456789-@.") != "" || len(c.Key) > 16<<10 || strings.Contains(strings.TrimSpace(c.Key), "\n") {
 		return invalid(hint, "%.80q is no key", c.Key)
 	}
 	blob, err := base64.StdEncoding.DecodeString(f[1])

@@ -145,7 +145,7 @@ func (x *execution) source(ctx context.Context) error {
 	x.imported = im
 	x.run.In.SourceFP = im.Fingerprint
 	x.run.Notes = append(x.run.Notes, im.Notes...)
-	if e.unsigned(&x.c, im) {
+	if e.unsigned(&x.c, im) && !e.govern.SignsGit(&x.c) {
 		x.run.Notes = append(x.run.Notes, "git does not sign commits and tags in the cell: the key stays outside")
 	}
 	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot, x.c.With = key, im.LeftOut, p.Name(), why, x.p.req.WithSecret

@@ -15,10 +15,10 @@ func (e *Engine) newResults() *result.Manager {
 		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.Isolates, Secrets: e.govern.RefuseSecrets, SecretsIn: e.govern.SecretsIn, GitSigner: e.govern.GitSigner},
 		Pin:  func() func() { return e.pins.Begin().End },
 		Tree: e.trees.get, PutTree: e.trees.put, TreeOf: e.tree, Side: e.side,
-		Stamp: func(ctx context.Context, c *state.Cell) (cell.Digest, error) {
+		Stamp: func(ctx context.Context, c *state.Cell) (sum cell.Digest, settled bool, err error) {
 			p, err := e.providerOf(c.Provider)
 			if err != nil {
-				return cell.Digest{}, err
+				return sum, false, err
 			}
 			return p.Stamp(ctx, *c.Gen)
 		},

@@ -104,5 +104,55 @@ func TestWatchDiff(t *testing.T) {
 	if err, _ := testenv.Receive(t, ended, "the end"); cell.KindOf(err) != cell.NotFound {
 		t.Errorf("of a removed cell it ends with %v", err)
 	}
+	b.wantKind("of a form", b.results.WatchDiff(b.ctx, result.DiffRequest{Target: result.Target{Cell: id}, Form: "bogus"}, nil), cell.Invalid, "is no form")
 	b.wantKind("of a run", b.results.WatchDiff(b.ctx, result.DiffRequest{Target: result.Target{Run: cell.RunID(r.ID)}}, nil), cell.Invalid, "does not change any more")
+}
+
+// Looks at a cell that lives on take each other's place, and hide no step of undo. One that was gone back to stays.
+func TestLooksTakeTurns(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f")
+	id := b.id("w")
+	write := func(text string) {
+		t.Helper()
+		_, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo " + text + " > f"}, Wait: true})
+		b.must(err)
+	}
+	_, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
+	b.must(err)
+	look := func() state.Checkpoint {
+		t.Helper()
+		_, err := b.results.Diff(b.ctx, result.DiffRequest{Target: result.Target{Cell: id}})
+		b.must(err)
+		c, err := b.reg.Cell(id)
+		b.must(err)
+		k, err := b.reg.Checkpoint(c.Head)
+		b.must(err)
+		if k.Kind != state.KindLooked {
+			t.Fatalf("a look is %+v", k)
+		}
+		return k
+	}
+	write("2")
+	first := look()
+	write("3")
+	second := look()
+	if k, err := b.reg.Checkpoint(first.ID); err != nil || !k.Gone {
+		t.Errorf("the first look is %+v, %v", k, err)
+	}
+	if _, err := b.results.Undo(b.ctx, id, api.UndoRequest{Lose: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.has("w", "f: 1")
+
+	_, err = b.results.Restore(b.ctx, id, api.RestoreRequest{Number: second.Number, Lose: true})
+	b.must(err)
+	b.has("w", "f: 3")
+	_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
+	b.must(err)
+	write("4")
+	look()
+	if k, err := b.reg.Checkpoint(second.ID); err != nil || k.Gone {
+		t.Errorf("a look that was gone back to is %+v, %v", k, err)
+	}
 }

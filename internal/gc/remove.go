@@ -198,8 +198,11 @@ func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
 // caller has the cell's lock.
 func (m *Manager) ForgetLooked(c *state.Cell, at cell.CheckpointID) error {
 	k, err := m.cfg.Records.Checkpoint(at)
-	if err != nil || k.Gone || k.Kind != state.KindLooked || k.Message != state.LookedMessage || c.Head == at || slices.Contains(c.KnownAt, at) || m.beginsResult(c.ID, at) {
+	if err != nil || k.Gone || k.Kind != state.KindLooked || k.Message != state.LookedMessage || c.Head == at || slices.Contains(c.KnownAt, at) {
 		return err
+	}
+	if slices.ContainsFunc(m.cfg.Records.Runs(c.ID), func(r state.Run) bool { return r.In.Before == at || r.In.After == at }) {
+		return nil
 	}
 	k.Gone = true
 	return m.cfg.Records.Commit(&k)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -113,17 +114,18 @@ func (m *Manager) lendingsOf(c *state.Cell) []state.Lending {
 // the cell was lent. They stay when a credential is taken back: what holds them goes on, and
 // gets a denial.
 func (m *Manager) Env(c *state.Cell) []string {
-	return append(slices.Clone(c.Setup.Env), m.envOf(m.lendingsOf(c))...)
+	return append(slices.Clone(c.Setup.Env), m.envOf(m.lendingsOf(c), c.Setup.Env)...)
 }
 
-func (m *Manager) envOf(lendings []state.Lending) (env []string) {
+// envOf is Env beside what is set already.
+func (m *Manager) envOf(lendings []state.Lending, set []string) (env []string) {
 	ssh, signs := false, false
 	for _, l := range lendings {
 		if known, _, _ := m.cfg.Credentials.Get(l.Handle); known.Name != "" { // also when its login file cannot be read now
 			env = append(env, variables(known, l)...)
 			ssh = ssh || known.Kind == credential.SSH
 			if known.SignsGit() && !signs && l.Revoked.IsZero() { // without it git goes on, and signs nothing
-				env = append(env, gitSigns(known)...)
+				env = append(env, gitSigns(known, set)...)
 				signs = true
 			}
 		}
@@ -135,12 +137,34 @@ func (m *Manager) envOf(lendings []state.Lending) (env []string) {
 }
 
 // gitSigns are the variables by which git signs commits and tags with a key of the agent (git-config(1), GIT_CONFIG_COUNT).
-func gitSigns(c credential.Credential) (env []string) {
-	set := [][2]string{{"gpg.format", "ssh"}, {"user.signingKey", "key::" + c.Public}, {"commit.gpgSign", "true"}, {"tag.gpgSign", "true"}}
-	for i, kv := range set {
-		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))
+// They follow those that the cell's environment has.
+func gitSigns(c credential.Credential, there []string) (env []string) {
+	key := c.Public
+	if !strings.HasPrefix(key, "ssh-") { // git knows the prefix since 2.35, and such keys without it since 2.34
+		key = "key::" + key
 	}
-	return append(env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(set)))
+	first := 0
+	for _, kv := range there {
+		if n, ok := strings.CutPrefix(kv, "GIT_CONFIG_COUNT="); ok {
+			if n, err := strconv.Atoi(n); err == nil && n > 0 {
+				first = n
+			}
+		}
+	}
+	set := [][2]string{{"gpg.format", "ssh"}, {"user.signingKey", key}, {"commit.gpgSign", "true"}, {"tag.gpgSign", "true"}}
+	for i, kv := range set {
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", first+i, kv[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", first+i, kv[1]))
+	}
+	return append(env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", first+len(set)))
+}
+
+// SignsGit reports whether a cell is lent a key that signs its commits.
+func (m *Manager) SignsGit(c *state.Cell) bool {
+	return slices.ContainsFunc(c.Setup.Handles, func(h string) bool {
+		l, ok := m.cfg.Records.Lending(c.ID, h)
+		known, _, err := m.cfg.Credentials.Get(h)
+		return err == nil && known.SignsGit() && (!ok || l.Revoked.IsZero())
+	})
 }
 
 // Credentials lists what can be lent, and the cells that have it.

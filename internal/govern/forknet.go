@@ -112,7 +112,7 @@ func (m *Manager) LendFork(c *state.Cell, a *cell.Adoption) ([]*state.Lending, e
 		lendings = append(lendings, l)
 		out = append(out, &l)
 	}
-	for _, kv := range m.envOf(lendings) {
+	for _, kv := range m.envOf(lendings, c.Setup.Env) {
 		name, value, _ := strings.Cut(kv, "=")
 		a.Env[name] = value
 	}

@@ -124,17 +124,26 @@ func cgroupNS(fd int) string {
 	if ns := read("ns/cgroup"); ns != "" {
 		return ns
 	}
-	task, err := unix.Openat(fd, "task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return ""
-	}
-	dir := os.NewFile(uintptr(task), "task")
-	defer dir.Close()
-	threads, _ := dir.Readdirnames(-1)
-	for _, t := range threads {
-		if ns := read("task/" + t + "/ns/cgroup"); ns != "" {
-			return ns
+	for range churn {
+		task, err := unix.Openat(fd, "task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return ""
+		}
+		dir := os.NewFile(uintptr(task), "task")
+		threads, _ := dir.Readdirnames(-1)
+		dir.Close()
+		for _, t := range threads {
+			if ns := read("task/" + t + "/ns/cgroup"); ns != "" {
+				return ns
+			}
+		}
+		if len(threads) < 2 { // the first one alone, which has ended
+			return ""
 		}
 	}
 	return ""
 }
+
+// churn is how often the threads of a process are listed that are gone when they are looked at: each may have made
+// another before.
+const churn = 100

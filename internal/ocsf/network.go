@@ -92,7 +92,9 @@ func (m *Mapper) talks(e *Event, a cell.Access, denied bool) {
 		return
 	case cell.Sign:
 		e.is(sshActivity, other("Sign"))
-		e.AuthTypeID, e.AuthType = 6, "Public Key"
+		if a.Signs == "" { // else it is no log-in
+			e.AuthTypeID, e.AuthType = 6, "Public Key"
+		}
 		e.AppProtocol = "ssh"
 		return
 	}

@@ -137,7 +137,7 @@ func (m *Manager) compared(ctx context.Context, req DiffRequest) (*offer, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := m.cfg.Cells.Usable(id)
+	c, err := m.cfg.Records.Cell(id)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,9 @@ func (m *Manager) compared(ctx context.Context, req DiffRequest) (*offer, error)
 	if req.To > 0 {
 		to, err = m.cfg.Records.Numbered(id, req.To)
 	} else {
-		to, err = m.present(ctx, &c, true)
+		if c, err = m.cfg.Cells.Usable(id); err == nil {
+			to, err = m.present(ctx, &c, true)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -57,8 +57,8 @@ type Config struct {
 	PutTree func(*workspace.Tree) (cell.Digest, error)
 	TreeOf  func(context.Context, *state.Checkpoint) (*workspace.Tree, error)
 	Side    func(context.Context, *state.Checkpoint) (workspace.Side, error)
-	// Stamp is another one once a cell's files, which may be in use, were changed; zero where that can't be told yet.
-	Stamp func(context.Context, *state.Cell) (cell.Digest, error)
+	// Stamp is another one once a cell's files, which may be in use, were changed; not settled where they changed just now.
+	Stamp func(context.Context, *state.Cell) (sum cell.Digest, settled bool, err error)
 	// SourceNow is what a new import of a cell's source makes of it now, and left reports what that left out.
 	// Objects has the contents of files that merges made or replaced, until no record names them.
 	SourceNow func(context.Context, *state.Cell) (_ workspace.Side, left func(path string) bool, err error)
@@ -119,6 +119,8 @@ type Evidence interface {
 
 // Space is what results hold on disk.
 type Space interface {
+	// Room refuses what writes while the disk is nearly full.
+	Room() error
 	// SyncLayers makes all layers survive power loss.
 	SyncLayers() error
 	// DropStates returns how many bytes only a checkpoint holds, and without dry frees them.

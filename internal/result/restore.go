@@ -155,11 +155,17 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 			}
 		}
 	}
+	looked := k.Kind == state.KindLooked
+	if looked { // it is more than that now, and no other takes its place
+		k.Kind = state.KindManual
+	}
 	if act == "reopen" {
 		if c.Anonymous() {
 			c.Expires = time.Time{}
 		}
 		k.Expires = time.Time{}
+	}
+	if looked || act == "reopen" {
 		objects = append(objects, &k)
 	}
 	sealed := state.ActOn(&c, act, cell.Restored, "")
@@ -318,6 +324,9 @@ func (m *Manager) beforeLatest(ctx context.Context, c *state.Cell) (int, error) 
 	}
 	head = m.cfg.Records.FilesOf(head)
 	up, err := m.cfg.Records.Checkpoint(head.Parent)
+	for err == nil && up.Gone && up.Kind == state.KindLooked && up.Cell == c.ID { // another look took its place
+		up, err = m.cfg.Records.Checkpoint(up.Parent)
+	}
 	if run, rerr := m.cfg.Records.Run(head.Run); rerr == nil && head.ID == run.In.After { // what was made in its middle is no step
 		for err == nil && up.ID != run.In.Before && (up.Kind == state.KindLooked || up.Kind == state.KindFork) {
 			up, err = m.cfg.Records.Checkpoint(up.Parent)

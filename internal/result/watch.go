@@ -3,12 +3,14 @@ package result
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
@@ -16,13 +18,13 @@ import (
 // in watchShare of the time.
 const (
 	watchLeast = 300 * time.Millisecond
-	watchMost  = 5 * time.Second
+	watchMost  = 30 * time.Second
 	watchShare = 10
 )
 
-// watchRetries is how often in a row a watched cell may have no state that can be looked at: it is paused and resumed,
-// or its keeper is busy.
-const watchRetries = 20
+// watchPatience is how long a watched cell may have no state that can be looked at: it is paused and resumed, or its keeper
+// is out of reach.
+const watchPatience = time.Minute
 
 // WatchDiff tells what there is to decide about in a cell, and again whenever that has changed, with what changed in
 // between, until ctx ends or tell fails. A cell at rest stays so.
@@ -31,47 +33,52 @@ func (m *Manager) WatchDiff(ctx context.Context, req DiffRequest, tell func(api.
 	switch {
 	case req.Run != "":
 		return cell.Errorf(cell.Invalid, opName, "watch its cell", "what run %s changed does not change any more", req.Run)
-	case req.Form == "patch":
-		return cell.Errorf(cell.Invalid, opName, "use json, text or stat", "a patch can't be followed")
+	case !slices.Contains([]string{"", "json", "text", "stat"}, req.Form):
+		return cell.Errorf(cell.Invalid, opName, "use json, text or stat", "%.80q is no form in which changes can be followed", req.Form)
 	}
 	w := watch{m: m, req: req}
-	for failed := 0; ; {
+	looked := time.Now() // the last time that it could be looked at
+	for {
 		began := time.Now()
-		switch changed, err := w.look(ctx); {
+		changed, err := w.look(ctx)
+		pause := min(watchMost, max(watchLeast, watchShare*time.Since(began)))
+		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil && changed != nil:
+		case err == nil:
+			looked = time.Now()
+		case cell.KindOf(err) != cell.Conflict && cell.KindOf(err) != cell.Unavailable, time.Since(looked) > watchPatience:
+			return err
+		}
+		if changed != nil {
 			if err := tell(*changed); err != nil {
 				return err
 			}
-			failed = 0
-		case err == nil:
-			failed = 0
-		case cell.KindOf(err) != cell.Conflict && cell.KindOf(err) != cell.Unavailable, failed == watchRetries:
-			return err
-		default:
-			failed++
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(min(watchMost, max(watchLeast, watchShare*time.Since(began)))):
+		case <-time.After(pause):
 		}
 	}
 }
 
-// watchText bounds the text of one change, in bytes; of a larger one the numbers for each file are told.
-const watchText = 256 << 10
+// What is told of one change is bounded.
+const (
+	watchText  = 256 << 10 // bytes of its text; of more the numbers for each file are told
+	watchFiles = 1000
+)
 
 // watch is what one call of WatchDiff remembers.
 type watch struct {
 	m   *Manager
 	req DiffRequest
 
-	files  cell.Digest      // the stamp of the files before they were looked at; zero: they may have changed since
-	record string           // of the cell, then
-	at     state.Checkpoint // the state that was told last
-	digest cell.Digest      // of the changes that were told last; zero: none were
+	files   cell.Digest      // the stamp of the files before they were looked at; zero: they were at rest
+	settled bool             // that says all of them
+	record  string           // of the cell, then
+	at      state.Checkpoint // the state that was told last
+	digest  cell.Digest      // of the changes that were told last; zero: none were
 }
 
 // look returns what changed since the last look; nil: nothing did.
@@ -86,14 +93,19 @@ func (w *watch) look(ctx context.Context) (*api.DiffChange, error) {
 	case cell.Creating: // its files are being imported
 		return nil, nil
 	}
-	var files cell.Digest
+	files, settled := cell.Digest{}, true
 	if c.Gen != nil {
-		if files, err = w.m.cfg.Stamp(ctx, &c); err != nil {
+		if files, settled, err = w.m.cfg.Stamp(ctx, &c); err != nil {
 			return nil, err
 		}
 	}
-	if !w.digest.IsZero() && recordOf(&c) == w.record && files == w.files && (c.Gen == nil || !files.IsZero()) {
+	if !w.digest.IsZero() && recordOf(&c) == w.record && files == w.files && w.settled {
 		return nil, nil
+	}
+	if c.Gen != nil {
+		if err := w.m.cfg.Space.Room(); err != nil {
+			return nil, err
+		}
 	}
 	defer w.m.cfg.Pin()()
 	o, err := w.m.compared(ctx, w.req)
@@ -104,7 +116,7 @@ func (w *watch) look(ctx context.Context) (*api.DiffChange, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.files, w.record = files, recordOf(&now)
+	w.files, w.settled, w.record = files, settled, recordOf(&now)
 	if o.digest == w.digest {
 		return nil, nil
 	}
@@ -147,33 +159,28 @@ func (w *watch) changed(ctx context.Context, o *offer) (*api.DiffChange, error) 
 		out.Added, out.Deleted = out.Added+f.Added, out.Deleted+f.Deleted
 	}
 	before, since, form := o.base, all, "stat"
-	if w.at.ID != "" {
-		switch side, err := m.cfg.Side(ctx, &w.at); {
-		case cell.KindOf(err) == cell.NotFound: // collected meanwhile, after another look at the cell
-		case err != nil:
-			return nil, err
-		default:
-			if since, err = diff.Compare(ctx, side, o.after, diff.Options{Ignored: ignored}); err != nil {
-				return nil, err
-			}
-			if err := since.Count(ctx); err != nil {
-				return nil, err
-			}
-			before, form = side, w.req.Form
-		}
-	}
+	if side, d, err := w.since(ctx, o, ignored); err == nil && d != nil {
+		before, since, form = side, d, w.req.Form
+	} else if ctx.Err() != nil {
+		return nil, ctx.Err()
+	} // else what was told last was collected, after another look at the cell: all is told again
 	first, _, err := m.review(o.c, before, o.after, ignored, nil)
 	if err != nil {
 		return nil, err
 	}
 	out.Changed, out.First = filesAPI(since), state.LooksAPI(first)
+	if more := len(out.Changed) - watchFiles; more > 0 {
+		out.Changed, out.More = out.Changed[:watchFiles], more
+	}
 	req := w.req
 	if req.Form != "" && req.Form != "json" {
 		req.Form = form
 	}
 	if out.Text, err = textOf(ctx, since, first, req); err == nil && len(out.Text) > watchText {
 		req.Form = "stat"
-		out.Text, err = textOf(ctx, since, first, req)
+		if out.Text, err = textOf(ctx, since, first, req); len(out.Text) > watchText {
+			out.Text = out.Text[:strings.LastIndexByte(out.Text[:watchText], '\n')+1] + " …\n"
+		}
 	}
 	if req.Form == "text" && len(first) > 0 {
 		var b strings.Builder
@@ -181,4 +188,22 @@ func (w *watch) changed(ctx context.Context, o *offer) (*api.DiffChange, error) 
 		out.Text = b.String() + out.Text
 	}
 	return out, err
+}
+
+// since compares the state that was told last with an offer; d is nil if none was.
+func (w *watch) since(ctx context.Context, o *offer, ignored func(string, bool) bool) (side workspace.Side, d *diff.Diff, err error) {
+	if w.at.ID == "" {
+		return side, nil, nil
+	}
+	at, err := w.m.cfg.Records.Checkpoint(w.at.ID)
+	if err != nil {
+		return side, nil, err
+	}
+	if side, err = w.m.cfg.Side(ctx, &at); err != nil {
+		return side, nil, err
+	}
+	if d, err = diff.Compare(ctx, side, o.after, diff.Options{Ignored: ignored}); err == nil {
+		err = d.Count(ctx)
+	}
+	return side, d, err
 }

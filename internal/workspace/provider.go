@@ -73,9 +73,9 @@ type Provider interface {
 	// all of it.
 	Claims(ctx context.Context, g Generation) (int64, error)
 
-	// Stamp is another one once files of g, which may be in use, were changed. It is zero where that can't be told
-	// yet: files changed just now. Its cost is the number of g's own files; none is read.
-	Stamp(ctx context.Context, g Generation) (cell.Digest, error)
+	// Stamp is another one once files of g, which may be in use, were changed. It is not settled where files changed just
+	// now: a later change can have the same stamp. Its cost is the number of g's own files; none is read.
+	Stamp(ctx context.Context, g Generation) (sum cell.Digest, settled bool, err error)
 
 	// Freeze turns g, which no process uses any more, into a state, without moving data unless g
 	// has a place of its own. If g is seen to be unchanged it returns g.Base, and the caller

@@ -249,7 +249,7 @@ func (p *process) EndRest() (int, error) {
 		}
 		for _, q := range list {
 			sid, err := unix.Getsid(q.PID)
-			if mine[q.PID] = mine[q.PPID] || (err == nil && sid == p.PID()); !mine[q.PID] || q.State == "Z" {
+			if mine[q.PID] = mine[q.PPID] || (err == nil && sid == p.PID()); !mine[q.PID] || q.State == "Z" || q.State == "X" {
 				continue
 			}
 			if linux.SignalExactly(q, unix.SIGKILL) == nil {

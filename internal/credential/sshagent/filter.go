@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -42,7 +43,7 @@ type Filter struct {
 	up  agent.ExtendedAgent
 
 	mu     sync.Mutex // guards what follows
-	keys   []lent
+	keys   []*lent
 	policy Decider
 	denied int64        // how often, in all
 	untold cell.Decided // the latest denial that was counted and not told yet
@@ -51,10 +52,19 @@ type Filter struct {
 	work   sync.WaitGroup
 }
 
-// lent is a key in the form that requests are compared with.
+// lent is a key in the form that requests are compared with: of one that several credentials lend, all of them.
 type lent struct {
-	cell.LentKey
-	hosts map[string]cell.KnownHost // by host key, in the wire's form
+	key    string               // its fingerprint
+	handle string               // the credential that lends it first
+	git    string               // the one that lends it for signatures of git; "": none
+	hosts  map[string]knownHost // by host key, in the wire's form
+	names  []string             // of the hosts
+}
+
+// knownHost is a host that a key is lent for, by a credential.
+type knownHost struct {
+	cell.KnownHost
+	handle string
 }
 
 // New makes a filter. It serves nothing yet.
@@ -69,20 +79,28 @@ func New(cfg Config) (*Filter, error) {
 // Govern replaces the lent keys and the policy, also for open connections. When it fails,
 // the old ones stay in force.
 func (f *Filter) Govern(keys []cell.LentKey, policy Decider) error {
-	list := make([]lent, 0, len(keys))
+	var list []*lent
 	for _, k := range keys {
-		l := lent{k, map[string]cell.KnownHost{}}
+		at := slices.IndexFunc(list, func(l *lent) bool { return l.key == k.Key })
+		if at < 0 {
+			at = len(list)
+			list = append(list, &lent{key: k.Key, handle: k.Handle, hosts: map[string]knownHost{}})
+		}
+		l := list[at]
+		if k.Git && l.git == "" {
+			l.git = k.Handle
+		}
 		for _, h := range k.Hosts {
+			l.names = append(l.names, h.Host)
 			for _, text := range h.Keys {
 				_, b64, _ := strings.Cut(text, " ")
 				blob, err := base64.StdEncoding.DecodeString(b64)
 				if err != nil {
 					return cell.Errorf(cell.Invalid, "sshagent.Govern", "", "cannot read a key of host %s: %w", h.Host, err)
 				}
-				l.hosts[string(blob)] = h
+				l.hosts[string(blob)] = knownHost{h, k.Handle}
 			}
 		}
-		list = append(list, l)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,16 +108,16 @@ func (f *Filter) Govern(keys []cell.LentKey, policy Decider) error {
 	return nil
 }
 
-// lent returns the lent key with a fingerprint, and the policy that decides.
-func (f *Filter) lent(key string) (l lent, ok bool, policy Decider) {
+// lent returns the lent key with a fingerprint, nil if there is none, and the policy that decides.
+func (f *Filter) lent(key string) (l *lent, policy Decider) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, l := range f.keys {
-		if l.Key == key {
-			return l, true, f.policy
+		if l.key == key {
+			return l, f.policy
 		}
 	}
-	return lent{}, false, f.policy
+	return nil, f.policy
 }
 
 // told is how many denials are events of their own; of more, one of each power
@@ -209,8 +227,8 @@ func (s *session) list() ([]*agent.Key, error) {
 	}
 	var out []*agent.Key
 	for _, k := range all {
-		if l, ok, _ := s.f.lent(ssh.FingerprintSHA256(k)); ok {
-			k.Comment = l.Handle // the caller's comment is private
+		if l, _ := s.f.lent(ssh.FingerprintSHA256(k)); l != nil {
+			k.Comment = l.handle // the caller's comment is private
 			out = append(out, k)
 		}
 	}
@@ -253,19 +271,17 @@ func (s *session) bind(contents []byte) bool {
 // sign has the caller's agent sign if that is allowed, and says so either way.
 func (s *session) sign(key ssh.PublicKey, data []byte, flags agent.SignatureFlags) (*ssh.Signature, error) {
 	a := cell.Access{Act: cell.Sign, Transport: "tcp", Key: ssh.FingerprintSHA256(key)}
-	l, ok, policy := s.f.lent(a.Key)
-	why := s.judge(key, data, l, ok, &a)
+	l, policy := s.f.lent(a.Key)
+	handle, why := s.judge(key, data, l, &a)
 	d := cell.Decision{Effect: cell.Deny, Rule: "ssh", Origin: "gateway", Reason: why, By: "gateway"}
 	switch {
 	case why != "":
 	case a.Signs != "": // which goes nowhere: that the key is lent for it decides
-		d = cell.Decision{Effect: cell.Allow, Rule: "ssh", Origin: "credential " + l.Handle, Reason: "the key is lent for signatures of git", By: "gateway"}
+		d = cell.Decision{Effect: cell.Allow, Rule: "ssh", Origin: "credential " + handle, Reason: "the key is lent for signatures of git", By: "gateway"}
 	default:
 		d = policy.Decide(a)
 	}
-	if ok {
-		d.Credential = l.Handle
-	}
+	d.Credential = handle
 	if d.Effect == cell.Ask {
 		d.Effect, d.Reason = cell.Deny, "a person would have to be asked, and a log-in does not wait: "+d.Reason
 	}
@@ -277,30 +293,30 @@ func (s *session) sign(key ssh.PublicKey, data []byte, flags agent.SignatureFlag
 }
 
 // judge says why a signature is refused before any policy is asked; "" when it
-// is not. Then a says for which host it is, or that it is git's.
-func (s *session) judge(key ssh.PublicKey, data []byte, l lent, isLent bool, a *cell.Access) (why string) {
-	if !isLent {
-		return "the key is not lent to this cell"
+// is not. Then a says for which host it is, or that it is git's. handle is the credential that lends the key.
+func (s *session) judge(key ssh.PublicKey, data []byte, l *lent, a *cell.Access) (handle, why string) {
+	if l == nil {
+		return "", "the key is not lent to this cell"
 	}
 	if s.forwarded {
-		return "the agent was forwarded to another host, and a key is lent to the cell alone"
+		return l.handle, "the agent was forwarded to another host, and a key is lent to the cell alone"
 	}
 	if namespace, err := parseSigned(data); err == nil {
 		switch {
 		case namespace != gitNamespace:
-			return "what shall be signed is no log-in of SSH, and no commit or tag of git"
-		case !l.Git:
-			return "the key is lent for " + hostNames(l.Hosts) + ", and not for signatures of git"
+			return l.handle, "what shall be signed is no log-in of SSH, and no commit or tag of git"
+		case l.git == "":
+			return l.handle, "the key is lent for " + strings.Join(l.names, ", ") + ", and not for signatures of git"
 		}
 		a.Signs = "git"
-		return ""
+		return l.git, ""
 	}
 	auth, err := parseAuth(data)
 	if err != nil {
-		return "what shall be signed is no log-in of SSH"
+		return l.handle, "what shall be signed is no log-in of SSH"
 	}
 	if !bytes.Equal(auth.key, key.Marshal()) {
-		return "what shall be signed is a log-in with another key"
+		return l.handle, "what shall be signed is a log-in with another key"
 	}
 	var host ssh.PublicKey
 	for _, b := range s.bound {
@@ -310,27 +326,19 @@ func (s *session) judge(key ssh.PublicKey, data []byte, l lent, isLent bool, a *
 	}
 	switch {
 	case host == nil && len(s.bound) == 0:
-		return "the SSH client did not say to which host it is connected; OpenSSH does since 8.9"
+		return l.handle, "the SSH client did not say to which host it is connected; OpenSSH does since 8.9"
 	case host == nil:
-		return "what shall be signed belongs to another connection than the one that was proven"
+		return l.handle, "what shall be signed belongs to another connection than the one that was proven"
 	case auth.host != nil && !bytes.Equal(auth.host, host.Marshal()):
-		return "what shall be signed names another host key than the one that was proven"
+		return l.handle, "what shall be signed names another host key than the one that was proven"
 	}
 	known, ok := l.hosts[string(host.Marshal())]
-	if !ok && len(l.Hosts) == 0 {
-		return "the key is lent for signatures of git alone"
+	if !ok && len(l.names) == 0 {
+		return l.handle, "the key is lent for signatures of git alone"
 	}
 	if !ok {
-		return "the key is lent for " + hostNames(l.Hosts) + ", and the host's key " + ssh.FingerprintSHA256(host) + " is not known to be of there"
+		return l.handle, "the key is lent for " + strings.Join(l.names, ", ") + ", and the host's key " + ssh.FingerprintSHA256(host) + " is not known to be of there"
 	}
 	a.Host, a.Port = known.Host, known.Port
-	return ""
-}
-
-func hostNames(list []cell.KnownHost) string {
-	var names []string
-	for _, h := range list {
-		names = append(names, h.Host)
-	}
-	return strings.Join(names, ", ")
+	return known.handle, ""
 }

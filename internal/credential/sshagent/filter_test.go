@@ -306,6 +306,27 @@ func TestH60FilterSignsForGit(t *testing.T) {
 	}
 }
 
+// A key that two credentials lend is for what each of them says, and each use is that of the one that allows it.
+func TestFilterKeyOfTwoCredentials(t *testing.T) {
+	f := newFake(t)
+	key := f.lent.PublicKey()
+	if err := f.Govern(append(f.cfg.Keys, cell.LentKey{Handle: "signing", Key: ssh.FingerprintSHA256(key), Git: true}), decider("good")); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := f.list(); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	f.bind(binds(t, f.good, f.good, "s", 0))
+	for handle, data := range map[string][]byte{"signing": signed("git", "sha512", 64), "deploy": login("s", f.lent, nil)} {
+		if _, err := f.sign(key, data, 0); err != nil {
+			t.Error(handle, err)
+		}
+		if d := f.ev.last(t); !d.Decision.Allowed() || d.Decision.Credential != handle {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 // A cell that asks a million times does not make a million events, and each is
 // counted.
 func TestFilterCountsFloods(t *testing.T) {

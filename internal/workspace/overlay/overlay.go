@@ -148,7 +148,7 @@ func (p *Provider) Claims(ctx context.Context, g workspace.Generation) (int64, e
 }
 
 // Stamp implements workspace.Provider.
-func (p *Provider) Stamp(ctx context.Context, g workspace.Generation) (cell.Digest, error) {
+func (p *Provider) Stamp(ctx context.Context, g workspace.Generation) (sum cell.Digest, settled bool, err error) {
 	return workspace.Stamp(ctx, p.fs(g.Layer))
 }
 
