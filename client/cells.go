@@ -156,7 +156,7 @@ func (c *Client) DiffCell(ctx context.Context, sel string, o DiffOptions) (out a
 }
 
 // Changes follows what changes in a cell until ctx ends: at once what differs from its source, then what changed
-// since. "" is the cell of DiffCell. o has no checkpoints, and no form "patch".
+// since. "" is the cell of the newest run that goes on from this directory, else the cell of DiffCell. o has no checkpoints, and no form "patch".
 func (c *Client) Changes(ctx context.Context, sel string, o DiffOptions) iter.Seq2[api.DiffChange, error] {
 	return func(yield func(api.DiffChange, error) bool) {
 		body, err := c.ask(ctx, c.direct.do, http.Header{"Accept": {"text/event-stream"}}, "GET", "/v1/cells/"+segment(sel)+"/changes", o.query(), nil, "")

@@ -362,7 +362,7 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 	f.StringVar(&req.Expect, "expect", "", "only these changes: their `DIGEST`, as pando diff prints it")
 	f.BoolVarP(&interactive, "interactive", "p", false, "ask for each hunk whether it is taken")
 	f.BoolVar(&req.Merge, "merge", false, "merge files that changed in the source, too")
-	f.StringVar(&req.Sign, "sign", "", "with --commits: sign copies of them with this credential, which is for git-signatures")
+	f.StringVar(&req.Sign, "sign", "", "with --commits: sign copies of them with this credential, which is for git-signatures; commits that change nothing are left out")
 	f.BoolVar(&req.Commits, "commits", false, "with the commits that were made in the cell, onto the source's branch (applies)")
 	f.BoolVar(&req.NoConflicts, "no-conflicts", false, "with --merge: write nothing where that leaves conflicts")
 	f.StringArrayVar(&req.Include, "include", nil, "also apply this control path")

@@ -9,8 +9,10 @@ import (
 )
 
 // newResults makes the manager of results.
-func (e *Engine) newResults() *result.Manager {
-	return result.New(result.Config{
+func (e *Engine) newResults() *result.Manager { return result.New(e.resultConfig()) }
+
+func (e *Engine) resultConfig() result.Config {
+	return result.Config{
 		Records: e.reg, Locks: &e.locks, Log: e.log, Parser: e.cfg.Parser, Redactor: &redactor, Home: e.cfg.User.Home, Backups: e.cfg.Home.Applies(),
 		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.Isolates, Secrets: e.govern.RefuseSecrets, SecretsIn: e.govern.SecretsIn, GitSigner: e.govern.GitSigner},
 		Pin:  func() func() { return e.pins.Begin().End },
@@ -34,5 +36,5 @@ func (e *Engine) newResults() *result.Manager {
 		},
 		Caches: e.waitingCaches, KeepCaches: e.acceptedCaches,
 		Background: e.background,
-	})
+	}
 }

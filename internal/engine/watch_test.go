@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/testenv"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // A cell that is watched tells each change once, keeps one checkpoint of having been looked at, and is not started
@@ -108,6 +111,55 @@ func TestWatchDiff(t *testing.T) {
 	b.wantKind("of a run", b.results.WatchDiff(b.ctx, result.DiffRequest{Target: result.Target{Run: cell.RunID(r.ID)}}, nil), cell.Invalid, "does not change any more")
 }
 
+// What another act commits while a cell is looked at is told, and so is what could not be compared at first.
+func TestWatchMissesNothing(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f")
+	id := b.id("w")
+	sides, refused := 0, false
+	cfg := b.resultConfig()
+	side := cfg.Side
+	cfg.Side = func(ctx context.Context, k *state.Checkpoint) (workspace.Side, error) {
+		out, err := side(ctx, k)
+		switch sides++; sides { // each look asks for what there was and what there is, later ones for what was told last
+		case 2:
+			_, aerr := b.results.Accept(b.ctx, result.Target{Cell: id}, api.AcceptRequest{Apply: true})
+			b.must(aerr)
+		case 4:
+			b.run("w", "echo 2 > g")
+		case 7:
+			out.Contents = slowDisk{out.Contents, &refused}
+		}
+		return out, err
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	var told []int
+	err := result.New(cfg).WatchDiff(ctx, result.DiffRequest{Target: result.Target{Cell: id}, Form: "text"}, func(c api.DiffChange) error {
+		if told = append(told, c.Files); len(told) == 3 {
+			cancel()
+		}
+		return nil
+	})
+	if err != nil || !refused || !slices.Equal(told, []int{1, 0, 1}) {
+		t.Errorf("told of %d files, %v; a comparison was refused: %v", told, err, refused)
+	}
+}
+
+// slowDisk is contents that can't be read for a moment.
+type slowDisk struct {
+	workspace.Contents
+	asked *bool
+}
+
+func (u slowDisk) Open(path string, e workspace.Entry) (io.ReadCloser, error) {
+	if !*u.asked {
+		*u.asked = true
+		return nil, cell.Errorf(cell.Unavailable, "test", "", "the disk is slow")
+	}
+	return u.Contents.Open(path, e)
+}
+
 // Looks at a cell that lives on take each other's place, and hide no step of undo. One that was gone back to stays.
 func TestLooksTakeTurns(t *testing.T) {
 	b := newBed(t, "f: 0")
@@ -154,5 +206,14 @@ func TestLooksTakeTurns(t *testing.T) {
 	look()
 	if k, err := b.reg.Checkpoint(second.ID); err != nil || k.Gone {
 		t.Errorf("a look that was gone back to is %+v, %v", k, err)
+	}
+
+	accepted := look()
+	_, err = b.results.Accept(b.ctx, result.Target{Cell: id}, api.AcceptRequest{})
+	b.must(err)
+	write("5")
+	look()
+	if k, err := b.reg.Checkpoint(accepted.ID); err != nil || k.Gone || k.Message != state.AcceptedMessage {
+		t.Errorf("a look that was accepted is %+v, %v", k, err)
 	}
 }

@@ -332,7 +332,12 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	if out.Left == 0 {
 		act.Caches = m.cfg.Caches(c.ID, args.Covers)
 	}
-	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
+	records := slices.Clone(objects)
+	if k := o.at; k.Kind == state.KindLooked && k.Message == state.LookedMessage {
+		k.Message = state.AcceptedMessage // later looks don't take its place
+		records = append(records, &k)
+	}
+	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, records...)
 	if err != nil {
 		return out, err
 	}

@@ -151,13 +151,15 @@ func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, req *api
 		return nil, err
 	}
 	var sign commits.Signer
-	if req.Sign != "" && !req.DryRun { // a key may ask a person each time
+	if req.Sign != "" {
 		of, key, done, err := m.cfg.Decides.GitSigner(ctx, req.Sign, req.SSHAgent)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		sign, b.Signed = of, key
+		if !req.DryRun { // a key may ask a person each time: that it is there is all that is asked for
+			sign, b.Signed = of, key
+		}
 	}
 	if b.Move.Now, b.list, err = b.repo.Onto(ctx, b.Tip, base, there.Commit, b.Move.Committer, sign); err != nil {
 		return nil, err

@@ -112,19 +112,15 @@ func (w *watch) look(ctx context.Context) (*api.DiffChange, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := w.m.cfg.Records.Cell(w.req.Cell)
-	if err != nil {
-		return nil, err
+	var out *api.DiffChange
+	if o.digest != w.digest {
+		if out, err = w.changed(ctx, o); err != nil {
+			return nil, err
+		}
+		w.at, w.digest = o.at, o.digest
 	}
-	w.files, w.settled, w.record = files, settled, recordOf(&now)
-	if o.digest == w.digest {
-		return nil, nil
-	}
-	out, err := w.changed(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	w.at, w.digest = o.at, o.digest
+	// The record is that of before: what another act committed since is seen by the next look, as is the checkpoint of this one.
+	w.files, w.settled, w.record = files, settled, recordOf(&c)
 	return out, nil
 }
 

@@ -72,8 +72,11 @@ const (
 	KindTurn     = "turn"
 )
 
-// LookedMessage is the message of a checkpoint of KindLooked.
-const LookedMessage = "as it was looked at"
+// The messages of a checkpoint of KindLooked: it shows what there was, or what was accepted.
+const (
+	LookedMessage   = "as it was looked at"
+	AcceptedMessage = "as it was accepted"
+)
 
 // HasRun reports whether a checkpoint is the one before or after a run.
 func (r *Registry) HasRun(k *Checkpoint) bool {
