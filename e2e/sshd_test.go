@@ -27,8 +27,8 @@ func sshdCmd(ts *testscript.TestScript, neg bool, args []string) {
 	dir := filepath.Join(ts.Getenv("WORK"), "ssh")
 	ts.Check(os.MkdirAll(filepath.Join(ts.Getenv("HOME"), ".ssh"), 0o700))
 	ts.Check(os.MkdirAll(dir, 0o700))
-	if os.Geteuid() == 0 && os.Mkdir("/run/sshd", 0o755) == nil { // sshd insists on it
-		ts.Defer(func() { os.Remove("/run/sshd") })
+	if os.Geteuid() == 0 { // sshd insists on it, for each connection too: it stays, since another test may have one
+		ts.Check(os.MkdirAll("/run/sshd", 0o755))
 	}
 	keygen := func(name string) (pub, sum string) {
 		file := filepath.Join(dir, name)

@@ -51,9 +51,9 @@ func newOpenSSH(t *testing.T) *openssh {
 		t.Fatal(err)
 	}
 	o := &openssh{T: t, dir: t.TempDir(), user: u.Username, ports: map[string]int{}}
-	if os.Geteuid() == 0 { // sshd insists on it
-		if os.Mkdir("/run/sshd", 0o755) == nil {
-			t.Cleanup(func() { os.Remove("/run/sshd") })
+	if os.Geteuid() == 0 { // sshd insists on it, for each connection too: it stays, since another test may have one
+		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
 	var authorized []byte
