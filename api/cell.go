@@ -15,7 +15,7 @@ type Cell struct {
 	Source      string       `json:"source,omitempty"`
 	Backend     string       `json:"backend"`
 	Isolation   string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
-	Image       string       `json:"image"`                  // "host", "dir:PATH", "oci:REF"
+	Image       string       `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH"
 	ImageID     string       `json:"image_digest,omitempty"` // of an OCI image: the digest of its manifest
 	Created     time.Time    `json:"created"`
 	Expires     time.Time    `json:"expires,omitzero"`

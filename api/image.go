@@ -28,4 +28,14 @@ type Image struct {
 	User    string    `json:"user,omitempty"`    // the user that its own command would run as
 	Workdir string    `json:"workdir,omitempty"` // the directory that its own command would run in
 	Notes   []string  `json:"notes,omitempty"`   // differences from the image's configuration
+	// Made says how it was made from a Dockerfile; absent: it was pulled. One without refs is a step on the way.
+	Made *ImageMade `json:"made,omitempty"`
+}
+
+// ImageMade says how an image was made here.
+type ImageMade struct {
+	Dockerfile string `json:"dockerfile"`     // as --image names it
+	Step       string `json:"step"`           // the instructions that made its last layer
+	From       string `json:"from,omitempty"` // id of the image below that
+	Run        string `json:"run,omitempty"`  // id of the run that made it, if it was RUN
 }

@@ -17,7 +17,7 @@ type RunRequest struct {
 	Cell    string `json:"cell,omitempty"`
 	Backend string `json:"backend,omitempty"` // "auto" (the first that the policy allows), "namespace", "gvisor", "microvm", "none" (not isolated); an existing cell's must be the same
 	Prefer  string `json:"prefer,omitempty"`  // backend of a new cell when Backend is empty
-	Image   string `json:"image,omitempty"`   // "host" (default), "dir:PATH", "oci:REF"; empty with a cell that exists
+	Image   string `json:"image,omitempty"`   // "host" (default), "dir:PATH", "oci:REF", "dockerfile:PATH[#STAGE]"; empty with a cell that exists
 	// Kernel is the kernel of a new microVM cell: the path of an image on the daemon's host, or
 	// IMAGE:MODULES with the directory of its modules. Default: PANDO_KERNEL of the daemon, or
 	// the best of the host's packages.
@@ -162,7 +162,7 @@ type Run struct {
 	Source         string    `json:"source"`
 	Backend        string    `json:"backend"`
 	Isolation      string    `json:"isolation"`              // "isolated" or "not isolated" (backend none)
-	Image          string    `json:"image"`                  // "host", "dir:PATH", "oci:REF": its root file system
+	Image          string    `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH": its root file system
 	ImageID        string    `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
 	Phase          string    `json:"phase"`                  // preparing, executing, finishing, ended
 	Created        time.Time `json:"created"`

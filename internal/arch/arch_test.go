@@ -29,7 +29,7 @@ var rows = [][]string{
 	{"internal/isolation/guestkernel"},
 	{"internal/isolation"},
 	{"internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/workspace/merge", "internal/guest/machine", "internal/state"},
-	{"internal/workspace/diff", "internal/ceiling", "internal/notice", "internal/operation", "internal/policy/decide"},
+	{"internal/workspace/diff", "internal/dockerfile", "internal/ceiling", "internal/notice", "internal/operation", "internal/policy/decide"},
 	{"internal/agent/catalog"},
 	{"internal/agent/claude", "internal/agent/codex", "internal/agent/copilot", "internal/agent/gemini", "internal/agent/opencode", "internal/agent/agenttest"},
 	{"internal/agent", "internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload", "internal/commits"},

@@ -65,6 +65,17 @@ func (s *Spec) MaxFile(interpreter bool) int64 {
 	return s.Limits.Disk - min(s.Limits.Disk/16, fileMargin)
 }
 
+// Top returns the mount of the root directory itself; nil: it is read-only, and holds mount points alone. A
+// cell with one can't be copied with its processes, and has no Landlock domain, which could not except what lies below.
+func (s *Spec) Top() *Mount {
+	for i := range s.Mounts {
+		if s.Mounts[i].Target == "/" {
+			return &s.Mounts[i]
+		}
+	}
+	return nil
+}
+
 // WritesOutside reports whether the cell can write to files of the host that are not its
 // own. The host finds what the cell leaves there, modes included.
 func (s *Spec) WritesOutside() bool { return slices.ContainsFunc(s.Mounts, s.Outside) }
@@ -108,6 +119,7 @@ const (
 	RoleHome      Role = "home"
 	RoleTmp       Role = "tmp"
 	RoleImage     Role = "image"     // of an image other than the host; overlays have a layer of the cell's own
+	RoleTop       Role = "top"       // the root directory itself, of a cell that makes an image
 	RoleNetwork   Role = "network"   // what a cell is told of its network
 	RoleDenied    Role = "denied"    // stands in place of a denied program
 	RoleSetID     Role = "set-id"    // covers a program with the rights of another user
@@ -124,6 +136,9 @@ type Mount struct {
 	Lower    []string  `json:"lower,omitempty"` // lower directories, topmost first; of a cache: above Source
 	Upper    string    `json:"upper,omitempty"` // overlay: writable layer; cache: made by the backend
 	Work     string    `json:"work,omitempty"`
+	// Plain says, of an overlay, that its writable layer is to mean the same above any other lower layers, at the
+	// cost of copies where a folder of a lower layer is renamed.
+	Plain bool `json:"plain,omitempty"`
 	// Owned says that the content belongs to the caller: the backend shows its ids as the
 	// cell's own where it can (workspaces, the caller's toolchains). Other binds keep the
 	// host's ids.

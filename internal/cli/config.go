@@ -97,8 +97,10 @@ func (a *app) checkDefault(key string, values []string) error {
 		return usage("%s %s: the path of a default is absolute, so that it is the same in every directory", key, printable(at))
 	}
 	r := &s.run
-	if dir, ok := strings.CutPrefix(r.req.Image, "dir:"); ok && !filepath.IsAbs(dir) {
-		return relative(dir)
+	for _, kind := range []string{"dir:", "dockerfile:"} {
+		if at, ok := strings.CutPrefix(r.req.Image, kind); ok && !filepath.IsAbs(at) {
+			return relative(at)
+		}
 	}
 	if ref := strings.TrimPrefix(r.req.Image, "oci:"); paths.IsImage(ref) && !filepath.IsAbs(ref) {
 		return relative(ref)

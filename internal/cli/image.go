@@ -10,24 +10,33 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (a *app) imageCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "image", Short: "List, pull and remove OCI images that cells are made from", Args: cobra.NoArgs,
+		Use: "image", Short: "List, pull and remove images that cells are made from", Args: cobra.NoArgs,
 		Long: `An image is where a cell's root file system comes from:
 
   host         the host's own system directories, read-only (the default)
   dir:PATH     a directory that holds a root file system
   oci:REF      an OCI image: of a registry, a layout directory, or an archive
+  dockerfile:PATH[#STAGE]
+               what a Dockerfile makes, or the one in a directory; without Docker
 
   pando run --image oci:docker.io/library/python:3.12-slim -- python3 -V
   pando run --image oci:./layout:v1 -- ./test.sh
   pando run --image oci:saved.tar -- ./test.sh       (docker save app > saved.tar)
+  pando run --image dockerfile:. --allow @debian -- ./test.sh
 
 OCI images are pulled when they are first used, verified, and kept. A name is
 looked up in its registry once; pando image pull looks again. Cells keep the image
-that its name meant when they were made.`,
+that its name meant when they were made.
+
+The first run that names a Dockerfile makes its image. Each RUN is a run of its own, in a
+cell, which may reach what --allow and the policy of that run allow; COPY takes what import
+takes of the Dockerfile's directory. A step is kept by what it was made from, and made
+again when that has changed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(a.imageLsCmd(), a.imagePullCmd(), a.imageRmCmd())
@@ -35,7 +44,8 @@ that its name meant when they were made.`,
 }
 
 func (a *app) imageLsCmd() *cobra.Command {
-	return &cobra.Command{
+	all := false
+	c := &cobra.Command{
 		Use: "ls", Short: "List images", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client.Images(cmd.Context())
@@ -49,19 +59,35 @@ func (a *app) imageLsCmd() *cobra.Command {
 				}
 				t := a.newTable(w)
 				t.row("IMAGE", "DIGEST", "SIZE", "CELLS", "USED", "PULLED")
+				steps := 0
 				for _, i := range list {
-					refs := i.Refs
+					refs, digest := i.Refs, i.Digest
+					if i.Made != nil {
+						digest = i.ID
+					}
 					if len(refs) == 0 {
 						refs = []string{"–"}
+						if i.Made != nil {
+							refs[0] = i.Made.Step
+						}
+						if i.Made != nil && !all && len(i.Cells) == 0 {
+							steps++
+							continue
+						}
 					}
 					for _, r := range refs {
-						t.row(printable(r), short(i.Digest), size(i.Bytes), fmt.Sprint(len(i.Cells)), ago(i.Used), ago(i.Pulled))
+						t.row(printable(cell.Clip(r)), short(digest), size(i.Bytes), fmt.Sprint(len(i.Cells)), ago(i.Used), ago(i.Pulled))
 					}
 				}
 				t.flush()
+				if steps > 0 {
+					a.say("and %s of Dockerfiles, which --all lists", plural(steps, "step"))
+				}
 			})
 		},
 	}
+	c.Flags().BoolVar(&all, "all", false, "list the steps of Dockerfiles, too")
+	return c
 }
 
 func (a *app) imagePullCmd() *cobra.Command {
@@ -136,6 +162,10 @@ func (a *app) imageRmCmd() *cobra.Command {
 				case a.json:
 				case len(r.img.Refs) > 0:
 					a.say("forgot %s; the image is still known as %s", printable(r.sel), printable(r.img.Refs[0]))
+				case r.img.Made != nil && dry:
+					a.say("would remove %s, and not what its steps and other images share with it", printable(r.sel))
+				case r.img.Made != nil:
+					a.say("removed %s; its steps stay until nothing has used them for 30 days", printable(r.sel))
 				case dry:
 					a.say("would remove %s and free %s", printable(r.sel), size(r.img.Bytes))
 				default:

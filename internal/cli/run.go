@@ -130,7 +130,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.StringVar(&req.From, "from", "", "source directory (default: the git repository that this directory is in, or the directory); --from . is this directory alone")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm, none: not isolated (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
-	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
+	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF, dockerfile:PATH[#STAGE]")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&r.policy, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback; no set-user-id bits)")

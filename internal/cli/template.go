@@ -142,7 +142,7 @@ template is built anew; when that fails, the template stays as it was.`,
 	f := c.Flags()
 	f.StringVarP(&file, "file", "f", "", "description of the template (YAML); flags win over it")
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: an empty workspace)")
-	f.StringVar(&req.Image, "image", "", "root file system: host, dir:PATH or oci:REF (default: host)")
+	f.StringVar(&req.Image, "image", "", "root file system: host, dir:PATH, oci:REF or dockerfile:PATH (default: host)")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, or gvisor, microvm (which copy all of a cell, whatever runs in it) (default: PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&req.Warm, "warm", "", "what is kept warm: "+strings.Join(interpreters, ", ")+", or a command that speaks the protocol (default: python)")

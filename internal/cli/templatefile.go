@@ -21,7 +21,7 @@ type templateFile struct {
 	Version     int               `yaml:"version" about:"Version of the format: 1."`
 	Name        string            `yaml:"name,omitempty" about:"Name of the template, unless the command line gives one."`
 	From        string            `yaml:"from,omitempty" about:"Source directory or repository; without it the workspace is empty."`
-	Image       string            `yaml:"image,omitempty" about:"Root file system: host (the default), dir:PATH or oci:REF."`
+	Image       string            `yaml:"image,omitempty" about:"Root file system: host (the default), dir:PATH, oci:REF or dockerfile:PATH."`
 	Backend     string            `yaml:"backend,omitempty" about:"Isolation: auto (the default) or namespace."`
 	Kernel      string            `yaml:"kernel,omitempty" about:"What microVM cells boot: IMAGE, or IMAGE:MODULES; without it one of the host's packages."`
 	Warm        string            `yaml:"warm,omitempty" about:"What is kept warm: python (the default), node, java, or a command that speaks the protocol of evaluations."`
@@ -81,9 +81,9 @@ func (a *app) readTemplateFile(name string, req *api.TemplateRequest, flag func(
 	req.Name = f.Name
 	set("from", &req.From, beside(f.From))
 	image := f.Image
-	for _, kind := range []string{"dir:", "oci:"} {
+	for _, kind := range []string{"dir:", "dockerfile:", "oci:"} {
 		path, is := strings.CutPrefix(image, kind)
-		if is && (kind == "dir:" || strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../")) {
+		if is && (kind != "oci:" || strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../")) {
 			image = kind + beside(path)
 		}
 	}

@@ -2,6 +2,7 @@ package confine
 
 import (
 	"encoding/binary"
+	"path"
 	"slices"
 	"strings"
 
@@ -52,7 +53,7 @@ var battery = []canary{
 	{name: "packet socket", bites: "seccomp", errnos: []unix.Errno{unix.EPERM, unix.EAFNOSUPPORT}, nr: unix.SYS_SOCKET, args: []any{unix.AF_PACKET, unix.SOCK_RAW, 0}},
 	{name: "device node", bites: "capabilities", errnos: perm, nr: unix.SYS_MKNODAT, args: []any{linux.AtCWD, CanaryDir + "/mem", unix.S_IFCHR | 0o600, 0x101}},
 	{name: "write to /usr", bites: "read-only root", errnos: []unix.Errno{unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT}, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/usr/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}, path: "/usr/.pando-canary"},
-	{name: "write to /", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}},
+	{name: "write to /", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}, path: "/.pando-canary"},
 	{name: "write a kernel setting", bites: "read-only root", errnos: append(readonly, unix.ENOENT), nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/proc/sys/kernel/core_pattern", unix.O_WRONLY, 0}},
 	{name: "read /etc/shadow", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/shadow", unix.O_RDONLY, 0}, path: "/etc/shadow"},
 	{name: "take back a capability", bites: "capabilities", errnos: perm, nr: unix.SYS_PRCTL, args: []any{unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_ADMIN, 0, 0}},
@@ -122,7 +123,7 @@ func (p *Place) Canaries(s *linux.Script, made *Measured) {
 		list = append(list, silent...)
 	}
 	for _, k := range list {
-		if k.path != "" && slices.ContainsFunc(p.Writable, func(w string) bool { return k.path == w || strings.HasPrefix(k.path, w+"/") }) {
+		if k.path != "" && slices.ContainsFunc(p.Writable, func(w string) bool { return writes(w, k.path) }) {
 			continue
 		}
 		args := k.args
@@ -134,6 +135,14 @@ func (p *Place) Canaries(s *linux.Script, made *Measured) {
 			s.Try("close", unix.SYS_CLOSE, args[0])
 		}
 	}
+}
+
+// writes reports whether a mount at a writable path allows writing at p. The root directory's has mounts at all that is below it.
+func writes(at, p string) bool {
+	if at == "/" {
+		return path.Dir(p) == "/"
+	}
+	return p == at || strings.HasPrefix(p, at+"/")
 }
 
 // CanaryOp is the prefix of canaries in a script.

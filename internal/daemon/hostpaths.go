@@ -277,7 +277,7 @@ func withoutIsolation(_, field reflect.Value) []string {
 // host.
 func imageOfHost(_, field reflect.Value) []string {
 	image := field.String()
-	if !strings.HasPrefix(image, "dir:") && !paths.IsImage(strings.TrimPrefix(image, "oci:")) {
+	if !strings.HasPrefix(image, "dir:") && !strings.HasPrefix(image, "dockerfile:") && !paths.IsImage(strings.TrimPrefix(image, "oci:")) {
 		return nil
 	}
 	return []string{"the image " + cell.Clip(image)}

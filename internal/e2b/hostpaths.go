@@ -94,7 +94,7 @@ func backendOf(_, field reflect.Value) []string {
 // imageOfHost: an image is one of a registry, or a path on the host.
 func imageOfHost(_, field reflect.Value) []string {
 	image := field.String()
-	if !strings.HasPrefix(image, "/") && !strings.HasPrefix(image, ".") && !strings.HasPrefix(image, "dir:") && !strings.HasPrefix(image, "oci:") {
+	if !strings.HasPrefix(image, "/") && !strings.HasPrefix(image, ".") && !strings.HasPrefix(image, "dir:") && !strings.HasPrefix(image, "dockerfile:") && !strings.HasPrefix(image, "oci:") {
 		return nil
 	}
 	return []string{"the image " + cell.Clip(image)}

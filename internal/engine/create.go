@@ -53,6 +53,9 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	defer x.made.End()
 	x.c = state.Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}
+	if p.step != nil {
+		x.c.Builds, x.c.Image, x.c.ImageKey = true, p.step.name, p.step.on
+	}
 	lease.Cell = x.c.ID
 	x.c.Maker = makerOf(ctx)
 	x.c.Maker.Sign(lease, false)
@@ -149,7 +152,7 @@ func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runP
 	}
 	v := e.All()
 	if by != nil { // callers are counted elsewhere
-		v.door, v.tokenName, v.asked = by.door, by.tokenName, by.caller(req.Labels).Labels
+		v.door, v.tokenName, v.asked, v.step = by.door, by.tokenName, by.caller(req.Labels).Labels, by.step
 	}
 	return v.planFrom(run, empty)
 }

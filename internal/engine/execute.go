@@ -147,6 +147,9 @@ func (x *execution) setUp() error {
 		cell.Mount{Kind: cell.Bind, Target: x.plan.Tmp, Owned: true, Role: cell.RoleTmp, Why: whyTmp},
 		cell.Mount{Target: x.plan.Workspace, Role: cell.RoleWorkspace, Why: whyWorkspace},
 	)
+	if x.c.Builds {
+		x.plan.Insert(cell.Mount{Kind: cell.Bind, Target: "/", Owned: true, Role: cell.RoleTop, Why: whyTop})
+	}
 	if _, _, err := e.govern.Lend(&x.c, pol.Handles()); err != nil {
 		return err
 	}

@@ -54,7 +54,10 @@ func (e *Engine) planImageName(p *runPlan) (err error) {
 		return cell.Errorf(cell.Conflict, opName, "leave out --image, or choose another --cell", "cell %s has image %s", p.cell.Title(), p.image)
 	}
 	p.image = asked
-	return nil
+	if p.cell == nil && asked.Kind == image.KindDockerfile { // before anything is recorded
+		_, _, err = e.readDockerfile(asked.Path)
+	}
+	return err
 }
 
 // mayHaveImage refuses images on backends that can't mount them.
@@ -101,7 +104,7 @@ func (e *Engine) layImage(c *state.Cell, mounts []cell.Mount) error {
 			return full(err)
 		}
 	}
-	if !fresh {
+	if !fresh || c.Builds { // what pando puts there is no part of an image
 		return nil
 	}
 	for _, s := range c.Setup.Seeds {

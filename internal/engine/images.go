@@ -23,7 +23,7 @@ func (x *execution) root(ctx context.Context) (rootFS, error) {
 	switch name.Kind {
 	case image.KindDir:
 		return rootFS{dir: name.Path}, nil
-	case image.KindOCI:
+	case image.KindOCI, image.KindDockerfile:
 	default:
 		return rootFS{}, nil
 	}
@@ -33,15 +33,23 @@ func (x *execution) root(ctx context.Context) (rootFS, error) {
 		if img, err = e.images.Get(key); cell.KindOf(err) == cell.NotFound && x.l != nil {
 			img, err = e.pullAgain(ctx, &x.c, name, x.l.Report)
 		}
+	} else if name.Kind == image.KindDockerfile {
+		img, err = x.build(ctx)
 	} else {
 		img, err = e.imageFor(ctx, name, x.l)
 	}
 	if err != nil {
 		return rootFS{}, err
 	}
+	if img.Digest.IsZero() { // it was made here
+		img.Digest = img.ID
+	}
 	x.c.ImageKey, x.c.ImageID = img.ID, orElse(x.c.ImageID, img.Digest.String())
 	x.run.ImageID = x.c.ImageID
 	e.images.Use(img.ID)
+	if x.p.step != nil { // the stage says what its commands are told
+		img.Env = x.p.step.policy.Env
+	}
 	return rootFS{dir: img.Root, kept: true, settings: image.Settings{Env: img.Env, User: img.User, Workdir: img.Workdir}}, nil
 }
 
@@ -64,6 +72,9 @@ func (e *Engine) imageFor(ctx context.Context, name image.Name, l *run.Live) (oc
 // pullAgain fetches the image of a cell that was removed meanwhile: the same, or
 // none.
 func (e *Engine) pullAgain(ctx context.Context, c *state.Cell, name image.Name, report func(api.Progress)) (oci.Image, error) {
+	if name.Kind == image.KindDockerfile {
+		return oci.Image{}, cell.Errorf(cell.NotFound, "engine.image", c.ImageAgain(), "cannot start cell %s: its image %s was removed", c.Title(), name)
+	}
 	r, err := oci.Parse(name.Ref, "")
 	if err != nil {
 		return oci.Image{}, err
@@ -133,6 +144,12 @@ func (e *Engine) imageView(img *oci.Image) api.Image {
 		Created: img.Created, Pulled: img.Pulled, Used: img.Used, Cells: []string{}, Env: img.Env, User: img.User, Workdir: img.Workdir}
 	if v.Refs == nil {
 		v.Refs = []string{}
+	}
+	if m := img.Made; m != nil {
+		v.Made = &api.ImageMade{Dockerfile: m.Ref, Step: m.Step, Run: m.Run}
+		if !m.From.IsZero() {
+			v.Made.From = m.From.String()
+		}
 	}
 	for _, c := range e.cellsOn(img) {
 		v.Cells = append(v.Cells, c.Title())
@@ -210,7 +227,9 @@ func (e *Engine) selectImage(sel, dir string) (img oci.Image, ref string, err er
 	}
 	sel = strings.TrimPrefix(sel, image.KindOCI+":")
 	names := []string{sel}
-	if r, err := oci.Parse(sel, dir); err == nil {
+	if n, err := image.ParseName(sel, dir); err == nil && n.Kind == image.KindDockerfile {
+		names = append(names, n.String())
+	} else if r, err := oci.Parse(sel, dir); err == nil {
 		names = append(names, r.String())
 	} else if dir != "" {
 		names = append(names, filepath.Join(dir, sel)) // of an archive that is gone

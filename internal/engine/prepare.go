@@ -37,6 +37,7 @@ type execution struct {
 	imported *workspace.Imported // of the source; nil when nothing could be known of it
 	before   state.Checkpoint
 	plan     *image.HostPlan
+	built    []string // notes of the image that was made
 	inst     backend.Instance
 	proc     backend.Process
 }
@@ -183,7 +184,7 @@ func (x *execution) imagePlan(ctx context.Context) (*image.HostPlan, error) {
 	if root.dir == "" {
 		return image.Host(r)
 	}
-	return image.Rooted(image.RootedRequest{HostRequest: r, Dir: root.dir, Kept: root.kept, ReadOnly: x.p.policy.Files.ReadOnlyRoot, Settings: root.settings, Used: x.c.Setup.Policy != (cell.Digest{})})
+	return image.Rooted(image.RootedRequest{HostRequest: r, Dir: root.dir, Kept: root.kept, Builds: x.c.Builds, ReadOnly: x.p.policy.Files.ReadOnlyRoot, Settings: root.settings, Used: x.c.Setup.Policy != (cell.Digest{})})
 }
 
 // noteImage adds the notes of the image's plan, if one was made, to the run's.
@@ -191,6 +192,7 @@ func (x *execution) noteImage() {
 	if x.plan == nil {
 		return
 	}
+	x.run.Notes = append(x.run.Notes, x.built...)
 	for _, n := range x.plan.Notes {
 		text := n.Path + ": " + n.What
 		if n.Fix != "" {

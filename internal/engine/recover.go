@@ -48,6 +48,13 @@ func (e *Engine) recover(ctx context.Context) error {
 			// Its run has ended or was never recorded.
 			e.removeUnmade(c)
 		}
+		if c.Builds && c.State != cell.Creating && c.State != cell.Removed { // what wanted the image was ended with the daemon
+			e.background(func(ctx context.Context) {
+				if _, err := e.Remove(ctx, c.ID, false); err != nil {
+					e.log.Warn("cannot remove the cell of a build that was given up", "cell", c.ID, "error", err)
+				}
+			})
+		}
 	}
 	e.govern.ExpireAsks()
 	e.spawn.FillPools()

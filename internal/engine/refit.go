@@ -43,6 +43,11 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 			*m = ownMount(m, p, c.Home, filepath.Join(private, "home"))
 		case m.Role == cell.RoleTmp:
 			*m = ownMount(m, p, c.Tmp, filepath.Join(private, "tmp"))
+		case m.Role == cell.RoleTop:
+			m.Source = filepath.Join(private, topFolder)
+			if err := e.layTop(c, m.Source); err != nil {
+				return err
+			}
 		case m.Role == cell.RoleNetwork:
 			m.Source = e.govern.TalkSource(c.ID, m)
 		case m.Kind == cell.Cache:
@@ -92,7 +97,7 @@ func (e *Engine) makeFolders(c *state.Cell, p workspace.Provider, private string
 	if c.Home == nil {
 		home := filepath.Join(private, "home")
 		err := os.Mkdir(home, 0o700)
-		if err == nil {
+		if err == nil && !c.Builds {
 			err = e.fillHome(c, home)
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {

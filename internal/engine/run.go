@@ -194,6 +194,7 @@ type runPlan struct {
 	confined  bool          // the caller may not name files of the host
 	home      []homePiece   // what the policy brings into the home of the cell
 	missing   []api.Finding // of a plan that is inspected
+	step      *imageStep    // of an image that is made; nil: none
 }
 
 // plan checks everything about a request that can be checked without work.
@@ -230,7 +231,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}
 	}
-	p := &runPlan{asked: req, req: req, agent: started, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined()}
+	p := &runPlan{asked: req, req: req, agent: started, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined(), step: v.step}
 	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
 	}
@@ -343,8 +344,10 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		source = ""
 	}
 	req, said := p.governed(e.stored)
-	eff, err := e.govern.Effective(req, source, said)
-	if err == nil {
+	eff, err := &govern.Effective{}, error(nil)
+	if p.step != nil { // under the policy of the run that wants the image
+		eff.Result = p.step.policy
+	} else if eff, err = e.govern.Effective(req, source, said); err == nil {
 		err = govern.Within(&eff.Result, p.req.PolicyName, p.ceilings)
 	}
 	if err != nil {

@@ -53,6 +53,8 @@ type View struct {
 	// confined says why the caller may not name files of the host or do anything there;
 	// "" for one that may.
 	confined string
+	// step is what a cell is made for that makes an image; nil for all others.
+	step *imageStep
 	// operators: the policy of what is made is the operator's, and not the caller's.
 	operators bool
 }
@@ -129,6 +131,9 @@ func (v *View) must(id cell.ID) error {
 // to a caller that may do nothing on the host: what is started, written or reached
 // there is the host's own.
 func (v *View) Enter(id cell.ID) error {
+	if c, err := v.e.reg.Cell(id); err == nil && c.Builds && v.step == nil {
+		return cell.Errorf(cell.Conflict, "engine.View", "wait until the image is made", "cannot work in cell %s: image %s is being made in it", c.Title(), c.Image)
+	}
 	if err := v.must(id); err != nil || !v.isConfined() {
 		return err
 	}

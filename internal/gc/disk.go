@@ -387,11 +387,14 @@ func (m *meter) images() error {
 	if err != nil {
 		return err
 	}
+	// An image that was made of another has the files of that one, which count there.
+	slices.SortStableFunc(list, func(a, b oci.Image) int { return cmp.Compare(a.Layers, b.Layers) })
+	seen := map[string]bool{}
 	for i := range list {
 		img := &list[i]
 		name := imageName(img)
 		h := m.thing(diskImage, img.ID.String(), name)
-		h.Bytes, _ = workspace.DiskUse(filepath.Dir(img.Root))
+		h.Bytes, _ = workspace.DiskUseBeside(filepath.Dir(img.Root), seen)
 		h.Used, h.State, h.Command = img.Used, "in use", "pando image rm "+name
 		if !m.cfg.ImageNeeded(img) {
 			h.State = "no cell needs it"

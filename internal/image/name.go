@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"path"
 	"strings"
 
@@ -12,13 +13,16 @@ const (
 	KindHost = "host" // the host's own system directories
 	KindDir  = "dir"  // a directory that holds a root file system
 	KindOCI  = "oci"  // an OCI image
+	// KindDockerfile is an image that is made from a Dockerfile on this host.
+	KindDockerfile = "dockerfile"
 )
 
-// A Name is what a person writes after --image: "host", "dir:PATH", "oci:REF".
+// A Name is what a person writes after --image: "host", "dir:PATH", "oci:REF", "dockerfile:PATH[#STAGE]".
 type Name struct {
-	Kind string
-	Path string // of a dir: absolute and clean
-	Ref  string // of an OCI image, as it was written
+	Kind  string
+	Path  string // of a dir, or a Dockerfile or the directory that holds it: absolute and clean
+	Ref   string // of an OCI image, as it was written
+	Stage string // of a Dockerfile; "": the last
 }
 
 // ParseName reads the name of an image. A relative path is below dir.
@@ -29,18 +33,24 @@ func ParseName(s, dir string) (Name, error) {
 	case s == "" || s == KindHost:
 		return Name{Kind: KindHost}, nil
 	case strings.ContainsRune(s, 0):
-	case named && kind == KindDir && rest != "":
+	case named && (kind == KindDir || kind == KindDockerfile) && rest != "":
+		n := Name{Kind: kind}
+		if kind == KindDockerfile {
+			rest, n.Stage, _ = strings.Cut(rest, "#")
+			rest = cmp.Or(rest, ".")
+		}
 		if !path.IsAbs(rest) {
 			if !path.IsAbs(dir) {
 				return Name{}, cell.Errorf(cell.Invalid, op, "give an absolute path", "cannot use image %s: it is relative, and the current directory is not known", s)
 			}
 			rest = path.Join(dir, rest)
 		}
-		return Name{Kind: KindDir, Path: path.Clean(rest)}, nil
+		n.Path = path.Clean(rest)
+		return n, nil
 	case named && kind == KindOCI && rest != "":
 		return Name{Kind: KindOCI, Ref: rest}, nil
 	}
-	return Name{}, cell.Errorf(cell.Invalid, op, "write host, dir:PATH or oci:REF, such as oci:docker.io/library/python:3.12-slim", "cannot use image %q: it has no kind that pando knows", s)
+	return Name{}, cell.Errorf(cell.Invalid, op, "write host, dir:PATH, oci:REF or dockerfile:PATH, such as oci:docker.io/library/python:3.12-slim", "cannot use image %q: it has no kind that pando knows", s)
 }
 
 // String writes the name so that ParseName reads the same.
@@ -50,6 +60,11 @@ func (n Name) String() string {
 		return KindDir + ":" + n.Path
 	case KindOCI:
 		return KindOCI + ":" + n.Ref
+	case KindDockerfile:
+		if n.Stage != "" {
+			return KindDockerfile + ":" + n.Path + "#" + n.Stage
+		}
+		return KindDockerfile + ":" + n.Path
 	}
 	return KindHost
 }

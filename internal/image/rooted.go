@@ -29,6 +29,9 @@ type RootedRequest struct {
 	Kept bool
 	// ReadOnly has commands write nothing to the image.
 	ReadOnly bool
+	// Builds says that the image is being made: the cell writes to its root directory, the home and the workspace are
+	// not where the image could have something, and pando puts no files of its own over it.
+	Builds bool
 	// Used says that the cell has written to the image before: a program may be
 	// there that the image doesn't have.
 	Used bool
@@ -46,11 +49,17 @@ type Seed struct {
 	Instead string `json:"instead,omitempty"`
 }
 
+// BuildDir holds the home and the workspace of a cell that makes an image.
+const BuildDir = "/.pando-build"
+
 // maxTops bounds the directories at the top of an image: each is a mount.
 const maxTops = 100
 
 // cellsOwn are the names at the top that an image has no say in.
-var cellsOwn = []string{"proc", "dev", "sys", "run", "tmp", ".pando", "oldroot", "lost+found"}
+var cellsOwn = append([]string{"tmp"}, BuildsOwn...)
+
+// BuildsOwn is cellsOwn for a cell that makes an image.
+var BuildsOwn = []string{"proc", "dev", "sys", "run", ".pando", "oldroot", "lost+found"}
 
 // Rooted plans the root file system of a directory: what lies at its top, each
 // directory below a writable layer of the cell's own, and the environment that
@@ -68,6 +77,9 @@ func Rooted(req RootedRequest) (*HostPlan, error) {
 	}
 	in := newTree(req.Dir)
 	r := &rooted{planner: p, in: in, req: req}
+	if req.Builds {
+		r.planner.req.Home, r.source = BuildDir+"/home", BuildDir+"/workspace"
+	}
 	if err := r.places(); err != nil {
 		return nil, err
 	}
@@ -81,11 +93,13 @@ func Rooted(req RootedRequest) (*HostPlan, error) {
 		return nil, err
 	}
 	r.environment()
-	r.accounts()
+	if !req.Builds {
+		r.accounts()
+	}
 	if !req.ReadOnly {
 		p.plan.Downgrades = append(p.plan.Downgrades, "what commands write to the image lies in layers of the cell's own, outside checkpoints and rollback")
 	}
-	if u := req.Settings.User; u != "" && u != "root" && u != "0" && u != "0:0" && u != "root:root" {
+	if u := req.Settings.User; !req.Builds && u != "" && u != "root" && u != "0" && u != "0:0" && u != "root:root" {
 		p.note("the image's user "+u, "is not used: commands run as "+req.User.Name+", the owner of the workspace", "")
 	}
 	plan, err := p.finish()
@@ -149,7 +163,12 @@ func (r *rooted) places() error {
 		}
 		r.own(own)
 	}
-	r.own("/tmp")
+	if r.req.Builds {
+		r.plan.Tmp = BuildDir + "/tmp"
+		r.own(r.plan.Tmp)
+	} else {
+		r.own("/tmp")
+	}
 	r.slots["/run"] = slot{Mount: cell.Mount{Kind: cell.Tmpfs, Target: "/run", Why: "empty"}}
 	return nil
 }
@@ -159,10 +178,13 @@ var reservedInImages = []string{"/proc", "/dev", "/sys", "/run/pando", ownDir, "
 
 // tops shows what lies at the top of the image.
 func (r *rooted) tops() error {
-	dirs := 0
+	dirs, theirs := 0, cellsOwn
+	if r.req.Builds {
+		theirs = BuildsOwn
+	}
 	for _, e := range r.in.list("/") {
 		at := "/" + e.name
-		if _, own := r.slots[at]; own || slices.Contains(cellsOwn, e.name) {
+		if _, own := r.slots[at]; own || slices.Contains(theirs, e.name) || r.req.Builds && !e.mode.IsDir() { // which are in the root directory
 			continue
 		}
 		switch {
@@ -194,7 +216,7 @@ func (r *rooted) tops() error {
 // layered shows a directory of the image below a layer of the cell's own. With a root that is
 // read-only the layer has what pando put there alone.
 func (r *rooted) layered(at, disk string) slot {
-	return slot{Mount: cell.Mount{Kind: cell.Overlay, Target: at, Lower: []string{disk}, ReadOnly: r.req.ReadOnly, Role: cell.RoleImage, Why: whyImage}}
+	return slot{Mount: cell.Mount{Kind: cell.Overlay, Target: at, Lower: []string{disk}, ReadOnly: r.req.ReadOnly, Plain: r.req.Builds, Role: cell.RoleImage, Why: whyImage}}
 }
 
 // mounts adds what was asked for with --mount. Sources are the host's, and

@@ -32,13 +32,17 @@ func (h *Host) Create(ctx context.Context, spec cell.Spec) (_ *client.Instance, 
 	defer undo.OnError(ctx, &err)
 
 	a := cell.Assurance{Backend: h.cfg.Backend, Network: "none"}
-	w := wire{Spec: spec, Scratch: h.cfg.Scratch, Landlock: h.landlock, Talks: spec.Network != nil}
+	w := wire{Spec: spec, Scratch: h.cfg.Scratch, Landlock: h.landlock && spec.Top() == nil, Talks: spec.Network != nil}
 	w.Spec.Network = nil // only for the gateway
 	if h.cfg.Above != nil {
 		w.Staged = true
 		w.UserNS, w.Link = h.cfg.Above.UserNS, h.cfg.Above.Link
 	}
-	if !w.Landlock && h.cfg.Above == nil {
+	switch {
+	case w.Landlock || h.cfg.Above != nil:
+	case h.landlock:
+		a.Downgrades = append(a.Downgrades, "no Landlock, since it writes to the root directory: files are protected by mounts alone")
+	default:
 		a.Downgrades = append(a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
 	}
 	k, err := h.keepers.Take()
@@ -238,7 +242,7 @@ func makeMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) 
 	case cell.Overlay:
 		return ns.Overlay(linux.OverlayOptions{
 			Lower: m.Lower, Top: filepath.Dir(m.Upper), Upper: filepath.Base(m.Upper), Work: filepath.Base(m.Work),
-			UserXAttr: ids == nil, IDMap: ids,
+			UserXAttr: ids == nil, Plain: m.Plain, IDMap: ids,
 		})
 	}
 	return nil, fmt.Errorf("cannot make a mount of kind %q", m.Kind)

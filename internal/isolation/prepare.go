@@ -41,6 +41,9 @@ func (f *Prepared) Close() {
 
 // Prepare makes the cgroups and mounts of a fork of a cell.
 func (h *Host) Prepare(ctx context.Context, of *client.Instance, spec cell.Spec, undo *cleanup.Stack) (_ *Prepared, err error) {
+	if spec.Top() != nil {
+		return nil, cell.Errorf(cell.Unsupported, "isolation.Prepare", "wait until the image is made", "cannot copy cell %s with its processes: it makes an image", spec.ID)
+	}
 	mounts, err := of.Mounts(ctx)
 	if err != nil {
 		return nil, err

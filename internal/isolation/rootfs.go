@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,11 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	}
 	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 
-	s.Mount("tmpfs", stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m,nr_inodes=65536")
+	if i := topOf(w.Spec.Mounts); i >= 0 {
+		s.Attach(int(mounts[i].Fd()), stage)
+	} else {
+		s.Mount("tmpfs", stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m,nr_inodes=65536")
+	}
 	s.Call("chdir", unix.SYS_CHDIR, stage)
 	s.Mkdir("oldroot", 0o700)
 	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "oldroot")
@@ -56,7 +61,9 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	ownDir(s)
 	b := builder{s: s, made: map[string]bool{"/proc": true, "/dev": true, runDir: true, confine.CanaryDir: true}}
 	for i, m := range w.Spec.Mounts {
-		b.place(m, w.Mounts[i], mounts[i])
+		if m.Target != "/" {
+			b.place(m, w.Mounts[i], mounts[i])
+		}
 	}
 	for _, m := range w.Spec.Mounts { // after the mount points below them were made
 		if closes(m) {
@@ -68,7 +75,9 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.Loopback()
 	s.Call("umount the old root", unix.SYS_UMOUNT2, "/oldroot", unix.MNT_DETACH)
 	s.Call("rmdir", unix.SYS_UNLINKAT, linux.AtCWD, "/oldroot", unix.AT_REMOVEDIR)
-	remount(s, "/", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
+	if w.Spec.Top() == nil {
+		remount(s, "/", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
+	}
 
 	s.Call("setsid", unix.SYS_SETSID)
 	s.NoNewPrivs()
@@ -80,6 +89,11 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 	s.ExecFD(int(program.Fd()), []string{"pando-init"}, nil)
 	return s
+}
+
+// topOf returns the number of the mount of the root directory itself, or -1.
+func topOf(mounts []cell.Mount) int {
+	return slices.IndexFunc(mounts, func(m cell.Mount) bool { return m.Target == "/" })
 }
 
 // The directories in /run that a cell is made with. Told holds links to what the cell was

@@ -3,7 +3,6 @@ package oci
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"hash"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
@@ -119,26 +117,7 @@ func (s *Store) fetch(ctx context.Context, src source, f *found, stage string, r
 	}
 	img := Image{ID: f.config.Digest, Digest: f.digest, Layers: len(f.layers), Created: conf.Created, Pulled: time.Now().UTC(),
 		Env: conf.Config.Env, User: conf.Config.User, Workdir: conf.Config.WorkingDir, Counts: u.count, OneID: !s.own}
-	if b, err = json.MarshalIndent(img, "", "  "); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(made, "image.json"), append(b, '\n'), 0o600); err != nil {
-		return err
-	}
-	// What has its final name is complete, also after a loss of power.
-	d, err := os.Open(made)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := unix.Syncfs(int(d.Fd())); err != nil {
-		return os.NewSyscallError("syncfs", err)
-	}
-	failpoint.Step("put an image in its place")
-	if err := linux.RemoveTree(s.folder(img.ID)); err != nil { // one that can't be read
-		return err
-	}
-	return os.Rename(made, s.folder(img.ID))
+	return s.place(made, img)
 }
 
 // layers transfers the layers, several at once, and unpacks them in their order

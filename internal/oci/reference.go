@@ -123,6 +123,9 @@ func (r Reference) name() string {
 	return r.Tag
 }
 
+// OnLoopback reports whether an image is in a registry of this host.
+func (r Reference) OnLoopback() bool { return r.Path == "" && loopback(r.Registry) }
+
 // loopback reports whether a registry is on this host: it may be spoken to
 // without TLS.
 func loopback(host string) bool {

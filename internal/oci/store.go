@@ -50,6 +50,7 @@ type Image struct {
 	User    string      `json:"user,omitempty"`
 	Workdir string      `json:"workdir,omitempty"`
 	Counts  Counts      `json:"counts"`
+	Made    *Made       `json:"made,omitempty"` // nil: it was pulled
 	// OneID says that the unpacking process could not change the owner of files.
 	OneID bool      `json:"one_id,omitempty"`
 	Used  time.Time `json:"-"` // when it was last asked for with Use
@@ -234,6 +235,17 @@ func (s *Store) Remove(id cell.Digest, needed func() error) error {
 		}
 	})
 	return errors.Join(err, linux.RemoveTree(gone))
+}
+
+// Name has a name mean an image that was made here, in place of what it meant before.
+func (s *Store) Name(name string, id cell.Digest) error {
+	s.mu.Lock()
+	refs, err := s.refs()
+	s.mu.Unlock()
+	if err != nil || refs[name].ID == id {
+		return err
+	}
+	return s.changeRefs(func(m map[string]refRecord) { m[name] = refRecord{ID: id, Pulled: time.Now().UTC()} })
 }
 
 // Forget forgets what a reference means. The image stays.

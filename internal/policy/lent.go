@@ -55,6 +55,15 @@ func (e Effective) Handles() []string {
 	return unique(out)
 }
 
+// WithoutKeys is a policy for what is lent no credentials: what is allowed or asked for with one of them alone is not.
+func (r Result) WithoutKeys() Result {
+	keyless := func(rules []Rule) []Rule {
+		return slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool { return r.Credential != "" })
+	}
+	r.Credentials, r.Network.Allow, r.Network.Ask = nil, keyless(r.Network.Allow), keyless(r.Network.Ask)
+	return r
+}
+
 // Lend sets where a credential of the policy may go, as far as the policy itself did not:
 // the patterns come from the credential store. They are part of the policy from then on,
 // and of its digest.

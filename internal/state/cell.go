@@ -22,6 +22,7 @@ type Cell struct {
 	Backend   string              `json:"backend"`
 	Image     string              `json:"image"`
 	ImageKey  cell.Digest         `json:"image_key,omitzero"`     // of an OCI image: by which it is kept
+	Builds    bool                `json:"builds,omitempty"`       // an image is being made in it
 	ImageID   string              `json:"image_digest,omitempty"` // of the image that its name meant when the cell was made
 	Family    cell.ID             `json:"family,omitempty"`       // the cell by which its keeper is named; "": itself
 	Created   time.Time           `json:"created"`
@@ -211,6 +212,9 @@ type Spent struct {
 
 // ImageAgain says how to bring a cell's image back.
 func (c *Cell) ImageAgain() string {
+	if strings.HasPrefix(c.Image, image.KindDockerfile+":") {
+		return "run with --image " + c.Image + " in another cell, which makes it again if nothing changed"
+	}
 	ref, ok := strings.CutPrefix(c.Image, image.KindOCI+":")
 	if !ok {
 		return "bring it back to where it was, or remove the cell"

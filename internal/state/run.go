@@ -17,7 +17,7 @@ type Run struct {
 	Source    string       `json:"source"`
 	Backend   string       `json:"backend"`
 	Isolation string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
-	Image     string       `json:"image"`                  // "host", "dir:PATH", "oci:REF": its root file system
+	Image     string       `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH": its root file system
 	ImageID   string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
 	Phase     cell.Phase   `json:"phase"`                  // preparing, executing, finishing, ended
 	Created   time.Time    `json:"created"`

@@ -336,7 +336,10 @@ func ListLayers(root, prefix string) ([]string, error) {
 
 // DiskUse adds up the space below dir, in bytes; a file with several names counts once. Mounts
 // below dir do not count, since they are stored elsewhere.
-func DiskUse(dir string) (int64, error) {
+func DiskUse(dir string) (int64, error) { return DiskUseBeside(dir, map[string]bool{}) }
+
+// DiskUseBeside is DiskUse without files that are in seen, to which it adds those with several names.
+func DiskUseBeside(dir string, seen map[string]bool) (int64, error) {
 	var sum int64
 	var top unix.Stat_t
 	if err := unix.Lstat(dir, &top); err != nil {
@@ -348,7 +351,6 @@ func DiskUse(dir string) (int64, error) {
 		return sum, nil // a file, or unreadable
 	}
 	defer root.Close()
-	seen := map[string]bool{}
 	err = WalkAll(context.Background(), root, func(_ string, found []Found, err error) (map[string]bool, error) {
 		skip := map[string]bool{} // err: unreadable, or removed; the rest is counted
 		for i := range found {
