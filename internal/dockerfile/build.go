@@ -179,7 +179,7 @@ func (b *build) stage(ctx context.Context, n int) (*built, error) {
 			if err != nil {
 				return nil, err
 			}
-			group = newCopies(below)
+			group = newCopies(ctx, below)
 		}
 		texts = append(texts, textOf(c))
 		if todo.dir != "" {

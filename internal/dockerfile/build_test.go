@@ -158,7 +158,7 @@ func archive(t *testing.T, names ...string) wt.Thing {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for _, n := range names {
-		if err := put(w, n, "from the archive", 0o600); err != nil {
+		if err := errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "as of git archive"}}), put(w, n, "from the archive", 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -323,6 +323,18 @@ func TestIdentityOfCopies(t *testing.T) {
 	}
 }
 
+// An archive with other owners is another layer.
+func TestIdentityOfOwners(t *testing.T) {
+	b := newBench(t, wt.Model{"t.tgz": archive(t, "f")})
+	own, err := b.build("FROM base\nADD t.tgz /", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if roots, err := b.build("FROM base\nADD --chown=0:0 t.tgz /", ""); err != nil || roots.ID == own.ID {
+		t.Errorf("two images are one: %s, %v", roots.ID, err)
+	}
+}
+
 // A plan makes nothing, and finds what is kept.
 func TestPlan(t *testing.T) {
 	b := newBench(t, wt.Model{"a": wt.Plain("A")})
@@ -361,6 +373,8 @@ func TestVariablesAreBounded(t *testing.T) {
 		"before the first stage": "ARG A=xxxxxxxx\n" + strings.Repeat("ARG A=$A$A\n", 40) + "FROM base",
 		"in a stage":             "FROM base\nENV A=xxxxxxxx\n" + strings.Repeat("ENV A=$A$A\n", 40),
 		"in one word":            "FROM base\nENV A=" + strings.Repeat("x", 1000) + "\nENV B=" + strings.Repeat("$A", 10_000),
+		"nested":                 "FROM base\nENV A=" + strings.Repeat("${+", maxVariables+1),
+		"by a pattern":           "FROM base\nENV A=" + strings.Repeat("x", 20_000) + "\nENV B=${A##" + strings.Repeat("*x", 10_000) + "}",
 		"by a replacement":       "FROM base\nENV A=" + strings.Repeat("x", 20_000) + "\nENV B=${A//x/" + strings.Repeat("y", 20_000) + "}",
 		"in a heredoc":           "FROM base\nENV A=" + strings.Repeat("x", 1000) + "\nCOPY <<E /f\n" + strings.Repeat("$A", 10_000) + "\nE",
 		"by number": "FROM base\nENV" + strings.Join(slices.Collect(func(yield func(string) bool) {
@@ -416,6 +430,7 @@ func TestParseRefuses(t *testing.T) {
 		"FROM base\nCOPY --from=1 /x /y\nFROM base":             "line 2 of the Dockerfile: COPY --from=1 names no earlier stage",
 		"FROM --platform=linux/mips base":                       "line 1 of the Dockerfile: FROM --platform=linux/mips: this host is linux/",
 		"FROM $NOTHING":                                         "line 1 of the Dockerfile: FROM $NOTHING names no image",
+		strings.Repeat("FROM scratch\n", maxSteps+1):            "it has more than 1000 instructions",
 		"FROM base\n" + strings.Repeat("ENV A=1\n", maxSteps+1): "it has more than 1000 instructions",
 		"FROM base\n#" + strings.Repeat("x", MaxSize):           "it has more than 1048576 bytes",
 	} {

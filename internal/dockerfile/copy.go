@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/oci"
 )
 
 // An item is one name that a COPY makes.
@@ -38,12 +39,26 @@ type item struct {
 
 // A layer of copies is made of folders, files and links in their order. What it names in another image is resolved there.
 type copies struct {
+	ctx   context.Context
 	below files // the image below; nil: there is none
 	made  map[string]bool
 	items []item
 }
 
-func newCopies(below files) *copies { return &copies{below: below, made: map[string]bool{}} }
+func newCopies(ctx context.Context, below files) *copies {
+	return &copies{ctx: ctx, below: below, made: map[string]bool{}}
+}
+
+// more refuses to go on when the build ends, or when there are more items than an image can have.
+func (c *copies) more() error {
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	if len(c.items) > oci.DefaultLimits.Files {
+		return cell.Errorf(cell.Unsupported, "dockerfile.Build", "copy less", "it copies more than %d files", oci.DefaultLimits.Files)
+	}
+	return nil
+}
 
 // folder adds a folder, unless it is there.
 func (c *copies) folder(p string) error {
@@ -130,6 +145,9 @@ func (c *copies) add(k *copying, src files, of cell.Digest, accounts func(chown 
 			return fail(wrong("%s matches %d files: the destination must be a folder, and end with /", cell.Clip(pattern), len(found)))
 		}
 		for _, at := range found {
+			if err := c.more(); err != nil {
+				return err
+			}
 			real, i, err := resolve(src, at)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
@@ -144,7 +162,7 @@ func (c *copies) add(k *copying, src files, of cell.Digest, accounts func(chown 
 				to := dest
 				archive := false
 				if k.unpack {
-					if archive, err = isArchive(src, real, i); err != nil {
+					if archive, err = isArchive(c.ctx, src, real, i); err != nil {
 						return fail(err)
 					}
 				}
@@ -207,6 +225,9 @@ func (c *copies) tree(src files, dir, dest, rel string, exclude []string, dress 
 		return err
 	}
 	for _, n := range names {
+		if err := c.more(); err != nil {
+			return err
+		}
 		at := path.Join(rel, n)
 		if excluded(exclude, at) {
 			continue
@@ -256,6 +277,9 @@ func excluded(patterns []string, at string) bool {
 func (c *copies) digest(h hash.Hash) {
 	for _, i := range c.items {
 		fmt.Fprintf(h, "%q %o %o %d %d %q %q %q %v\n", i.to, i.info.kind, i.info.mode, i.uid, i.gid, i.info.id, i.info.target, i.text, i.archive)
+		if i.owned {
+			fmt.Fprintln(h, "owned")
+		}
 		if !i.of.IsZero() { // files of images are known by the identity of these
 			fmt.Fprintf(h, "%q of %s\n", i.from, i.of)
 		}
@@ -268,14 +292,14 @@ func (c *copies) write(ctx context.Context, w *tar.Writer) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := i.write(w); err != nil {
+		if err := i.write(ctx, w); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (i *item) write(w *tar.Writer) error {
+func (i *item) write(ctx context.Context, w *tar.Writer) error {
 	if err := namable(i.to); err != nil {
 		return err
 	}
@@ -291,7 +315,7 @@ func (i *item) write(w *tar.Writer) error {
 		h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, i.info.target, 0
 	}
 	if i.archive {
-		return i.unpack(w)
+		return i.unpack(ctx, w)
 	}
 	if err := w.WriteHeader(h); err != nil || h.Typeflag != tar.TypeReg {
 		return err
@@ -318,7 +342,7 @@ func namable(name string) error {
 }
 
 // unpack writes the files of an archive.
-func (i *item) unpack(w *tar.Writer) error {
+func (i *item) unpack(ctx context.Context, w *tar.Writer) error {
 	f, err := i.src.open(i.from, i.info)
 	if err != nil {
 		return err
@@ -329,9 +353,9 @@ func (i *item) unpack(w *tar.Writer) error {
 		return err
 	}
 	defer done()
-	r := tar.NewReader(plain)
+	r := tar.NewReader(&meter{ctx: ctx, r: plain, left: oci.DefaultLimits.Bytes})
 	for {
-		h, err := r.Next()
+		was, err := r.Next()
 		if err == io.EOF {
 			return nil
 		}
@@ -339,19 +363,23 @@ func (i *item) unpack(w *tar.Writer) error {
 			return fmt.Errorf("cannot unpack %s: %w", cell.Clip(i.from), err)
 		}
 		below := func(name string) string { return strings.TrimPrefix(path.Join(i.to, path.Clean("/"+name)), "/") }
-		if h.Name = below(h.Name); h.Name == "" {
-			continue // the root of the image stays as it is
+		h := &tar.Header{Typeflag: was.Typeflag, Name: below(was.Name), Size: was.Size, Mode: was.Mode, Uid: was.Uid, Gid: was.Gid, ModTime: was.ModTime, Format: tar.FormatPAX}
+		switch {
+		case was.Typeflag == tar.TypeXGlobalHeader, h.Name == "": // the root of the image stays as it is
+			continue
+		case was.Typeflag == tar.TypeDir:
+			h.Name += "/"
+		case was.Typeflag == tar.TypeLink:
+			h.Linkname = below(was.Linkname)
+		case was.Typeflag == tar.TypeSymlink:
+			h.Linkname = was.Linkname
+		case was.Typeflag == tar.TypeGNUSparse, was.Typeflag == tar.TypeCont:
+			h.Typeflag = tar.TypeReg
 		}
-		if err := namable(h.Name); err != nil {
+		if err := namable(strings.TrimSuffix(h.Name, "/")); err != nil {
 			return err
 		}
-		if h.Typeflag == tar.TypeDir {
-			h.Name += "/"
-		}
-		if h.Typeflag == tar.TypeLink {
-			h.Linkname = below(h.Linkname)
-		}
-		if h.Format = tar.FormatPAX; i.owned {
+		if i.owned {
 			h.Uid, h.Gid = i.uid, i.gid
 		}
 		if err := w.WriteHeader(h); err != nil {
@@ -364,7 +392,7 @@ func (i *item) unpack(w *tar.Writer) error {
 }
 
 // isArchive reports whether a file is an archive that ADD unpacks, by its content.
-func isArchive(src files, p string, i info) (bool, error) {
+func isArchive(ctx context.Context, src files, p string, i info) (bool, error) {
 	f, err := src.open(p, i)
 	if err != nil {
 		return false, err
@@ -379,8 +407,33 @@ func isArchive(src files, p string, i info) (bool, error) {
 		return false, nil
 	}
 	defer done()
-	_, err = tar.NewReader(plain).Next()
+	_, err = tar.NewReader(&meter{ctx: ctx, r: plain, left: maxHeaders}).Next()
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
 	return err == nil, nil
+}
+
+// maxHeaders bounds what is unpacked of an archive before its first file, in bytes.
+const maxHeaders = 16 << 20
+
+// A meter is a reader with a bound, which ends with a context.
+type meter struct {
+	ctx  context.Context
+	r    io.Reader
+	left int64 // bytes
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	if m.ctx.Err() != nil {
+		return 0, context.Cause(m.ctx)
+	}
+	if m.left <= 0 {
+		return 0, wrong("it unpacks to more than is allowed")
+	}
+	n, err := m.r.Read(p[:min(int64(len(p)), m.left)])
+	m.left -= int64(n)
+	return n, err
 }
 
 // plainOf decompresses gzip, bzip2 and zstd, as their first bytes say.

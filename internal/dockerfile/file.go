@@ -72,7 +72,7 @@ func Parse(text []byte) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n += len(s.steps); n > maxSteps {
+		if n += 1 + len(s.steps); n > maxSteps {
 			return nil, cell.Errorf(cell.Unsupported, "dockerfile.Parse", "gather commands in fewer RUN instructions", "cannot build the Dockerfile: it has more than %d instructions", maxSteps)
 		}
 		f.stages = append(f.stages, s)
@@ -197,7 +197,7 @@ func (f *File) check(c instructions.Command, stage string) error {
 
 // The bounds of variables: of all of a stage together, and of what one word can become, in bytes.
 const (
-	maxVariables = 4000
+	maxVariables = 1000
 	maxText      = 1 << 20
 	maxExpansion = 8 << 20
 )
@@ -212,8 +212,11 @@ func expandBy(lex *shell.Lex, word string, vars map[string]string) (string, erro
 	for _, v := range vars {
 		longest = max(longest, len(v))
 	}
-	n := strings.Count(word, "$")
-	if strings.Contains(word, "${") && strings.Contains(word, "/") { // ${NAME//old/new}: each letter can become as long as the word
+	n, nested := strings.Count(word, "$"), strings.Count(word, "${")
+	if nested > maxVariables { // one may be within the other
+		return "", fmt.Errorf("it has more than %d variables", maxVariables)
+	}
+	if nested > 0 && strings.ContainsAny(word, "#%/") { // patterns, which cost their length, and replacements, which may be as long as the word
 		n *= len(word)
 	}
 	if n*(longest+1) > maxExpansion {

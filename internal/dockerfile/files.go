@@ -2,6 +2,7 @@ package dockerfile
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -52,8 +53,11 @@ func ignoreNames(dockerfile string) []string {
 	return []string{dockerfile + ".dockerignore", ".dockerignore"}
 }
 
-// maxIgnore bounds a .dockerignore, in bytes.
-const maxIgnore = 1 << 20
+// The bounds of a .dockerignore: each pattern is compared with each file.
+const (
+	maxIgnore   = 64 << 10 // bytes
+	maxPatterns = 2000
+)
 
 // newContext opens a context. dockerfile is the path of the Dockerfile in it.
 func newContext(from Context, dockerfile string) (*contextFiles, error) {
@@ -76,6 +80,9 @@ func newContext(from Context, dockerfile string) (*contextFiles, error) {
 		}
 		patterns, err := ignorefile.ReadAll(io.LimitReader(f, maxIgnore))
 		f.Close()
+		if len(patterns) > maxPatterns {
+			err = fmt.Errorf("it has more than %d patterns", maxPatterns)
+		}
 		if err == nil {
 			c.ignore, err = patternmatcher.New(patterns)
 		}

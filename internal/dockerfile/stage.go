@@ -73,11 +73,13 @@ func (f *File) next(c instructions.Command, s *settings) (out do, err error) {
 	}
 	switch c := c.(type) {
 	case *instructions.EnvCommand:
-		for _, kv := range c.Env {
-			if err := s.set(kv.Key, kv.Value); err != nil {
-				return out, invalid(line, err)
-			}
+		if len(c.Env) > maxVariables {
+			return out, invalid(line, fmt.Errorf("it has more than %d variables", maxVariables))
 		}
+		for _, kv := range c.Env {
+			s.set(kv.Key, kv.Value)
+		}
+		err = bounded(s.vars())
 	case *instructions.ArgCommand:
 		if err := f.arg(s.args, vars, c, f.meta); err != nil {
 			return out, invalid(line, err)
@@ -134,14 +136,13 @@ func (s *settings) vars() map[string]string {
 }
 
 // set sets a variable of ENV.
-func (s *settings) set(key, value string) error {
+func (s *settings) set(key, value string) {
 	s.Env = slices.Clone(s.Env)
 	if i := slices.IndexFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, key+"=") }); i >= 0 {
 		s.Env[i] = key + "=" + value
 	} else {
 		s.Env = append(s.Env, key+"="+value)
 	}
-	return bounded(s.vars())
 }
 
 // within is a path that may be relative to a folder of the image.

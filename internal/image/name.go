@@ -36,7 +36,9 @@ func ParseName(s, dir string) (Name, error) {
 	case named && (kind == KindDir || kind == KindDockerfile) && rest != "":
 		n := Name{Kind: kind}
 		if kind == KindDockerfile {
-			rest, n.Stage, _ = strings.Cut(rest, "#")
+			if i := strings.LastIndexByte(rest, '#'); i >= 0 && !strings.Contains(rest[i:], "/") {
+				rest, n.Stage = rest[:i], rest[i+1:]
+			}
 			rest = cmp.Or(rest, ".")
 		}
 		if !path.IsAbs(rest) {

@@ -159,6 +159,12 @@ func (u *unpacker) adoptDir(ctx context.Context, from, to *os.File, real string)
 	}
 	for _, e := range entries {
 		name, at := e.Name(), join(real, e.Name())
+		if u.names++; u.names > u.lim.Files {
+			return tooMuch("it has more than %d names", u.lim.Files)
+		}
+		if err := u.text.Spend(int64(len(at))); err != nil {
+			return tooMuch("%w", err)
+		}
 		if !e.IsDir() {
 			if err := u.adoptFile(from, to, name, at); err != nil {
 				return err
