@@ -209,6 +209,32 @@ func (c *crash) hit() (step string, ok bool) {
 	return s, true
 }
 
+// each interrupts what prepare returns, at one step after another, until it comes to its end. check is told at which it was, and whether the
+// act is whole.
+func (c *crash) each(prepare func(n int) (do []string), check func(n int, when string, whole bool)) {
+	c.t.Helper()
+	began, tried := time.Now(), 0
+	for n := 1; ; n += stride() {
+		if n > 2000 {
+			c.t.Fatal("the act never comes to its end")
+		}
+		do := prepare(n)
+		c.arm(n)
+		o := c.try(do...)
+		step, killed := c.hit()
+		c.arm(0)
+		tried++
+		if !killed && o.code != 0 {
+			c.t.Fatalf("uninterrupted, it ends with %d:\n%s", o.code, o.stderr)
+		}
+		check(n, fmt.Sprintf("killed at step %d (%s)", n, step), !killed)
+		if c.t.Failed() || !killed {
+			break
+		}
+	}
+	c.t.Logf("%d steps tried in %v", tried, time.Since(began).Round(time.Millisecond))
+}
+
 func (c *crash) all(a act) {
 	c.write("f", "old\n")
 	c.write("other", "untouched\n")

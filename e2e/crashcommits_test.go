@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestF19KillWhileCommitsCome: a daemon that ends while commits come into a source, or are taken back, leaves it with all
@@ -19,12 +18,9 @@ func TestF19KillWhileCommitsCome(t *testing.T) {
 			c := newCrash(t, bin, "daemon")
 			c.write("f", "old\n")
 			c.sh("git init -q -b main . && git config user.name U && git config user.email u@example.org && git add f && git commit -qm old && echo mine >g && git add g && git commit -qm mine && git branch mine && git reset -q --hard HEAD~1")
-			began, tried := time.Now(), 0
-			for n := 1; ; n += stride() {
-				if n > 2000 {
-					t.Fatal("the act never comes to its end")
-				}
-				name := fmt.Sprintf("x%d", n)
+			name := ""
+			c.each(func(n int) []string {
+				name = fmt.Sprintf("x%d", n)
 				c.sh("git reset -q --hard mine~1")
 				c.pando("run", "--cell", name, "--", "sh", "-c", "echo new >f && git commit -qam new")
 				c.sh("git reset -q --hard mine") // copies come on top of it
@@ -33,21 +29,13 @@ func TestF19KillWhileCommitsCome(t *testing.T) {
 					c.pando(do...)
 					do = []string{"revert", name}
 				}
-				c.arm(n)
-				o := c.try(do...)
-				step, killed := c.hit()
-				c.arm(0)
-				tried++
-				if !killed && o.code != 0 {
-					t.Fatalf("uninterrupted, it ends with %d:\n%s", o.code, o.stderr)
+				return do
+			}, func(_ int, when string, whole bool) {
+				c.commitsAre(when, name, map[bool]string{false: "", true: act}[whole])
+				if !t.Failed() && !whole {
+					c.pando("rm", "--yes", name)
 				}
-				c.commitsAre(fmt.Sprintf("killed at step %d (%s)", n, step), name, map[bool]string{false: "", true: act}[!killed])
-				if t.Failed() || !killed {
-					break
-				}
-				c.pando("rm", "--yes", name)
-			}
-			t.Logf("%d steps tried in %v", tried, time.Since(began).Round(time.Millisecond))
+			})
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,6 +24,8 @@ type Config struct {
 	File   string // path of the Dockerfile in its context
 	// Image returns the image of a reference.
 	Image func(ctx context.Context, ref string) (oci.Image, error)
+	// Use is told each image that the build needs until it is over.
+	Use func(id cell.Digest)
 	// Context imports the context. It is called once, when the first file of it is copied.
 	Context func(ctx context.Context) (Context, error)
 	// Plan says that nothing is to be made: what is not kept is NotFound.
@@ -54,6 +55,7 @@ func (f *File) Build(ctx context.Context, c Config, target string) (oci.Image, e
 			return oci.Image{}, cell.Errorf(cell.NotFound, "dockerfile.Build", "it has "+f.stageNames(), "cannot build stage %s: the Dockerfile has none of that name", cell.Clip(target))
 		}
 	}
+	f.expanded = 0
 	b := &build{f: f, c: c, made: map[int]*built{}}
 	b.count(last, map[int]bool{})
 	out, err := b.stage(ctx, last)
@@ -64,12 +66,8 @@ func (f *File) Build(ctx context.Context, c Config, target string) (oci.Image, e
 		return oci.Image{}, cell.Errorf(cell.Invalid, "dockerfile.Build", "copy files into it", "cannot build the Dockerfile: its image has no files")
 	}
 	// What is said of commands in the image is part of its identity; the layers are those of the last step.
-	img := oci.Image{Env: out.set.Env, User: out.set.User, Workdir: out.set.Workdir, Made: &oci.Made{From: out.image.ID, Step: "its settings", Ref: c.Name}}
-	said, err := json.Marshal(struct{ Env, Rest []string }{img.Env, []string{img.User, img.Workdir}})
-	if err != nil {
-		return oci.Image{}, err
-	}
-	img.ID = b.id(out.image, "settings", string(said))
+	img := oci.Image{Env: out.set.Env, User: out.set.User, Workdir: out.set.Workdir, Shell: out.set.shell, OnBuild: out.set.triggers, Made: &oci.Made{From: out.image.ID, Step: "its settings", Ref: c.Name}}
+	img.ID = b.id(out.image, "settings", fmt.Sprintf("%q %q %q %q %q", img.Env, img.Shell, img.OnBuild, img.User, img.Workdir))
 	err = b.derive(ctx, out, img, nil)
 	return *out.image, err
 }
@@ -95,6 +93,8 @@ type build struct {
 	side  *contextFiles
 	step  int // of steps
 	steps int
+	// triggered is how many instructions of ONBUILD there were.
+	triggered int
 }
 
 // built is a stage that was built.
@@ -134,27 +134,42 @@ func (b *build) stage(ctx context.Context, n int) (*built, error) {
 		}
 		*out = *base
 	case s.image != "scratch":
-		img, err := b.c.Image(ctx, s.image)
+		img, err := b.image(ctx, s.image)
 		if err != nil {
 			return nil, atLine(s.line, err)
 		}
 		out.image = &img
-		out.set = settings{Env: slices.Clone(img.Env), User: img.User, Workdir: img.Workdir}
+		out.set = settings{Env: slices.Clone(img.Env), User: img.User, Workdir: img.Workdir, shell: img.Shell, triggers: img.OnBuild}
 	}
+	if b.triggered += len(out.set.triggers); b.triggered > maxSteps {
+		return nil, unsupported(s.line, "use another image", "there are more than %d ONBUILD instructions", maxSteps)
+	}
+	triggers, err := b.f.triggers(s.line, out.set.triggers)
+	if err != nil {
+		return nil, err
+	}
+	out.set.triggers = nil
+	b.steps += len(triggers)
 	out.set.args = maps.Clone(out.set.args) // of the stage that it continues
 	if out.set.args == nil {
 		out.set.args = map[string]string{}
 	}
 	var group *copies // what the next layer has of an instruction that copies, and of WORKDIR before it
 	var texts []string
+	first := 0 // line of the group
 	flush := func() (err error) {
 		if group != nil && len(group.items) > 0 {
 			err = b.copied(ctx, out, group, strings.Join(texts, "; "))
 		}
-		group, texts = nil, nil
+		if group, texts = nil, nil; err != nil {
+			err = atLine(first, err)
+		}
 		return err
 	}
-	for _, c := range s.steps {
+	for _, c := range slices.Concat(triggers, s.steps) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		line := lineOf(c)
 		b.step++
 		todo, err := b.f.next(c, &out.set)
@@ -179,11 +194,17 @@ func (b *build) stage(ctx context.Context, n int) (*built, error) {
 			if err != nil {
 				return nil, err
 			}
-			group = newCopies(ctx, below)
+			group, first = newCopies(ctx, below), line
+			group.flush = func() (files, error) {
+				if err := b.copied(ctx, out, group, strings.Join(texts, "; ")); err != nil {
+					return nil, err
+				}
+				return b.filesOf(out.image)
+			}
 		}
 		texts = append(texts, textOf(c))
 		if todo.dir != "" {
-			err = group.folder(todo.dir)
+			err = group.makeFolder(todo.dir)
 		} else if err = b.copy(ctx, group, todo.copy); err == nil {
 			err = flush() // the next one sees what this one made
 		}
@@ -198,6 +219,17 @@ func (b *build) stage(ctx context.Context, n int) (*built, error) {
 	return out, nil
 }
 
+// image finds an image, which is kept until the build is over.
+func (b *build) image(ctx context.Context, ref string) (oci.Image, error) {
+	img, err := b.c.Image(ctx, ref)
+	if err != nil {
+		return img, err
+	}
+	b.c.Use(img.ID)
+	_, err = b.c.Images.Confirm(img.ID)
+	return img, err
+}
+
 // filesOf opens the files of an image; nil is one without.
 // They are closed by the garbage collector.
 func (b *build) filesOf(img *oci.Image) (files, error) {
@@ -208,7 +240,7 @@ func (b *build) filesOf(img *oci.Image) (files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &imageFiles{root}, nil
+	return &imageFiles{root, img.OneID}, nil
 }
 
 // copy adds what an instruction copies to a layer.
@@ -229,7 +261,7 @@ func (b *build) copy(ctx context.Context, group *copies, k *copying) error {
 		}
 		of = from.image.ID
 	case k.image != "":
-		img, err := b.c.Image(ctx, k.image)
+		img, err := b.image(ctx, k.image)
 		if err != nil {
 			return err
 		}
@@ -266,12 +298,9 @@ func (b *build) run(ctx context.Context, out *built, r *Run) error {
 	if out.image == nil {
 		return wrong("RUN needs an image with a shell: there are no files yet")
 	}
-	said, err := json.Marshal(r.identity())
-	if err != nil {
-		return err
-	}
-	img := oci.Image{Made: &oci.Made{Step: r.Text, Ref: b.c.Name}, ID: b.id(out.image, "run", string(said))}
-	if have, err := b.c.Images.Get(img.ID); err == nil {
+	img := oci.Image{Made: &oci.Made{Step: r.Text, Ref: b.c.Name}, ID: b.id(out.image, "run", r.identity())}
+	b.c.Use(img.ID)
+	if have, err := b.c.Images.Confirm(img.ID); err == nil {
 		b.c.Images.Use(img.ID)
 		out.image = &have
 		return nil
@@ -290,10 +319,8 @@ func notMade(step string) error {
 }
 
 // identity is what the layer of a RUN is known by.
-func (r *Run) identity() Run {
-	id := *r
-	id.Line, id.Text = 0, ""
-	return id
+func (r *Run) identity() string {
+	return fmt.Sprintf("%q %q %q %v", r.Command, r.Env, r.Workdir, r.Offline)
 }
 
 // derive makes an image of the present one and a layer.
@@ -301,6 +328,7 @@ func (b *build) derive(ctx context.Context, out *built, img oci.Image, write fun
 	if out.image != nil {
 		img.Made.From = out.image.ID
 	}
+	b.c.Use(img.ID)
 	if _, err := b.c.Images.Get(img.ID); b.c.Plan && err != nil {
 		return notMade(img.Made.Step)
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/patternmatcher"
+
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/oci"
 	wt "github.com/pando-dev/pando/internal/workspace/workspacetest"
@@ -25,10 +27,12 @@ type bench struct {
 	testing.TB
 	store   *oci.Store
 	base    oci.Image
+	links   oci.Image // an image with other names; may be missing
 	context wt.Model
 	ran     []string // commands and where they ran
 	failing string   // a command that fails
 	plan    bool
+	used    []cell.Digest
 }
 
 func newBench(t testing.TB, context wt.Model) *bench {
@@ -68,6 +72,9 @@ func (b *bench) build(text, stage string) (oci.Image, error) {
 	return f.Build(b.Context(), Config{
 		Images: b.store, Name: "dockerfile:/d", File: "Dockerfile",
 		Image: func(_ context.Context, ref string) (oci.Image, error) {
+			if ref == "links" && b.links.Root != "" {
+				return b.links, nil
+			}
 			if ref != "base" {
 				return oci.Image{}, cell.Errorf(cell.NotFound, "test", "", "no image %s", ref)
 			}
@@ -103,6 +110,7 @@ func (b *bench) build(text, stage string) (oci.Image, error) {
 			})
 		},
 		Report: func(int, int, string) {},
+		Use:    func(id cell.Digest) { b.used = append(b.used, id) },
 	}, stage)
 }
 
@@ -123,6 +131,9 @@ func (b *bench) list(img oci.Image) (out []string) {
 			switch st.Mode().Type() {
 			case fs.ModeDir:
 				found[name] = fmt.Sprintf("%s/ %o", name, st.Mode().Perm())
+				if st.Mode()&fs.ModeSetgid != 0 {
+					found[name] += " sg"
+				}
 			case fs.ModeSymlink:
 				to, _ := os.Readlink(p)
 				found[name] = name + " -> " + to
@@ -158,6 +169,12 @@ func archive(t *testing.T, names ...string) wt.Thing {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for _, n := range names {
+		if name, to, ok := strings.Cut(n, "->"); ok {
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		if err := errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "as of git archive"}}), put(w, n, "from the archive", 0o600)); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +209,7 @@ func TestBuild(t *testing.T) {
 		"several to one":                         {text: "COPY a b.txt /n", err: "has several sources"},
 		"a pattern to one":                       {text: "COPY d*/* /n", err: "matches 2 files"},
 		"nothing":                                {text: "COPY nothing /n", err: "nothing is not in the context"},
-		"no match":                               {text: "COPY *.none /n/", err: "nothing matches *.none"},
+		"no match":                               {text: "COPY *.none /n/\nCOPY a *.none /m/", want: []string{"m/ 755", "m/a 644 A"}},
 		"the JSON form":                          {text: `COPY ["a b", "/n/"]`, want: []string{"n/ 755", "n/a b 644 space"}},
 		"ignored":                                {text: "COPY --exclude=.wh.a --exclude=t.xz --exclude=to --exclude=passwd . /n", want: []string{"n/ 755", "n/.dockerignore 644 left\n!left/kept\n*.log\n", "n/a 644 A", "n/a b 644 space", "n/b.txt 644 B", "n/dir/ 755", "n/dir/deep/ 755", "n/dir/deep/y 644 Y", "n/dir/x 644 X", "n/left/ 755", "n/left/kept 644 yes", "n/link -> dir", "n/out -> /etc", "n/run.sh 755 go", "n/t.tgz 644 " + string(context["t.tgz"].Text)}},
 		"ignored, by name":                       {text: "COPY x.log /n", err: "x.log is not in the context"},
@@ -205,7 +222,7 @@ func TestBuild(t *testing.T) {
 		"an archive, unpacked":                   {text: "ADD t.tgz /n", want: []string{"n/ 755", "n/in/ 755", "n/in/one 600 from the archive", "n/two 600 from the archive"}},
 		"at the top":                             {text: "COPY a entry /", err: "entry is not in the context"},
 		"over a file":                            {text: "COPY a /entry", want: []string{"entry 644 A"}},
-		"a folder over a file":                   {text: "COPY dir /entry", want: []string{"entry/ 755", "entry/deep/ 755", "entry/deep/y 644 Y", "entry/x 644 X"}},
+		"a folder over a file":                   {text: "COPY dir /entry", err: "line 3 of the Dockerfile: /entry is no folder"},
 		"a heredoc":                              {text: "ARG V=1\nCOPY <<one <<\"two\" /n/\nv=$V\none\nv=$V\ntwo", want: []string{"n/ 755", "n/one 644 v=1\n", "n/two 644 v=$V\n"}},
 		"a working directory":                    {text: "WORKDIR /w\nWORKDIR sub\nCOPY a .", want: []string{"w/ 755", "w/sub/ 755", "w/sub/a 644 A"}},
 		"variables":                              {text: "ARG A=a\nENV B=${A:-z}x C=$BASE\nRUN +e $ENV", want: []string{"e 644 A=a,B=ax,BASE=1,C=1,PATH=/bin"}},
@@ -245,6 +262,190 @@ func TestBuild(t *testing.T) {
 				t.Errorf("there is\n%q\nwant\n%q", got, c.want)
 			}
 		})
+	}
+}
+
+// Where things go, and what gives way to what, is as BuildKit's copies have it.
+func TestDestinations(t *testing.T) {
+	context := wt.Model{"a": wt.Plain("A"), "b": wt.Plain("B"), "x.txt": wt.Plain("X"), "docs/a.md": wt.Plain("1"), "docs/sub/b.md": wt.Plain("2"), "docs/sub/c.txt": wt.Plain("3"), "docs/keep.md": wt.Plain("4"),
+		"clash/old/f": wt.Plain("f"), "other/old": wt.Plain("f"), "links/current/f": wt.Plain("f"), "t.tgz": archive(t, "in"),
+		"deep/a/f.log": wt.Plain("l"), "deep/a/f": wt.Plain("f"), "deep/gone/x": wt.Plain("x"), "current": wt.Link("links/current"), "in": wt.Plain("f"), "one/to/x": wt.Plain("x"),
+		"l.tgz": archive(t, "to->data"), "d.tgz": archive(t, "b/in"), ".dockerignore": wt.Plain("deep/*\n!deep/a/f\n")}
+	for name, c := range map[string]struct {
+		text string
+		want []string
+		err  string
+	}{
+		"a link to a file is followed":         {text: "COPY --from=links /ln /\nRUN +f 1\nCOPY a /file", want: []string{"f 644 A", "file -> f", "nothing -> no/where"}},
+		"a link to nothing is followed":        {text: "COPY --from=links /ln /\nCOPY a /nothing", want: []string{"file -> f", "no/ 755", "no/where 644 A", "nothing -> no/where"}},
+		"a link on the way is followed":        {text: "COPY a /current/new/", want: []string{"data/new/ 755", "data/new/a 644 A"}},
+		"a folder into a link to one":          {text: "COPY clash/old /current", want: []string{"data/f 644 f"}},
+		"a link that is copied over":           {text: "COPY --from=links /ln /n\nCOPY a /n/b\nCOPY --from=links /file /n/", want: []string{"n/ 755", "n/b 644 A", "n/file 644 of links", "n/nothing -> no/where"}},
+		"a file in the place of a folder":      {text: "COPY a /n/a/f\nCOPY a /n/", err: "line 4 of the Dockerfile: /n/a is a folder, and none is copied to it"},
+		"a file in the place of one, deeper":   {text: "COPY --from=links /dirs /n\nCOPY other /n", err: "/n/old is a folder, and none is copied to it"},
+		"a folder in the place of a file":      {text: "COPY clash /data", err: "/data/old is no folder, and one is copied to it"},
+		"a folder in the place of a link":      {text: "COPY links /", err: "/current is no folder, and one is copied to it"},
+		"below a file":                         {text: "COPY a /entry/x", err: "/entry is no folder"},
+		"a file, as a folder":                  {text: "COPY a /entry/", err: "/entry/ is no folder"},
+		"an archive onto a file":               {text: "ADD t.tgz /entry", err: "/entry is no folder"},
+		"two of one instruction":               {text: "COPY clash other /n/", err: "/n/old is a folder, and none is copied to it"},
+		"a working directory that is a file":   {text: "WORKDIR /entry", err: "line 3 of the Dockerfile: /entry is no folder"},
+		"a working directory by a link":        {text: "WORKDIR /current/w", want: []string{"data/w/ 755"}},
+		"modes of what is made on the way":     {text: "COPY --chmod=700 a /n/m/", want: []string{"n/ 700", "n/m/ 700", "n/m/a 700 A"}},
+		"modes of folders below are the new":   {text: "COPY --chmod=711 docs /n\nCOPY docs /n", want: []string{"n/ 711", "n/a.md 644 1", "n/keep.md 644 4", "n/sub/ 755", "n/sub/b.md 644 2", "n/sub/c.txt 644 3"}},
+		"a folder's bits":                      {text: "COPY --from=links /bits /n", want: []string{"n/ 755", "n/in/ 755 sg", "n/in/f 644 f"}},
+		"excluded, at any depth":               {text: "COPY --exclude=**/*.md docs /n", want: []string{"n/ 755", "n/sub/ 755", "n/sub/c.txt 644 3"}},
+		"excluded but for one":                 {text: "COPY --exclude=sub --exclude=!sub/c.txt docs /n", want: []string{"n/ 755", "n/a.md 644 1", "n/keep.md 644 4", "n/sub/ 755", "n/sub/c.txt 644 3"}},
+		"excluded, with nothing left":          {text: "COPY --exclude=sub --exclude=!sub/z docs /n", want: []string{"n/ 755", "n/a.md 644 1", "n/keep.md 644 4"}},
+		"excluded of what is named":            {text: "COPY --exclude=*.txt x* a /n/", want: []string{"n/ 755", "n/a 644 A"}},
+		"excluded by no pattern":               {text: "COPY --exclude=[ docs /n", err: "line 3 of the Dockerfile: cannot read --exclude"},
+		"excepted below what is ignored":       {text: "COPY deep /n", want: []string{"n/ 755", "n/a/ 755", "n/a/f 644 f"}},
+		"excepted, by name":                    {text: "COPY deep/a/f /n", want: []string{"n 644 f"}},
+		"ignored, by its folder":               {text: "COPY deep/a/f.log /n", err: "deep/a/f.log is not in the context"},
+		"a heredoc's name":                     {text: "COPY <<../../data/q /n/m/\nx\n../../data/q", want: []string{"n/ 755", "n/m/ 755", "n/m/q 644 x\n"}},
+		"a heredoc without a name":             {text: "COPY <<.. /n/\nx\n..", err: "is no name of a file"},
+		"beside what an archive has":           {text: "ADD t.tgz in /n/", want: []string{"n/ 755", "n/in 644 f"}},
+		"a link in an archive":                 {text: "ADD l.tgz one /n/", err: "/n/to is no folder"},
+		"a file over an archive's folder":      {text: "ADD d.tgz b /n/", err: "/n/b is a folder, and none is copied to it"},
+		"above where a link leads":             {text: "COPY --from=links /up /n", want: []string{"n 644 right"}},
+		"patterns below a link":                {text: "COPY --from=links /vr/*.c /n/", want: []string{"n/ 755", "n/x.c 644 c"}},
+		"patterns below a link of the context": {text: "COPY current/* /n/", want: []string{"n/ 755", "n/f 644 f"}},
+		"excluded, but it is there":            {text: "RUN +n/sub/old 1\nCOPY --chmod=700 --exclude=sub --exclude=!sub/c.txt docs /n", want: []string{"n/ 755", "n/a.md 700 1", "n/keep.md 700 4", "n/sub/ 755", "n/sub/c.txt 700 3", "n/sub/old 644 1"}},
+		"ignored, with nothing excepted":       {text: "COPY deep/gone /n", err: "deep/gone is not in the context"},
+		"a long name":                          {text: "WORKDIR /" + strings.Repeat("a", 256), err: "line 3 of the Dockerfile: the name a"},
+		"a deep path":                          {text: "COPY a " + strings.Repeat("/a", 20_000), err: "line 3 of the Dockerfile: the path a/a"},
+		"a name that would hide":               {text: "WORKDIR /.wh.x/y", err: "line 3 of the Dockerfile: cannot copy .wh.x"},
+		"to the root":                          {text: "COPY docs /", want: []string{"a.md 644 1", "keep.md 644 4", "sub/ 755", "sub/b.md 644 2", "sub/c.txt 644 3"}},
+		"a heredoc in the place of a folder":   {text: "COPY <<data /\nx\ndata", err: "/data is a folder, and none is copied to it"},
+		"a heredoc by a link":                  {text: "COPY --from=links /ln /\nCOPY <<E /nothing\nx\nE", want: []string{"file -> f", "no/ 755", "no/where 644 x\n", "nothing -> no/where"}},
+		"over what the instruction has copied": {text: "COPY a b /n/\nCOPY docs/a.md docs/sub/../a.md /n/", want: []string{"n/ 755", "n/a 644 A", "n/a.md 644 1", "n/b 644 B"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, context)
+			var err error
+			b.links, err = b.store.Derive(t.Context(), nil, oci.Image{ID: cell.Sum([]byte("links"))}, func(w *tar.Writer) error {
+				return errors.Join(put(w, "f", "of links", 0o644), put(w, "dirs/old/f", "f", 0o644), put(w, "bits/in/f", "f", 0o644), put(w, "run/x.c", "c", 0o644), put(w, "c", "wrong", 0o644), put(w, "x/c", "right", 0o644), put(w, "x/y/z", "z", 0o644),
+					w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "vr", Linkname: "/run"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "b", Linkname: "/x/y"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "up", Linkname: "b/../c"}),
+					w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "bits/in/", Mode: 0o2755}),
+					w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "ln/file", Linkname: "f"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "file", Linkname: "f"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "ln/nothing", Linkname: "no/where"}))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			img, err := b.build("# two lines\nFROM base\n"+c.text, "")
+			if c.err != "" || err != nil {
+				if err == nil || c.err == "" || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("%v, want %q", err, c.err)
+				}
+				return
+			}
+			if got := b.list(img); !slices.Equal(got, c.want) {
+				t.Errorf("there is\n%q\nwant\n%q", got, c.want)
+			}
+		})
+	}
+}
+
+// owned are files that belong to others.
+type owned struct{ files }
+
+func (o owned) stat(p string) (info, error) {
+	i, err := o.files.stat(p)
+	i.uid, i.gid = 33, 44
+	return i, err
+}
+
+// The files of a context are root's, those of images keep their owner, and --chown gives all of them to another, with the folders that are made.
+func TestOwners(t *testing.T) {
+	context := &contextFiles{side: wt.Model{"d/sub/f": wt.Plain("f")}.Side(t, nil)}
+	for _, c := range []struct {
+		src   files
+		chown string
+		want  string
+	}{
+		{context, "", "n:0:0 n/sub:0:0 n/sub/f:0:0"},
+		{context, "7:8", "n:7:8 n/sub:7:8 n/sub/f:7:8"},
+		{owned{context}, "", "n:0:0 n/sub:33:44 n/sub/f:33:44"},
+		{owned{context}, "7:8", "n:7:8 n/sub:7:8 n/sub/f:7:8"},
+	} {
+		group := newCopies(t.Context(), nil)
+		k := &copying{sources: []string{"d"}, dest: "/n", chown: c.chown}
+		if err := group.add(k, c.src, cell.Digest{}, func(chown string) (int, int, error) { return accounts(nil, chown) }); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := errors.Join(group.write(t.Context(), w), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for r := tar.NewReader(&b); ; {
+			h, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%s:%d:%d", strings.TrimSuffix(h.Name, "/"), h.Uid, h.Gid))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("--chown=%s has %q, want %q", c.chown, got, c.want)
+		}
+	}
+}
+
+// A base image's SHELL is used, and what its ONBUILD says is done in the stage that is made from it, once.
+func TestBaseImages(t *testing.T) {
+	b := newBench(t, wt.Model{"a": wt.Plain("A")})
+	b.base.Shell, b.base.OnBuild = []string{"bash", "-c"}, []string{"COPY a /n/", "RUN <<E\n+t 1\nE"}
+	img, err := b.build("FROM base AS one\nRUN +x 1\nFROM one\nRUN +y 1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"/: bash -c +t 1\n", "/: bash -c +x 1", "/: bash -c +y 1"}; !slices.Equal(b.ran, want) {
+		t.Errorf("ran %q, want %q", b.ran, want)
+	}
+	if got, want := b.list(img), []string{"n/ 755", "n/a 644 A", "t 644 1", "x 644 1", "y 644 1"}; !slices.Equal(got, want) {
+		t.Errorf("there is %q, want %q", got, want)
+	}
+	b.base.OnBuild = nil
+	if _, err := b.build("FROM base AS one\nONBUILD RUN +o 1\nRUN +x 1\nFROM one\nRUN +z 1", ""); err != nil || !slices.Equal(b.ran, []string{"/: bash -c +x 1", "/: bash -c +o 1", "/: bash -c +z 1"}) {
+		t.Errorf("ran %q, %v", b.ran, err)
+	}
+	for trigger, want := range map[string]string{
+		"RUNN x": "unknown instruction: RUNN", "ONBUILD RUN x": "ONBUILD ONBUILD is no instruction", "FROM base": "is not a command", "COPY --from=one /a /b": "ONBUILD COPY --from is not supported",
+		"RUN --mount=type=cache,target=/c x": "RUN --mount is not supported", "": "ONBUILD", "ENV A=b\nENV A=c": "it has to be one instruction", "RUN " + strings.Repeat("x", MaxSize): "have more than", "ENV A=${": "syntax error",
+	} {
+		b.base.OnBuild = []string{trigger}
+		if _, err := b.build("# comment\nFROM base\nRUN +x 1", ""); err == nil || !strings.Contains(err.Error(), "line 2 of the Dockerfile: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want %q", trigger, err, want)
+		}
+	}
+	b.base.OnBuild = slices.Repeat([]string{"ENV A=1"}, maxSteps/2)
+	if _, err := b.build("FROM base AS b\nRUN +x 1\nFROM base AS c\nCOPY --from=b /x /y\nFROM base\nCOPY --from=c /y /z", ""); err == nil || !strings.Contains(err.Error(), "more than 1000 ONBUILD") {
+		t.Errorf("too many: %v", err)
+	}
+}
+
+// A build says which images it needs: those it begins with, those it copies from, and all that it makes on the way.
+func TestImagesInUse(t *testing.T) {
+	b := newBench(t, wt.Model{"a": wt.Plain("A")})
+	img, err := b.build("FROM base AS one\nRUN +x 1\nFROM scratch\nCOPY --from=one /x /x\nCOPY a /a\nENV A=1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := b.store.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list {
+		if !slices.Contains(b.used, i.ID) {
+			t.Errorf("it does not say that it needs %s, made by %+v", i.ID, i.Made)
+		}
+	}
+	if len(list) != 5 || !slices.Contains(b.used, img.ID) {
+		t.Errorf("there are %d images", len(list))
 	}
 }
 
@@ -376,6 +577,7 @@ func TestVariablesAreBounded(t *testing.T) {
 		"nested":                 "FROM base\nENV A=" + strings.Repeat("${+", maxVariables+1),
 		"by a pattern":           "FROM base\nENV A=" + strings.Repeat("x", 20_000) + "\nENV B=${A##" + strings.Repeat("*x", 10_000) + "}",
 		"by a replacement":       "FROM base\nENV A=" + strings.Repeat("x", 20_000) + "\nENV B=${A//x/" + strings.Repeat("y", 20_000) + "}",
+		"in one instruction":     "FROM base\nENV A=" + strings.Repeat("x", 50_000) + "\nENV B=$A$A$A$A$A$A$A$A$A$A\nLABEL" + strings.Repeat(" k=$B$B$B$B$B", 300),
 		"in a heredoc":           "FROM base\nENV A=" + strings.Repeat("x", 1000) + "\nCOPY <<E /f\n" + strings.Repeat("$A", 10_000) + "\nE",
 		"by number": "FROM base\nENV" + strings.Join(slices.Collect(func(yield func(string) bool) {
 			for i := range maxVariables + 1 {
@@ -416,6 +618,7 @@ func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                      "file with no instructions",
 		"RUN x":                 "no build stage in current context",
+		"FROM base\nRUN \xff":   "line 2 of the Dockerfile: it is not text in UTF-8",
 		"FROM base\nRUNN x":     "line 2 of the Dockerfile: unknown instruction: RUNN",
 		"FROM base\n\n\nCOPY a": "line 4 of the Dockerfile: COPY requires at least two arguments",
 		"FROM base\nRUN --mount=type=cache,target=/c x":         "line 2 of the Dockerfile: RUN --mount is not supported",
@@ -440,7 +643,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%.60s: %v is of kind %q", text, err, k)
 		}
 	}
-	f, err := Parse([]byte("FROM base\nEXPOSE 80\nUSER web\nHEALTHCHECK NONE\nVOLUME /v\nSTOPSIGNAL 9\nLABEL a=b\n"))
+	f, err := Parse([]byte("FROM base\nEXPOSE 80\nUSER web\nONBUILD RUN x\nHEALTHCHECK NONE\nVOLUME /v\nSTOPSIGNAL 9\nLABEL a=b\n"))
 	if err != nil || len(f.Notes) != 5 {
 		t.Errorf("what has no meaning: %+v, %v", f, err)
 	}
@@ -481,6 +684,75 @@ func FuzzParse(f *testing.F) {
 				if _, err := file.next(c, &set); err != nil {
 					break
 				}
+			}
+		}
+	})
+}
+
+// Whatever a .dockerignore or --exclude says, it names files or is refused.
+func FuzzPatterns(f *testing.F) {
+	f.Add("a/*\n!a/b\n**/c\n", "a/b/c")
+	f.Add("[a-", "x")
+	f.Fuzz(func(t *testing.T, text, at string) {
+		if len(text) > 1<<12 || len(at) > 1<<10 {
+			return
+		}
+		list := strings.Split(text, "\n")
+		p, err := newPatterns("the patterns", list)
+		if err != nil {
+			if cell.KindOf(err) != cell.Invalid {
+				t.Errorf("%v is of kind %q", err, cell.KindOf(err))
+			}
+			return
+		}
+		var above patternmatcher.MatchInfo
+		dir := ""
+		for part := range strings.SplitSeq(at, "/") {
+			dir = join(dir, part)
+			if _, above, err = p.match(dir, above); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// Whatever an archive is, ADD copies it, unpacks it within the destination, or refuses it.
+func FuzzArchive(f *testing.F) {
+	var seed bytes.Buffer
+	w := tar.NewWriter(&seed)
+	if err := errors.Join(put(w, "a/../../b", "text", 0o644), w.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: "l", Linkname: "../../etc/passwd"}), w.Close()); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed.Bytes())
+	f.Add([]byte("\x1f\x8b\x08\x00"))
+	f.Add([]byte("BZh91AY&SY"))
+	f.Add([]byte("\x28\xb5\x2f\xfd\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		src := &contextFiles{side: wt.Model{"t": wt.Plain(string(b))}.Side(t, nil)}
+		i, err := src.stat("t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		yes, err := isArchive(t.Context(), src, "t", i)
+		if !yes || err != nil {
+			return
+		}
+		var out bytes.Buffer
+		to := tar.NewWriter(&out)
+		if (&item{to: "d", from: "t", src: src, info: i, archive: true}).unpack(t.Context(), to) != nil {
+			return
+		}
+		to.Flush()
+		for r := tar.NewReader(&out); ; {
+			h, err := r.Next()
+			if err != nil {
+				return
+			}
+			if name := strings.TrimSuffix(h.Name, "/"); !filepath.IsLocal(name) || name != "d" && !strings.HasPrefix(name, "d/") {
+				t.Errorf("%q is outside of its folder", h.Name)
+			}
+			if h.Typeflag == tar.TypeLink && !strings.HasPrefix(h.Linkname, "d/") {
+				t.Errorf("%q is a link to %q", h.Name, h.Linkname)
 			}
 		}
 	})

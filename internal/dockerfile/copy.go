@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/moby/patternmatcher"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/oci"
@@ -24,29 +25,39 @@ import (
 
 // An item is one name that a COPY makes.
 type item struct {
-	to    string      // in the image: relative, as it is written
+	to    string      // in the image: relative, and real
 	from  string      // in src
 	src   files       // nil: content is the text
 	of    cell.Digest // the image that src is; zero: the context
 	text  string
 	info  info
-	uid   int
-	gid   int
-	owned bool // uid and gid were asked for
+	owned bool // the owner was asked for
 	// archive says that it is one, and its files are put below to.
 	archive bool
 }
 
-// A layer of copies is made of folders, files and links in their order. What it names in another image is resolved there.
+// copies are what one layer is made of, in their order: folders, files and links. Where they go follows BuildKit's copies
+// (github.com/tonistiigi/fsutil, copy/copy.go): symlinks of the destination are followed, those of names below it are replaced; neither does
+// a file replace a folder nor a folder what is none.
 type copies struct {
 	ctx   context.Context
-	below files // the image below; nil: there is none
-	made  map[string]bool
+	below files                // the image below; nil: there is none
+	made  map[string]madeThing // by real path
 	items []item
+	// flush makes a layer of the items, and returns the files of the image with that. It is asked for after an archive, the names of which
+	// are not known.
+	flush    func() (files, error)
+	archived bool // the last item is an archive
+}
+
+// A madeThing is what a layer has made at a path.
+type madeThing struct {
+	info
+	fresh bool // a folder that the image below does not have: nothing of it is below this one
 }
 
 func newCopies(ctx context.Context, below files) *copies {
-	return &copies{ctx: ctx, below: below, made: map[string]bool{}}
+	return &copies{ctx: ctx, below: below, made: map[string]madeThing{}}
 }
 
 // more refuses to go on when the build ends, or when there are more items than an image can have.
@@ -60,40 +71,134 @@ func (c *copies) more() error {
 	return nil
 }
 
-// folder adds a folder, unless it is there.
-func (c *copies) folder(p string) error {
-	p = strings.TrimPrefix(p, "/")
-	if p == "" || c.made[p] {
-		return nil
+// The bounds of a path in an image, as for layers, in bytes and components.
+const (
+	maxPath  = 4095
+	maxDepth = 200
+	maxName  = 255
+)
+
+// possible refuses a path that no image has.
+func possible(p string) error {
+	p = strings.Trim(p, "/")
+	if len(p) > maxPath || strings.Count(p, "/") >= maxDepth {
+		return wrong("the path %s is too long", cell.Clip(p))
 	}
-	dir, err := c.isFolder(p)
-	if err != nil || dir {
-		return err
-	}
-	if up := path.Dir(p); up != "." {
-		if err := c.folder(up); err != nil {
+	for name := range strings.SplitSeq(p, "/") {
+		if len(name) > maxName {
+			return wrong("the name %s is too long", cell.Clip(name))
+		}
+		if err := namable(name); err != nil {
 			return err
 		}
 	}
-	c.made[p] = true
-	c.items = append(c.items, item{to: p, info: info{kind: fs.ModeDir, mode: 0o755}})
+	if strings.ContainsRune(p, 0) {
+		return wrong("the path %s has a NUL in it", cell.Clip(p))
+	}
 	return nil
 }
 
-// isFolder reports whether the image has a folder at a path, perhaps by way of symlinks.
-func (c *copies) isFolder(p string) (bool, error) {
-	p = strings.Trim(p, "/")
-	if p == "" || c.made[p] {
-		return true, nil
+// stat says what is at a real path: what the layer has made, or the image below has.
+func (c *copies) stat(p string) (info, error) {
+	if m, ok := c.made[p]; ok {
+		return m.info, nil
 	}
-	if c.below == nil {
-		return false, nil
+	if p == "" {
+		return info{kind: fs.ModeDir}, nil
 	}
-	_, i, err := resolve(c.below, p)
+	if c.below == nil || c.made[parentOf(p)].fresh {
+		return info{}, fs.ErrNotExist
+	}
+	return c.below.stat(p)
+}
+
+func (c *copies) names(string) ([]string, error)           { return nil, errors.ErrUnsupported }
+func (c *copies) open(string, info) (io.ReadCloser, error) { return nil, errors.ErrUnsupported }
+
+func parentOf(p string) string {
+	if dir := path.Dir(p); dir != "." {
+		return dir
+	}
+	return ""
+}
+
+// place follows a path of the image: where it leads, and whether that is a folder. What is not there is no error.
+func (c *copies) place(p string) (real string, there, folder bool, err error) {
+	if err := possible(p); err != nil {
+		return "", false, false, err
+	}
+	real, i, err := resolve(c, p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return real, false, false, possible(real)
 	}
-	return i.kind == fs.ModeDir, err
+	return real, err == nil, i.kind == fs.ModeDir, err
+}
+
+// A dress gives an item its owner and its mode.
+type dress func(*item)
+
+// folder adds a folder by its real path, and those above it, unless they are there.
+func (c *copies) folder(real string, as dress) error {
+	i, err := c.stat(real)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case i.kind != fs.ModeDir:
+		return wrong("/%s is no folder", cell.Clip(real))
+	default:
+		return nil
+	}
+	if err := c.folder(parentOf(real), as); err != nil {
+		return err
+	}
+	return c.put(item{to: real, info: info{kind: fs.ModeDir, mode: 0o755}}, as)
+}
+
+// put adds an item, in a folder that is there.
+func (c *copies) put(i item, as dress) error {
+	if err := c.more(); err != nil {
+		return err
+	}
+	if err := possible(i.to); err != nil {
+		return err
+	}
+	if c.archived {
+		below, err := c.flush()
+		if err != nil {
+			return err
+		}
+		c.below, c.items, c.made, c.archived = below, nil, map[string]madeThing{}, false
+	}
+	was, err := c.stat(i.to)
+	there := err == nil
+	switch isDir := i.info.kind == fs.ModeDir || i.archive; {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case there && isDir && was.kind != fs.ModeDir:
+		return wrong("/%s is no folder, and one is copied to it", cell.Clip(i.to))
+	case there && !isDir && was.kind == fs.ModeDir:
+		return wrong("/%s is a folder, and none is copied to it", cell.Clip(i.to))
+	}
+	as(&i)
+	if !i.archive {
+		m := madeThing{info: i.info, fresh: i.info.kind == fs.ModeDir && !there}
+		if old, ok := c.made[i.to]; ok {
+			m.fresh = old.fresh
+		}
+		c.made[i.to] = m
+	}
+	c.items, c.archived = append(c.items, i), i.archive
+	return nil
+}
+
+// makeFolder adds the folder of a WORKDIR.
+func (c *copies) makeFolder(p string) error {
+	real, _, _, err := c.place(p)
+	if err == nil {
+		err = c.folder(real, func(*item) {})
+	}
+	return err
 }
 
 // add adds what one instruction copies.
@@ -109,75 +214,92 @@ func (c *copies) add(k *copying, src files, of cell.Digest, accounts func(chown 
 			return unsupported(k.line, "write it as an octal number", "--chmod=%s is not supported", cell.Clip(k.chmod))
 		}
 	}
-	dress := func(i item) item {
-		i.uid, i.gid, i.of, i.owned = uid, gid, of, k.chown != ""
+	exclude, err := newPatterns("--exclude", k.exclude)
+	if err != nil {
+		return fail(err)
+	}
+	as := func(i *item) {
+		i.of, i.owned = of, k.chown != ""
+		if i.owned {
+			i.info.uid, i.info.gid = uid, gid
+		}
 		if mode >= 0 && i.info.kind != fs.ModeSymlink {
 			i.info.mode = mode
 		}
-		return i
 	}
-	into := strings.HasSuffix(k.dest, "/")
-	if !into {
-		if into, err = c.isFolder(k.dest); err != nil {
-			return fail(err)
-		}
+	dest, there, into, err := c.place(k.dest)
+	switch slash := strings.HasSuffix(k.dest, "/"); {
+	case err != nil:
+		return fail(err)
+	case slash && there && !into:
+		return fail(wrong("%s is no folder", cell.Clip(k.dest)))
+	case slash:
+		into = true
 	}
-	dest := strings.Trim(k.dest, "/")
-	for _, in := range k.inline {
-		to := dest
+	prepare := func() error { // for the first that is copied
 		if into {
-			to = path.Join(dest, in.name)
+			return c.folder(dest, as)
 		}
-		if err := c.parent(to); err != nil {
+		return c.folder(parentOf(dest), as)
+	}
+	at := func(name string) string {
+		if into {
+			return join(dest, name)
+		}
+		return dest
+	}
+	for _, in := range k.inline {
+		if err := prepare(); err != nil {
 			return fail(err)
 		}
-		c.items = append(c.items, dress(item{to: to, text: in.text, info: info{mode: 0o644, size: int64(len(in.text))}}))
+		name := path.Base(path.Clean("/" + in.name)) // as in a folder that holds it alone
+		if name == "/" {
+			return fail(wrong("%q is no name of a file", cell.Clip(in.name)))
+		}
+		if err := c.put(item{to: at(name), text: in.text, info: info{mode: 0o644, size: int64(len(in.text))}}, as); err != nil {
+			return fail(err)
+		}
 	}
 	for _, pattern := range k.sources {
 		found, err := match(src, pattern)
 		if err != nil {
 			return fail(err)
 		}
-		if len(found) == 0 {
-			return fail(wrong("nothing matches %s", cell.Clip(pattern)))
-		}
 		if len(found) > 1 && !into {
 			return fail(wrong("%s matches %d files: the destination must be a folder, and end with /", cell.Clip(pattern), len(found)))
 		}
-		for _, at := range found {
+		for _, name := range found {
 			if err := c.more(); err != nil {
 				return err
 			}
-			real, i, err := resolve(src, at)
+			real, i, err := resolve(src, name)
+			if err == nil {
+				if err := prepare(); err != nil {
+					return fail(err)
+				}
+			}
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
-				return missing(k, at)
+				return missing(k, name)
 			case err != nil:
 				return fail(err)
 			case i.kind == fs.ModeDir:
-				err = c.tree(src, real, dest, "", k.exclude, dress)
-			case i.kind != 0:
-				err = wrong("%s is no file and no folder", cell.Clip(at))
-			default:
-				to := dest
-				archive := false
-				if k.unpack {
-					if archive, err = isArchive(c.ctx, src, real, i); err != nil {
-						return fail(err)
+				if err = c.folder(dest, as); err == nil {
+					n := len(c.items)
+					t := &treeCopy{c: c, src: src, dir: real, dest: dest, exclude: exclude, as: as}
+					err = t.folder("", patternmatcher.MatchInfo{}, func() error { return nil })
+					if err == nil && i.ignored && len(c.items) == n { // nothing of it is excepted
+						return missing(k, name)
 					}
 				}
-				if into && !archive {
-					to = path.Join(dest, path.Base(at))
+			case i.kind != 0:
+				err = wrong("%s is no file and no folder", cell.Clip(name))
+			default:
+				var out bool // as Docker documents it; BuildKit copies it
+				if out, _, err = exclude.match(path.Base(name), patternmatcher.MatchInfo{}); err != nil || out {
+					break
 				}
-				if archive && mode >= 0 {
-					return unsupported(k.line, "change modes in a RUN instruction", "--chmod of an archive that is unpacked is not supported")
-				}
-				if archive {
-					err = c.folder(to)
-				} else {
-					err = c.parent(to)
-				}
-				c.items = append(c.items, dress(item{to: to, from: real, src: src, info: i, archive: archive}))
+				err = c.file(k, item{to: at(path.Base(name)), from: real, src: src, info: i}, dest, mode, as)
 			}
 			if err != nil {
 				return fail(err)
@@ -185,6 +307,26 @@ func (c *copies) add(k *copying, src files, of cell.Digest, accounts func(chown 
 		}
 	}
 	return nil
+}
+
+// file adds a file that an instruction names, or what is in it if it is an archive to be unpacked into the destination.
+func (c *copies) file(k *copying, i item, dest string, mode int64, as dress) error {
+	if k.unpack {
+		archive, err := isArchive(c.ctx, i.src, i.from, i.info)
+		if err != nil {
+			return err
+		}
+		if archive && mode >= 0 {
+			return unsupported(k.line, "change modes in a RUN instruction", "--chmod of an archive that is unpacked is not supported")
+		}
+		if archive {
+			i.to, i.archive = dest, true
+			if err := c.folder(dest, as); err != nil {
+				return err
+			}
+		}
+	}
+	return c.put(i, as)
 }
 
 // missing says why a source of COPY is not there.
@@ -203,59 +345,72 @@ func (k *copying) origin() string {
 	return "the stage it names"
 }
 
-// parent adds the folder that holds a path.
-func (c *copies) parent(p string) error {
-	if dir := path.Dir(p); dir != "." {
-		return c.folder(dir)
-	}
-	return nil
+// A treeCopy copies what is in a folder into another, which is there.
+type treeCopy struct {
+	c         *copies
+	src       files
+	dir, dest string // real
+	exclude   *patterns
+	as        dress
 }
 
-// tree adds what is in a folder, below another.
-func (c *copies) tree(src files, dir, dest, rel string, exclude []string, dress func(item) item) error {
-	if at, err := src.stat(strings.TrimPrefix(path.Join(dir, rel), "/")); err != nil {
-		return err
-	} else if !at.ignored {
-		if err := c.folder(path.Join(dest, rel)); err != nil {
-			return err
-		}
-	}
-	names, err := src.names(path.Join(dir, rel))
+// folder copies what is in a folder. rel is its path below dir, matched what the patterns said of it. A folder of which only what is excepted
+// is copied is made by the first of that: ensure makes it, and those above it.
+func (t *treeCopy) folder(rel string, matched patternmatcher.MatchInfo, ensure func() error) error {
+	names, err := t.src.names(join(t.dir, rel))
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
-		if err := c.more(); err != nil {
+		if err := t.c.more(); err != nil {
 			return err
 		}
-		at := path.Join(rel, n)
-		if excluded(exclude, at) {
+		at := join(rel, n)
+		from := join(t.dir, at)
+		i, err := t.src.stat(from)
+		if _, ok := t.src.(*contextFiles); ok && errors.Is(err, fs.ErrNotExist) { // ignored
 			continue
 		}
-		from := strings.TrimPrefix(path.Join(dir, at), "/")
-		i, err := src.stat(from)
-		if _, ok := src.(*contextFiles); ok && errors.Is(err, fs.ErrNotExist) { // ignored
-			continue
+		if err != nil {
+			return err
 		}
+		out, said, err := t.exclude.match(at, matched)
 		if err != nil {
 			return err
 		}
 		switch i.kind {
 		case fs.ModeDir:
-			if to := path.Join(dest, at); !c.made[to] && !i.ignored {
-				if there, err := c.isFolder(to); err != nil {
-					return err
-				} else if !there {
-					c.made[to] = true
-					c.items = append(c.items, dress(item{to: to, info: info{kind: fs.ModeDir, mode: i.mode, mtime: i.mtime}}))
+			if out && !t.exclude.exceptions() {
+				continue
+			}
+			done := false
+			make := func() error {
+				if done {
+					return nil
 				}
+				done = true
+				if err := ensure(); err != nil {
+					return err
+				}
+				if was, err := t.c.stat(join(t.dest, at)); out && err == nil && was.kind == fs.ModeDir { // it gets the mode alone
+					was.mode, was.mtime = i.mode, i.mtime
+					return t.c.put(item{to: join(t.dest, at), info: was}, func(*item) {})
+				}
+				return t.c.put(item{to: join(t.dest, at), info: i}, t.as)
 			}
-			err = c.tree(src, dir, dest, at, exclude, dress)
+			if !out && !i.ignored {
+				err = make()
+			}
+			if err == nil {
+				err = t.folder(at, said, make)
+			}
 		case 0, fs.ModeSymlink:
-			if err := c.parent(path.Join(dest, at)); err != nil { // of a folder that is ignored but for this
-				return err
+			if out {
+				continue
 			}
-			c.items = append(c.items, dress(item{to: path.Join(dest, at), from: from, src: src, info: i}))
+			if err = ensure(); err == nil {
+				err = t.c.put(item{to: join(t.dest, at), from: from, src: t.src, info: i}, t.as)
+			}
 		}
 		if err != nil {
 			return err
@@ -264,19 +419,12 @@ func (c *copies) tree(src files, dir, dest, rel string, exclude []string, dress 
 	return nil
 }
 
-func excluded(patterns []string, at string) bool {
-	for _, p := range patterns {
-		if ok, err := path.Match(strings.Trim(p, "/"), at); ok && err == nil {
-			return true
-		}
-	}
-	return false
-}
+func join(dir, name string) string { return strings.Trim(path.Join(dir, name), "/") }
 
 // digest adds to a hash what the layer is made of.
 func (c *copies) digest(h hash.Hash) {
 	for _, i := range c.items {
-		fmt.Fprintf(h, "%q %o %o %d %d %q %q %q %v\n", i.to, i.info.kind, i.info.mode, i.uid, i.gid, i.info.id, i.info.target, i.text, i.archive)
+		fmt.Fprintf(h, "%q %o %o %d %d %q %q %q %v\n", i.to, i.info.kind, i.info.mode, i.info.uid, i.info.gid, i.info.id, i.info.target, i.text, i.archive)
 		if i.owned {
 			fmt.Fprintln(h, "owned")
 		}
@@ -300,14 +448,11 @@ func (c *copies) write(ctx context.Context, w *tar.Writer) error {
 }
 
 func (i *item) write(ctx context.Context, w *tar.Writer) error {
-	if err := namable(i.to); err != nil {
-		return err
-	}
 	mtime := i.info.mtime
 	if mtime.IsZero() {
 		mtime = time.Unix(0, 0)
 	}
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: i.to, Mode: i.info.mode, Uid: i.uid, Gid: i.gid, Size: i.info.size, ModTime: mtime, Format: tar.FormatPAX}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: i.to, Mode: i.info.mode, Uid: i.info.uid, Gid: i.info.gid, Size: i.info.size, ModTime: mtime, Format: tar.FormatPAX}
 	switch i.info.kind {
 	case fs.ModeDir:
 		h.Typeflag, h.Name, h.Size = tar.TypeDir, i.to+"/", 0
@@ -380,7 +525,7 @@ func (i *item) unpack(ctx context.Context, w *tar.Writer) error {
 			return err
 		}
 		if i.owned {
-			h.Uid, h.Gid = i.uid, i.gid
+			h.Uid, h.Gid = i.info.uid, i.info.gid
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -29,6 +30,8 @@ type File struct {
 	meta   map[string]string // ARG before the first FROM
 	// from says which earlier stage a COPY copies from; those of the context and of images are not in it.
 	from map[instructions.Command]int
+	// expanded is how many bytes words with variables have become.
+	expanded int
 }
 
 // stage is one FROM, and what follows it.
@@ -45,6 +48,12 @@ type stage struct {
 func Parse(text []byte) (*File, error) {
 	if len(text) > MaxSize {
 		return nil, cell.Errorf(cell.Invalid, "dockerfile.Parse", "", "cannot read the Dockerfile: it has more than %d bytes", MaxSize)
+	}
+	for n, line := 1, text; len(line) > 0; n++ {
+		var this []byte
+		if this, line, _ = bytes.Cut(line, []byte("\n")); !utf8.Valid(this) {
+			return nil, invalid(n, errors.New("it is not text in UTF-8"))
+		}
 	}
 	res, err := parser.Parse(bytes.NewReader(text))
 	if err != nil {
@@ -117,6 +126,42 @@ func (f *File) stage(s *instructions.Stage) (out stage, err error) {
 	return out, nil
 }
 
+// triggers reads what ONBUILD has left for a stage of a line.
+func (f *File) triggers(line int, text []string) (out []instructions.Command, err error) {
+	size := 0
+	for _, t := range text {
+		if size += len(t); size > MaxSize {
+			return nil, unsupported(line, "use another image", "the image's ONBUILD instructions have more than %d bytes", MaxSize)
+		}
+		res, err := parser.Parse(strings.NewReader(t))
+		if err == nil && len(res.AST.Children) != 1 {
+			err = errors.New("it has to be one instruction")
+		}
+		if err != nil {
+			return nil, invalid(line, fmt.Errorf("ONBUILD %s: %w", cell.Clip(t), err))
+		}
+		node := res.AST.Children[0]
+		node.StartLine, node.EndLine = line, line
+		c, err := instructions.ParseCommand(node)
+		if err != nil {
+			return nil, invalid(line, fmt.Errorf("ONBUILD %s: %w", cell.Clip(t), err))
+		}
+		switch c := c.(type) {
+		case *instructions.OnbuildCommand:
+			return nil, invalid(line, errors.New("ONBUILD ONBUILD is no instruction"))
+		case *instructions.CopyCommand:
+			if c.From != "" {
+				return nil, unsupported(line, "write it as an instruction of the Dockerfile", "ONBUILD COPY --from is not supported")
+			}
+		}
+		if err := f.check(c, ""); err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
 // stageOf returns the number of an earlier stage; -1: there is none of that name.
 func (f *File) stageOf(name string) int {
 	for i := len(f.stages) - 1; i >= 0; i-- {
@@ -176,7 +221,8 @@ func (f *File) check(c instructions.Command, stage string) error {
 			}
 		}
 	case *instructions.EnvCommand, *instructions.ArgCommand, *instructions.WorkdirCommand, *instructions.ShellCommand,
-		*instructions.CmdCommand, *instructions.EntrypointCommand, *instructions.LabelCommand, *instructions.MaintainerCommand:
+		*instructions.CmdCommand, *instructions.EntrypointCommand, *instructions.LabelCommand, *instructions.MaintainerCommand,
+		*instructions.OnbuildCommand:
 	case *instructions.ExposeCommand:
 		return note("EXPOSE")
 	case *instructions.UserCommand:
@@ -187,8 +233,6 @@ func (f *File) check(c instructions.Command, stage string) error {
 		return note("STOPSIGNAL")
 	case *instructions.HealthCheckCommand:
 		return note("HEALTHCHECK")
-	case *instructions.OnbuildCommand:
-		return note("ONBUILD")
 	default:
 		return unsupported(line, "leave it out", "%s is not supported", strings.ToUpper(c.Name()))
 	}
@@ -200,14 +244,16 @@ const (
 	maxVariables = 1000
 	maxText      = 1 << 20
 	maxExpansion = 8 << 20
+	// maxExpanded bounds what all words of a build can become.
+	maxExpanded = 64 << 20
 )
 
 // expand replaces the variables of a word.
 func (f *File) expand(word string, vars map[string]string) (string, error) {
-	return expandBy(f.lex, word, vars)
+	return f.expandBy(f.lex, word, vars)
 }
 
-func expandBy(lex *shell.Lex, word string, vars map[string]string) (string, error) {
+func (f *File) expandBy(lex *shell.Lex, word string, vars map[string]string) (string, error) {
 	longest := 0
 	for _, v := range vars {
 		longest = max(longest, len(v))
@@ -219,7 +265,8 @@ func expandBy(lex *shell.Lex, word string, vars map[string]string) (string, erro
 	if nested > 0 && strings.ContainsAny(word, "#%/") { // patterns, which cost their length, and replacements, which may be as long as the word
 		n *= len(word)
 	}
-	if n*(longest+1) > maxExpansion {
+	n *= longest + 1
+	if f.expanded += n; n > maxExpansion || f.expanded > maxExpanded {
 		return "", errors.New("its variables make it too long")
 	}
 	out, _, err := lex.ProcessWord(word, variables(vars))

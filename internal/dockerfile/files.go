@@ -2,7 +2,6 @@ package dockerfile
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -30,7 +29,9 @@ type files interface {
 // info describes a file, a folder or a symlink.
 type info struct {
 	kind   fs.FileMode // 0, fs.ModeDir, fs.ModeSymlink; any other kind is not copied
-	mode   int64       // permissions
+	mode   int64       // permissions, with setuid, setgid and sticky
+	uid    int         // of files in images; else 0, as in Docker
+	gid    int
 	size   int64
 	target string // of a symlink
 	mtime  time.Time
@@ -45,8 +46,38 @@ type info struct {
 type contextFiles struct {
 	side   workspace.Side
 	hidden []string
-	ignore *patternmatcher.PatternMatcher // nil: nothing
+	ignore *patterns
+	below  map[string]patternmatcher.MatchInfo // what the patterns said of folders
 }
+
+// patterns are those of a .dockerignore, or of --exclude. nil has none.
+type patterns struct{ *patternmatcher.PatternMatcher }
+
+// newPatterns reads patterns. of is where they are written.
+func newPatterns(of string, list []string) (*patterns, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	if len(list) > maxPatterns {
+		return nil, wrong("cannot read %s: it has more than %d patterns", of, maxPatterns)
+	}
+	m, err := patternmatcher.New(list)
+	if err != nil {
+		return nil, wrong("cannot read %s: %w", of, err)
+	}
+	return &patterns{m}, nil
+}
+
+// match reports whether a path is named. above is what was said of the folder that it is in.
+func (p *patterns) match(at string, above patternmatcher.MatchInfo) (named bool, said patternmatcher.MatchInfo, err error) {
+	if p == nil {
+		return false, said, nil
+	}
+	return p.MatchesUsingParentResults(at, above)
+}
+
+// exceptions reports whether there are patterns that except what others name.
+func (p *patterns) exceptions() bool { return p != nil && p.Exclusions() }
 
 // ignoreNames are where a build's ignored files are named: beside a Dockerfile of another name, or in the context.
 func ignoreNames(dockerfile string) []string {
@@ -62,7 +93,7 @@ const (
 // newContext opens a context. dockerfile is the path of the Dockerfile in it.
 func newContext(from Context, dockerfile string) (*contextFiles, error) {
 	side := from.Side
-	c := &contextFiles{side: side, hidden: from.Hidden}
+	c := &contextFiles{side: side, hidden: from.Hidden, below: map[string]patternmatcher.MatchInfo{}}
 	for _, name := range ignoreNames(dockerfile) {
 		e, err := side.Tree.Lookup(name)
 		if err != nil && cell.KindOf(err) != cell.NotFound {
@@ -72,22 +103,19 @@ func newContext(from Context, dockerfile string) (*contextFiles, error) {
 			continue
 		}
 		if e.Size > maxIgnore {
-			return nil, cell.Errorf(cell.Invalid, "dockerfile.Build", "", "cannot read %s: it has more than %d bytes", name, maxIgnore)
+			return nil, wrong("cannot read %s: it has more than %d bytes", name, maxIgnore)
 		}
 		f, err := side.Contents.Open(name, e)
 		if err != nil {
 			return nil, err
 		}
-		patterns, err := ignorefile.ReadAll(io.LimitReader(f, maxIgnore))
+		list, err := ignorefile.ReadAll(io.LimitReader(f, maxIgnore))
 		f.Close()
-		if len(patterns) > maxPatterns {
-			err = fmt.Errorf("it has more than %d patterns", maxPatterns)
-		}
-		if err == nil {
-			c.ignore, err = patternmatcher.New(patterns)
-		}
 		if err != nil {
-			return nil, cell.Errorf(cell.Invalid, "dockerfile.Build", "", "cannot read %s: %w", name, err)
+			return nil, wrong("cannot read %s: %w", name, err)
+		}
+		if c.ignore, err = newPatterns(name, list); err != nil {
+			return nil, err
 		}
 		break
 	}
@@ -105,8 +133,11 @@ func (c *contextFiles) stat(p string) (info, error) {
 	if slices.ContainsFunc(c.hidden, func(h string) bool { return p == h || strings.HasPrefix(p, h+"/") || h == "." }) {
 		return info{}, fs.ErrNotExist
 	}
-	ignored := c.ignored(p)
-	if ignored && !(e.Type == workspace.Folder && c.ignore.Exclusions()) { // something below it may be excepted
+	ignored, err := c.ignored(p)
+	if err != nil {
+		return info{}, err
+	}
+	if ignored && !(e.Type == workspace.Folder && c.ignore.exceptions()) { // something below it may be excepted
 		return info{}, fs.ErrNotExist
 	}
 	i := info{ignored: ignored, mode: int64(e.Mode & 0o777), size: e.Size, target: e.Target, mtime: time.Unix(0, e.MTime), entry: e}
@@ -123,12 +154,30 @@ func (c *contextFiles) stat(p string) (info, error) {
 	return i, nil
 }
 
-func (c *contextFiles) ignored(p string) bool {
+func (c *contextFiles) ignored(p string) (bool, error) {
 	if c.ignore == nil || p == "" {
-		return false
+		return false, nil
 	}
-	yes, err := c.ignore.MatchesOrParentMatches(p)
-	return err == nil && yes
+	above, err := c.said(parentOf(p))
+	if err != nil {
+		return false, err
+	}
+	yes, _, err := c.ignore.match(p, above)
+	return yes, err
+}
+
+// said is what the patterns say of a folder.
+func (c *contextFiles) said(dir string) (patternmatcher.MatchInfo, error) {
+	said, ok := c.below[dir]
+	if ok || dir == "" {
+		return said, nil
+	}
+	above, err := c.said(parentOf(dir))
+	if err == nil {
+		_, said, err = c.ignore.match(dir, above)
+	}
+	c.below[dir] = said
+	return said, err
 }
 
 func (c *contextFiles) names(p string) (out []string, err error) {
@@ -151,19 +200,26 @@ func (c *contextFiles) open(p string, i info) (io.ReadCloser, error) {
 }
 
 // imageFiles is an image that is kept: no cell writes to it.
-type imageFiles struct{ root *os.Root }
+type imageFiles struct {
+	root *os.Root
+	one  bool // all files are this process's: the image's owners are not known
+}
 
 func (m *imageFiles) stat(p string) (info, error) {
 	st, err := m.root.Lstat(dot(p))
 	if err != nil {
-		if errors.Is(err, syscall.ENOTDIR) {
+		switch {
+		case errors.Is(err, syscall.ENOTDIR):
 			err = fs.ErrNotExist
+		case errors.Is(err, syscall.ENAMETOOLONG):
+			err = wrong("the path %s is too long", cell.Clip(p))
 		}
 		return info{}, err
 	}
-	i := info{kind: st.Mode().Type(), mode: int64(st.Mode().Perm()), size: st.Size(), mtime: st.ModTime()}
-	if st.Mode()&fs.ModeSticky != 0 {
-		i.mode |= 0o1000
+	sys := st.Sys().(*syscall.Stat_t)
+	i := info{kind: st.Mode().Type(), mode: int64(sys.Mode & 0o7777), size: st.Size(), mtime: st.ModTime()}
+	if !m.one {
+		i.uid, i.gid = int(sys.Uid), int(sys.Gid)
 	}
 	if i.kind == fs.ModeSymlink {
 		i.target, err = m.root.Readlink(dot(p))
@@ -208,7 +264,10 @@ func resolve(f files, p string) (real string, i info, err error) {
 	}
 	for len(rest) > 0 {
 		name := rest[0]
-		rest = rest[1:]
+		if rest = rest[1:]; name == ".." {
+			real = parentOf(real)
+			continue
+		}
 		at := strings.TrimPrefix(path.Join(real, name), "/")
 		if i, err = f.stat(at); errors.Is(err, fs.ErrNotExist) {
 			return strings.TrimPrefix(path.Join(append([]string{at}, rest...)...), "/"), i, err
@@ -222,33 +281,55 @@ func resolve(f files, p string) (real string, i info, err error) {
 		if links++; links > maxLinks {
 			return "", i, &os.PathError{Op: "follow", Path: p, Err: syscall.ELOOP}
 		}
-		to := i.target
-		if !path.IsAbs(to) {
-			to = path.Join("/", real, to)
+		if path.IsAbs(i.target) {
+			real = ""
 		}
-		rest = append(strings.Split(strings.Trim(path.Clean(to), "/"), "/"), rest...)
-		rest = slices.DeleteFunc(rest, func(s string) bool { return s == "" })
-		if real = ""; len(rest) == 0 {
-			i, err = f.stat("")
-			return "", i, err
+		// "..", after a link, is above where that leads.
+		to := slices.DeleteFunc(strings.Split(i.target, "/"), func(s string) bool { return s == "" || s == "." })
+		rest = append(to, rest...)
+	}
+	i, err = f.stat(real)
+	return real, i, err
+}
+
+// isPattern reports whether a name is a pattern, as BuildKit does (fsutil, containsWildcards).
+func isPattern(name string) bool {
+	for i := 0; i < len(name); i++ {
+		switch name[i] {
+		case '\\':
+			i++
+		case '*', '?', '[':
+			return true
 		}
 	}
-	return real, i, nil
+	return false
 }
 
 // match returns the paths that a pattern of COPY names, sorted. Components are matched as path.Match does.
 func match(f files, pattern string) ([]string, error) {
 	pattern = strings.Trim(path.Clean("/"+pattern), "/")
-	if !strings.ContainsAny(pattern, `*?[\`) {
+	parts := strings.Split(pattern, "/")
+	plain := slices.IndexFunc(parts, isPattern)
+	if plain < 0 {
 		return []string{pattern}, nil
 	}
-	found := []string{""}
-	for _, part := range strings.Split(pattern, "/") {
+	top, _, err := resolve(f, strings.Join(parts[:plain], "/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found := []string{top}
+	for _, part := range parts[plain:] {
 		var next []string
 		for _, dir := range found {
-			names, err := f.names(dir)
-			if err != nil { // no folder
+			if i, err := f.stat(dir); err != nil || i.kind != fs.ModeDir {
 				continue
+			}
+			names, err := f.names(dir)
+			if err != nil {
+				return nil, err
 			}
 			for _, n := range names {
 				ok, err := path.Match(part, n)

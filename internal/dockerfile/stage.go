@@ -17,8 +17,9 @@ type settings struct {
 	User    string
 	Workdir string
 
-	shell []string
-	args  map[string]string // of ARG
+	shell    []string
+	triggers []string          // of ONBUILD
+	args     map[string]string // of ARG
 }
 
 // defaultShell executes commands that are written as text.
@@ -91,6 +92,8 @@ func (f *File) next(c instructions.Command, s *settings) (out do, err error) {
 		s.User = c.User
 	case *instructions.ShellCommand:
 		s.shell = slices.Clone(c.Shell)
+	case *instructions.OnbuildCommand:
+		s.triggers = append(slices.Clone(s.triggers), c.Expression)
 	case *instructions.RunCommand:
 		out.run, err = s.command(c)
 	case *instructions.CopyCommand:
@@ -237,5 +240,5 @@ func (f *File) sources(out *copying, c *instructions.SourcesAndDest, s *settings
 func (f *File) expandText(text string, vars map[string]string) (string, error) {
 	lex := *f.lex
 	lex.RawQuotes, lex.RawEscapes = true, true
-	return expandBy(&lex, text, vars)
+	return f.expandBy(&lex, text, vars)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
@@ -91,6 +92,7 @@ func (x *execution) build(ctx context.Context) (oci.Image, error) {
 		Context: func(ctx context.Context) (dockerfile.Context, error) {
 			return x.buildContext(ctx, filepath.Dir(file), made)
 		},
+		Use: made.UseImage,
 		Run: x.buildStep,
 		Report: func(step, steps int, text string) {
 			x.report(api.Progress{Step: "building", Done: int64(step), Total: int64(steps), Unit: "steps", Note: text})
@@ -307,10 +309,15 @@ func lastLines(folder, name string) string {
 
 // layTop makes what a cell that makes an image has in its root directory beside mount points: the image's files there.
 func (e *Engine) layTop(c *state.Cell, dir string) error {
-	switch err := os.Mkdir(dir, 0o755); {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case err != nil:
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	name := dir
+	dir += ".new" // what has the name is complete
+	if err := linux.RemoveTree(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -328,9 +335,11 @@ func (e *Engine) layTop(c *state.Cell, dir string) error {
 		if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o777); err != nil {
 			return err
 		}
-		return os.Chmod(filepath.Join(dir, "tmp"), 0o777|os.ModeSticky)
+		if err := os.Chmod(filepath.Join(dir, "tmp"), 0o777|os.ModeSticky); err != nil {
+			return err
+		}
 	}
-	return nil
+	return os.Rename(dir, name)
 }
 
 // writeBuilt writes what a cell changed over its image as a layer.

@@ -17,7 +17,7 @@ func (e *Engine) newGC() *gc.Manager {
 	return gc.New(gc.Config{
 		Home: e.cfg.Home, Log: e.log, Records: e.reg, Providers: e.cfg.Providers, Provider: e.providerOf, Pins: e.pins, Etc: e.etcDir(),
 		MaxState: e.cfg.MaxState, MinFree: e.cfg.MinFree, Sources: e.sources,
-		Images: e.images.List, ImageNeeded: func(i *oci.Image) bool { return len(e.cellsOn(i)) > 0 },
+		Images: e.images.List, ImageNeeded: func(i *oci.Image) bool { return len(e.cellsOn(i)) > 0 || e.pins.UsesImage(i.ID) },
 		RemoveImage: func(i *oci.Image) error {
 			_, err := e.RemoveImage(i.ID.String(), "", false)
 			return err

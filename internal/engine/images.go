@@ -102,6 +102,9 @@ func pulling(r oci.Reference, report func(api.Progress)) func(oci.Progress) {
 
 // PullImage fetches an image, or sees whether what its name means has changed.
 func (e *Engine) PullImage(ctx context.Context, req api.ImagePullRequest, out func(api.StreamLine)) (api.Image, error) {
+	if n, err := image.ParseName(req.Image, req.CallerDir); err == nil && n.Kind == image.KindDockerfile {
+		return api.Image{}, cell.Errorf(cell.Invalid, "engine.PullImage", "pando run --image "+req.Image+" -- true", "cannot pull %s: the first run that names a Dockerfile makes its image", cell.Clip(req.Image))
+	}
 	r, err := oci.Parse(strings.TrimPrefix(req.Image, image.KindOCI+":"), req.CallerDir)
 	if err != nil {
 		return api.Image{}, err
@@ -175,7 +178,9 @@ func (e *Engine) imageView(img *oci.Image) api.Image {
 func (e *Engine) cellsOn(img *oci.Image) []state.Cell {
 	by := []string{img.ID.String()}
 	for _, ref := range img.Refs {
-		by = append(by, image.KindOCI+":"+ref)
+		if img.Made == nil {
+			by = append(by, image.KindOCI+":"+ref)
+		}
 	}
 	return e.reg.CellsOnImage(by)
 }
@@ -198,6 +203,9 @@ func (e *Engine) RemoveImage(sel, dir string, dry bool) (api.Image, error) {
 	}
 	needed := func() error {
 		cells := e.cellsOn(&img)
+		if len(cells) == 0 && e.pins.UsesImage(img.ID) {
+			return cell.Errorf(cell.Conflict, op, "wait until the run that builds it has begun", "cannot remove image %s: a Dockerfile is being built with it", sel)
+		}
 		if len(cells) == 0 {
 			return nil
 		}

@@ -143,7 +143,7 @@ const worthwhile = 64 << 10
 
 // oldest lists what may be removed, the longest unused first.
 func oldest(u *usage) []*holding {
-	list := slices.DeleteFunc(slices.Clone(u.things), func(h *holding) bool { return h.drop == nil || h.Bytes < worthwhile })
+	list := slices.DeleteFunc(slices.Clone(u.things), func(h *holding) bool { return h.drop == nil || h.Bytes < worthwhile && !h.holds })
 	slices.SortStableFunc(list, func(a, b *holding) int { return a.Used.Compare(b.Used) })
 	return list
 }

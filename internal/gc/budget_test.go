@@ -1,12 +1,17 @@
 package gc
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -171,5 +176,69 @@ func TestX27HintNamesTheLargest(t *testing.T) {
 	b.result(&w, 10)
 	if hint := b.Hint(); !strings.Contains(hint, "`pando discard "+string(largest.Run)+" --yes` gives up what is kept of that run") {
 		t.Errorf("the hint is %q, want run %s", hint, largest.Run)
+	}
+}
+
+// An image that others were made of has their files: it goes with the last of them, and not before.
+func TestX27ImagesThatShareFiles(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	var list []oci.Image
+	var needed cell.Digest
+	id := func(name string) cell.Digest { return cell.Sum([]byte(name)) }
+	folder := func(name string) string {
+		return filepath.Join(b.cfg.Home.Images(), strings.TrimPrefix(id(name).String(), "sha256:"))
+	}
+	make := func(name, from string, used time.Duration) {
+		img := oci.Image{ID: id(name), Refs: []string{name}, Root: filepath.Join(folder(name), "root"), Layers: len(list), Used: b.began.Add(used)}
+		b.must(os.MkdirAll(img.Root, 0o700))
+		if from == "" {
+			b.must(os.WriteFile(filepath.Join(img.Root, "big"), bytes.Repeat([]byte(name), 2*megabyte/len(name)), 0o600))
+		} else {
+			img.Made = &oci.Made{From: id(from)}
+			b.must(os.Link(filepath.Join(folder(from), "root", "big"), filepath.Join(img.Root, "big")))
+		}
+		list = append(list, img)
+	}
+	b.cfg.Images = func() ([]oci.Image, error) { return slices.Clone(list), nil }
+	b.cfg.ImageNeeded = func(i *oci.Image) bool { return i.ID == needed }
+	b.cfg.RemoveImage = func(i *oci.Image) error {
+		list = slices.DeleteFunc(list, func(x oci.Image) bool { return x.ID == i.ID })
+		return os.RemoveAll(filepath.Dir(i.Root))
+	}
+	make("base", "", 4*time.Minute)
+	make("one", "base", time.Minute)
+	make("one-more", "one", time.Minute)
+	make("two", "base", 2*time.Minute)
+	make("other", "", 3*time.Minute)
+	there := func(want string) {
+		t.Helper()
+		var names []string
+		for _, i := range list {
+			names = append(names, i.Refs[0])
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("there are %q, want %q", got, want)
+		}
+	}
+	fit := func() {
+		for range 8 {
+			b.df()
+			b.fit()
+		}
+	}
+	b.cfg.MaxState = b.df().Held - megabyte
+	fit() // both steps of one, and two: they free nothing but folders; then what is older than the base's last use
+	there("base")
+	list = nil
+	b.must(os.RemoveAll(b.cfg.Home.Images()))
+	make("base", "", time.Minute)
+	make("one", "base", time.Minute)
+	make("two", "base", 2*time.Minute)
+	needed = id("two")
+	b.cfg.MaxState = b.df().Held - 2*megabyte
+	fit()
+	if there("base two"); b.df().Held < 2*megabyte {
+		t.Error("what the image in use has is not counted")
 	}
 }

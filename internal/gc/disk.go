@@ -52,6 +52,8 @@ type holding struct {
 	id   string // tells it from all others
 	cell cell.ID
 	drop func(context.Context) error
+	// holds says that something else can be removed when it is gone, however little it has itself.
+	holds bool
 }
 
 // usage is what there is on disk, as it was measured.
@@ -389,16 +391,58 @@ func (m *meter) images() error {
 	}
 	// An image that was made of another has the files of that one, which count there.
 	slices.SortStableFunc(list, func(a, b oci.Image) int { return cmp.Compare(a.Layers, b.Layers) })
-	seen := map[string]bool{}
+	type kept struct {
+		*oci.Image
+		*holding
+		needed bool
+		over   int // images that were made of it
+	}
+	seen, all := map[string]bool{}, map[cell.Digest]*kept{}
 	for i := range list {
 		img := &list[i]
 		name := imageName(img)
 		h := m.thing(diskImage, img.ID.String(), name)
 		h.Bytes, _ = workspace.DiskUseBeside(filepath.Dir(img.Root), seen)
 		h.Used, h.State, h.Command = img.Used, "in use", "pando image rm "+name
-		if !m.cfg.ImageNeeded(img) {
-			h.State = "no cell needs it"
-			h.drop = func(context.Context) error { return m.cfg.RemoveImage(img) }
+		all[img.ID] = &kept{Image: img, holding: h, needed: m.cfg.ImageNeeded(img)}
+	}
+	below := func(k *kept) *kept {
+		if k.Made == nil {
+			return nil
+		}
+		return all[k.Made.From]
+	}
+	for _, k := range all {
+		if b := below(k); b != nil {
+			b.over++
+		}
+	}
+	for _, k := range all {
+		if k.needed {
+			continue
+		}
+		if k.over > 0 { // without it, its files would be those of what was made of it
+			k.State = "another image was made of it"
+			continue
+		}
+		// What it was made of goes with it, as far as nothing else needs that.
+		gone := []*oci.Image{k.Image}
+		at := below(k)
+		for ; at != nil && !at.needed && at.over == 1; at = below(at) {
+			gone = append(gone, at.Image)
+			k.Bytes, at.Bytes = k.Bytes+at.Bytes, 0
+			if at.holding.Used.After(k.holding.Used) {
+				k.holding.Used = at.holding.Used
+			}
+		}
+		k.State, k.holds = "no cell needs it", at != nil && !at.needed
+		k.drop = func(context.Context) error {
+			for _, img := range gone {
+				if err := m.cfg.RemoveImage(img); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 	}
 	return nil

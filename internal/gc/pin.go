@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,9 @@ type Pin struct {
 	of    *Pins
 	since uint64 // the next put is its own, or a later one
 	began time.Time
-	uses  []*workspace.Imported // guarded by of.mu
+	// What follows is guarded by of.mu.
+	uses   []*workspace.Imported
+	images []cell.Digest
 }
 
 // NewPins returns a store that is objs, with pins.
@@ -50,6 +53,25 @@ func (w *Pin) Use(im *workspace.Imported) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	w.uses = append(w.uses, im)
+}
+
+// UseImage keeps an OCI image.
+func (w *Pin) UseImage(id cell.Digest) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.images = append(w.images, id)
+}
+
+// UsesImage reports whether work under way needs an OCI image.
+func (p *Pins) UsesImage(id cell.Digest) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.pins {
+		if slices.Contains(w.images, id) {
+			return true
+		}
+	}
+	return false
 }
 
 // End may be called more than once.

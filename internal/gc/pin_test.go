@@ -32,3 +32,22 @@ func TestPinsForget(t *testing.T) {
 		t.Errorf("%d puts and %d pins are remembered at rest", len(p.puts), len(p.pins))
 	}
 }
+
+// Images that work under way needs are known as such until it is over.
+func TestPinsOfImages(t *testing.T) {
+	t.Parallel()
+	p := NewPins(nothing{})
+	one, two := cell.Sum([]byte("1")), cell.Sum([]byte("2"))
+	a, b := p.Begin(), p.Begin()
+	a.UseImage(one)
+	b.UseImage(one)
+	b.UseImage(two)
+	a.End()
+	if !p.UsesImage(one) || !p.UsesImage(two) {
+		t.Error("what is in use is not known")
+	}
+	b.End()
+	if p.UsesImage(one) || p.UsesImage(two) {
+		t.Error("what is not in use is kept")
+	}
+}

@@ -255,3 +255,12 @@ func withoutNamespaces(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 }
+
+// A cell that makes an image is not copied with its processes: it has the image's root directory for itself.
+func TestCellsThatMakeImagesAreNotCopied(t *testing.T) {
+	b := &Host{}
+	_, err := b.Prepare(t.Context(), nil, cell.Spec{ID: "c-1", Mounts: []cell.Mount{{Kind: cell.Bind, Source: t.TempDir(), Target: "/", Owned: true, Role: cell.RoleTop}}}, nil)
+	if cell.KindOf(err) != cell.Unsupported || cell.HintOf(err) == "" {
+		t.Errorf("%v", err)
+	}
+}

@@ -204,6 +204,7 @@ func TestWriteUpper(t *testing.T) {
 	for _, err := range []error{
 		os.Link(filepath.Join(upper, "a"), filepath.Join(upper, "twice")), os.Symlink("/etc/passwd", filepath.Join(upper, "link")), os.Chmod(filepath.Join(upper, "unreadable"), 0),
 		unix.Mknod(filepath.Join(upper, "gone"), unix.S_IFCHR, 0), unix.Mkfifo(filepath.Join(upper, "pipe"), 0o600), unix.Setxattr(filepath.Join(upper, "all"), "user.overlay.opaque", []byte("y"), 0),
+		unix.Setxattr(filepath.Join(upper, "a"), "user.note", []byte("a\x00b"), 0), unix.Setxattr(filepath.Join(upper, "a"), "user.with=sign", []byte("x"), 0),
 	} {
 		if errors.Is(err, unix.ENOTSUP) {
 			t.Skip("needs extended attributes")
@@ -239,13 +240,27 @@ func TestWriteUpper(t *testing.T) {
 		got = append(got, f[0]+" "+f[1]+" "+f[3])
 	}
 	want := []string{"data drwxr-xr-x ", "data/f -rw------- f", "entry -rw-r----- new", "lib Lrwxrwxrwx usr/lib", "mine -rw-r----- x", "moved Lrwxrwxrwx data", "same -rw-r----- s", "usr dtrwxrwxrwx ", "usr/a -rw------- new", "usr/all drwxr-xr-x ", "usr/all/y -rw------- y",
-		"usr/link Lrwxrwxrwx /etc/passwd", "usr/new drwxr-xr-x ", "usr/new/b -rw------- b", "usr/twice -rw------- new", "usr/unreadable ---------- u"}
+		"usr/link Lrwxrwxrwx /etc/passwd", "usr/new drwxr-xr-x ", "usr/new/b -rw------- b", "usr/twice -rw------- new", "usr/unreadable -r-------- u"}
 	if os.Geteuid() != 0 { // it can't be read here either
 		got = slices.DeleteFunc(got, func(s string) bool { return strings.HasPrefix(s, "usr/unreadable") })
 		want = want[:len(want)-1]
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("there is\n%q\nwant\n%q", got, want)
+	}
+	var value [8]byte
+	if n, err := unix.Getxattr(filepath.Join(img.Root, "usr/a"), "user.note", value[:]); err != nil || string(value[:n]) != "a\x00b" {
+		t.Errorf("its attribute is %q, %v", value[:max(n, 0)], err)
+	}
+	if err := os.Chmod(upper, 0); err != nil { // by a RUN; the daemon reads it all the same
+		t.Fatal(err)
+	}
+	img, err = s.Derive(t.Context(), &base, Image{ID: cell.Sum([]byte("3"))}, func(w *tar.Writer) error { return WriteUpper(t.Context(), w, "usr", upper, skip) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(img.Root, "usr")); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("a folder that nothing may read: %v, %v", st.Mode(), err)
 	}
 	write(upper, ".wh.x", "")
 	err = WriteUpper(t.Context(), tar.NewWriter(new(strings.Builder)), "usr", upper, skip)

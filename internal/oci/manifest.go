@@ -72,6 +72,8 @@ type config struct {
 		User       string   `json:"User"`
 		Env        []string `json:"Env"`
 		WorkingDir string   `json:"WorkingDir"`
+		Shell      []string `json:"Shell"`
+		OnBuild    []string `json:"OnBuild"`
 	} `json:"config"`
 	RootFS struct {
 		Type    string        `json:"type"`

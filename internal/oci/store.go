@@ -49,6 +49,8 @@ type Image struct {
 	Env     []string    `json:"env,omitempty"`
 	User    string      `json:"user,omitempty"`
 	Workdir string      `json:"workdir,omitempty"`
+	Shell   []string    `json:"shell,omitempty"`    // what a Dockerfile's RUN gives its text to
+	OnBuild []string    `json:"on_build,omitempty"` // instructions of a Dockerfile that is made FROM it
 	Counts  Counts      `json:"counts"`
 	Made    *Made       `json:"made,omitempty"` // nil: it was pulled
 	// OneID says that the unpacking process could not change the owner of files.
@@ -152,6 +154,13 @@ func (s *Store) Get(id cell.Digest) (Image, error) {
 		img.Used = st.ModTime()
 	}
 	return img, nil
+}
+
+// Confirm is Get for what must not be removed any more: a removal under way is over when it returns, and a later one asks what is needed.
+func (s *Store) Confirm(id cell.Digest) (Image, error) {
+	unlock := s.lock(id)
+	defer unlock()
+	return s.Get(id)
 }
 
 // Use notes that an image is used now.

@@ -596,6 +596,10 @@ func (u *unpacker) rights(h *tar.Header) rights {
 		r.mode &^= unix.S_ISUID
 	}
 	if !u.own {
+		// A process that is not root must be able to read what it keeps. In a cell they belong to its root, which may anyway.
+		if r.mode |= unix.S_IRUSR; h.Typeflag == tar.TypeDir {
+			r.mode |= unix.S_IRWXU
+		}
 		if r.uid != 0 || r.gid != 0 {
 			u.count.Owners++
 		}

@@ -22,16 +22,21 @@ import (
 // at ("" is the root of the image). Nothing may use the directory meanwhile. skip says which names of the image
 // are left out, with all below them. Files that can't be read by this process are made readable first.
 func WriteUpper(ctx context.Context, w *tar.Writer, at, dir string, skip func(name string) bool) error {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
 	root, err := os.OpenRoot(dir)
+	if os.IsPermission(err) {
+		if err = os.Chmod(dir, st.Mode().Perm()|0o700); err == nil {
+			root, err = os.OpenRoot(dir)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 	if at != "" {
-		st, err := root.Lstat(".")
-		if err != nil {
-			return err
-		}
 		sys := st.Sys().(*syscall.Stat_t)
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: at + "/", Mode: int64(sys.Mode & 0o7777), Uid: int(sys.Uid), Gid: int(sys.Gid), ModTime: time.Unix(sys.Mtim.Unix()), Format: tar.FormatPAX}); err != nil {
 			return err
@@ -291,6 +296,31 @@ func (u *upper) entry(rel string) error {
 	return nil // a socket or a pipe
 }
 
+// userAttributes are the extended attributes that images keep, as records of a tar.
+func userAttributes(fd int) (map[string]string, error) {
+	names := make([]byte, 64<<10) // the kernel has no longer list
+	n, err := unix.Flistxattr(fd, names)
+	if err == unix.ENOTSUP || n <= 0 && err == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, name := range strings.Split(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
+		if !strings.HasPrefix(name, "user.") || strings.HasPrefix(name, "user.overlay.") || strings.Contains(name, "=") { // "=" ends the name of a record
+			continue
+		}
+		value := make([]byte, 64<<10)
+		n, err := unix.Fgetxattr(fd, name, value)
+		if err != nil {
+			return nil, err
+		}
+		out["SCHILY.xattr."+name] = string(value[:n])
+	}
+	return out, nil
+}
+
 func (u *upper) file(rel string, h *tar.Header, st *syscall.Stat_t, size int64) error {
 	h.Typeflag = tar.TypeReg
 	if st.Nlink > 1 {
@@ -307,6 +337,9 @@ func (u *upper) file(rel string, h *tar.Header, st *syscall.Stat_t, size int64) 
 	}
 	defer f.Close()
 	h.Size = size
+	if h.PAXRecords, err = userAttributes(int(f.Fd())); err != nil {
+		return &os.PathError{Op: "getxattr", Path: rel, Err: err}
+	}
 	if err := u.w.WriteHeader(h); err != nil {
 		return err
 	}

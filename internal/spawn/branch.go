@@ -153,10 +153,7 @@ type branching struct {
 func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance) (err error) {
 	const opName = "spawn.Branch"
 	m := b.m
-	if b.src, err = m.live.Usable(id); err == nil {
-		err = b.src.MayCopy()
-	}
-	if err != nil {
+	if b.src, err = m.live.Usable(id); err != nil {
 		return err
 	}
 	c := &b.src

@@ -52,9 +52,6 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 	const opName = "spawn.Fork"
 	began := time.Now()
 	src, err := m.live.Usable(id)
-	if err == nil {
-		err = src.MayCopy()
-	}
 	if err != nil {
 		return api.ForkResult{}, err
 	}

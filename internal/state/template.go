@@ -59,14 +59,6 @@ func (c *Cell) ForkedOnly() error {
 		"cannot work in the cell of template %s: it is only forked", c.Template)
 }
 
-// MayCopy refuses copies of a cell in which an image is being made: it has the image's root directory for itself.
-func (c *Cell) MayCopy() error {
-	if !c.Builds {
-		return nil
-	}
-	return cell.Errorf(cell.Conflict, "engine", "wait until it is made: cells of the image can be copied", "cannot copy cell %s: image %s is being made in it", c.Title(), c.Image)
-}
-
 // Template returns the template of a name.
 func (r *Registry) Template(name string) (Template, error) {
 	r.mu.RLock()

@@ -91,7 +91,7 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 		{"Freeze", testFreeze}, {"Stats", testStats}, {"Terminal", testTerminal}, {"F27ReusedPIDIsNeverSignalled", testReusedPID},
 		{"Exists", testExists}, {"Attach", testAttach}, {"Remove", testRemove}, {"NotFound", testNotFound},
 		{"Network", testNetwork}, {"F65NoPolicyNoCell", testNetworkPolicy},
-		{"Isolation", testIsolation}, {"Mounts", testMounts}, {"Files", testFiles},
+		{"Isolation", testIsolation}, {"Mounts", testMounts}, {"RootDirectory", testRootDirectory}, {"Files", testFiles},
 		{"EvalKeepsState", testEvalKeepsState}, {"F48EvalValues", testEvalValues}, {"EvalOutput", testEvalOutput}, {"F49EvalTimeout", testEvalTimeout}, {"EvalNode", testEvalNode}, {"EvalJava", testEvalJava},
 		{"EvalOneAtATime", testEvalWaits}, {"EvalAttach", testEvalAttach}, {"EvalDeaths", testEvalDeaths}, {"WarmFails", testWarmFails},
 		{"F50EvalSocketIsItsOwn", testEvalSocketIsItsOwn}, {"EvalMemoryBites", testEvalMemory},

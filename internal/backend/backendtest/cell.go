@@ -126,6 +126,42 @@ func testMounts(k *bench) {
 	}
 }
 
+// A cell that makes an image has a root directory that it writes to; what is mounted below stays what it is.
+func testRootDirectory(k *bench) {
+	s := k.spec()
+	dir := filepath.Join(k.dir, "root")
+	k.must(os.MkdirAll(filepath.Join(dir, "kept"), 0o755))
+	k.must(os.WriteFile(filepath.Join(dir, "entry"), []byte("of the image\n"), 0o644))
+	k.must(os.WriteFile(filepath.Join(dir, "gone"), nil, 0o644))
+	s.Mounts = append([]cell.Mount{{Kind: cell.Bind, Source: dir, Target: "/", Owned: true, Role: cell.RoleTop}}, s.Mounts...)
+	s.Writes = append(s.Writes, dir)
+	if k.caps.Mounts != "" {
+		_, err := k.b.Create(k.ctx, s)
+		k.wantKind("a root directory that Caps deny", err, cell.Unsupported)
+		k.nothingLeft()
+		return
+	}
+	i := k.create(s)
+	for _, script := range []string{
+		"cat /entry && test -d /kept && test -d /proc/self",
+		"echo new > /made && mkdir /folder && rm /gone && mv /kept /moved && ln -s made /link && echo more >> /entry",
+		"! touch /usr/x 2>/dev/null && ! rmdir /usr 2>/dev/null && echo x > " + work + "/x",
+	} {
+		if st, c := k.run(i, script); st.Exit.Code != 0 {
+			k.Errorf("%q ended with %d (%s)", script, st.Exit.Code, c.stderr())
+		}
+	}
+	k.must(i.Remove(k.ctx, "removed"))
+	if b, err := os.ReadFile(filepath.Join(dir, "entry")); string(b) != "of the image\nmore\n" {
+		k.Errorf("what was changed is %q, %v", b, err)
+	}
+	for name, there := range map[string]bool{"made": true, "folder": true, "link": true, "moved": true, "kept": false, "gone": false, "work/x/x": false} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); (err == nil) != there {
+			k.Errorf("%s in the root directory: %v", name, err)
+		}
+	}
+}
+
 func testFiles(k *bench) {
 	i, s := k.cell()
 	var in bytes.Buffer

@@ -80,7 +80,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 		return nil, cell.Errorf(cell.Unsupported, op, "leave out the network rules", "cannot govern the network of a fake")
 	}
 	for _, m := range spec.Mounts {
-		if m.Kind == cell.Overlay {
+		if m.Kind == cell.Overlay || m.Target == "/" {
 			return nil, cell.Errorf(cell.Unsupported, op, "use a workspace that is a directory", "cannot mount a workspace in a fake")
 		}
 	}

@@ -40,7 +40,7 @@ func (d *driver) Create(id cell.ID, raw json.RawMessage, files []*os.File) (json
 		return nil, err
 	}
 	for _, m := range spec.Mounts {
-		if m.Kind == cell.Overlay {
+		if m.Kind == cell.Overlay || m.Target == "/" {
 			return nil, cell.Errorf(cell.Unsupported, "none.Create", "", "cannot mount a workspace without isolation")
 		}
 	}
