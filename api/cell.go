@@ -248,10 +248,11 @@ type SyncResult struct {
 // SourceChanges says what became of the source of a cell since both last had the same: what a sync would bring.
 type SourceChanges struct {
 	Cell     string   `json:"cell"`
-	CellName string   `json:"cell_name"` // the cell's name, or its id
-	Source   string   `json:"source"`    // the directory
-	Files    int      `json:"files"`     // how many changed, without those that git ignores
-	Paths    []string `json:"paths"`     // the first hundred of them
+	CellName string   `json:"cell_name"`         // the cell's name, or its id
+	Source   string   `json:"source"`            // the directory
+	Files    int      `json:"files"`             // how many changed, without those that git ignores
+	Paths    []string `json:"paths"`             // the first hundred of them
+	Waiting  *int     `json:"waiting,omitempty"` // of a cell of which a part was applied: how many of its changed files wait
 }
 
 // SSHHost describes the SSH servers in front of cells.

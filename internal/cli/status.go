@@ -169,7 +169,12 @@ func (a *app) withMoved(ctx context.Context, items []StatusItem) []StatusItem {
 	var group errgroup.Group
 	group.SetLimit(movedAtOnce)
 	found, failed := make([]*StatusItem, len(items)), make([]string, len(items))
-	asked := map[string]bool{}
+	asked, decide := map[string]bool{}, map[string]int{}
+	for _, i := range items {
+		if i.What == "decide" {
+			decide[i.Cell]++
+		}
+	}
 	for n, i := range items {
 		if i.What != "decide" || i.Source == "" || asked[i.Cell] {
 			continue
@@ -184,6 +189,9 @@ func (a *app) withMoved(ctx context.Context, items []StatusItem) []StatusItem {
 					failed[n] = fmt.Sprintf("cannot compare cell %s with its source: %v", printable(i.Name), err)
 				}
 				return nil
+			}
+			if moved.Waiting != nil && decide[i.Cell] == 1 { // else it is not known of which run they are
+				items[n].Text = fmt.Sprintf("%d of %s", *moved.Waiting, i.Text)
 			}
 			if moved.Files > 0 {
 				i.What, i.Run, i.Next = "moved", "", "pando sync "+shellWord(i.Name)

@@ -93,8 +93,8 @@ type build struct {
 	side  *contextFiles
 	step  int // of steps
 	steps int
-	// triggered is how many instructions of ONBUILD there were.
-	triggered int
+	// triggered is how many instructions of ONBUILD there were, and layers how many layers.
+	triggered, layers int
 }
 
 // built is a stage that was built.
@@ -140,6 +140,9 @@ func (b *build) stage(ctx context.Context, n int) (*built, error) {
 		}
 		out.image = &img
 		out.set = settings{Env: slices.Clone(img.Env), User: img.User, Workdir: img.Workdir, shell: img.Shell, triggers: img.OnBuild}
+		if err := bounded(out.set.vars()); err != nil {
+			return nil, invalid(s.line, fmt.Errorf("cannot use image %s: %w", cell.Clip(s.image), err))
+		}
 	}
 	if b.triggered += len(out.set.triggers); b.triggered > maxSteps {
 		return nil, unsupported(s.line, "use another image", "there are more than %d ONBUILD instructions", maxSteps)
@@ -327,6 +330,9 @@ func (r *Run) identity() string {
 func (b *build) derive(ctx context.Context, out *built, img oci.Image, write func(*tar.Writer) error) error {
 	if out.image != nil {
 		img.Made.From = out.image.ID
+	}
+	if b.layers++; b.layers > maxSteps {
+		return cell.Errorf(cell.Unsupported, "dockerfile.Build", "unpack fewer archives", "it makes more than %d layers", maxSteps)
 	}
 	b.c.Use(img.ID)
 	if _, err := b.c.Images.Get(img.ID); b.c.Plan && err != nil {

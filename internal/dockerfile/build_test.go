@@ -175,6 +175,12 @@ func archive(t *testing.T, names ...string) wt.Thing {
 			}
 			continue
 		}
+		if name, ok := strings.CutSuffix(n, "=>"); ok {
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeChar, Name: name, Devmajor: 1, Devminor: 3}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		if err := errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "as of git archive"}}), put(w, n, "from the archive", 0o600)); err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +276,7 @@ func TestDestinations(t *testing.T) {
 	context := wt.Model{"a": wt.Plain("A"), "b": wt.Plain("B"), "x.txt": wt.Plain("X"), "docs/a.md": wt.Plain("1"), "docs/sub/b.md": wt.Plain("2"), "docs/sub/c.txt": wt.Plain("3"), "docs/keep.md": wt.Plain("4"),
 		"clash/old/f": wt.Plain("f"), "other/old": wt.Plain("f"), "links/current/f": wt.Plain("f"), "t.tgz": archive(t, "in"),
 		"deep/a/f.log": wt.Plain("l"), "deep/a/f": wt.Plain("f"), "deep/gone/x": wt.Plain("x"), "current": wt.Link("links/current"), "in": wt.Plain("f"), "one/to/x": wt.Plain("x"),
-		"l.tgz": archive(t, "to->data"), "d.tgz": archive(t, "b/in"), ".dockerignore": wt.Plain("deep/*\n!deep/a/f\n")}
+		"l.tgz": archive(t, "to->data"), "r.tgz": archive(t, ".->/etc"), "root.tgz": archive(t, "dev/null=>", "in"), "d.tgz": archive(t, "b/in"), ".dockerignore": wt.Plain("deep/*\n!deep/a/f\n")}
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -312,6 +318,11 @@ func TestDestinations(t *testing.T) {
 		"patterns below a link of the context": {text: "COPY current/* /n/", want: []string{"n/ 755", "n/f 644 f"}},
 		"excluded, but it is there":            {text: "RUN +n/sub/old 1\nCOPY --chmod=700 --exclude=sub --exclude=!sub/c.txt docs /n", want: []string{"n/ 755", "n/a.md 700 1", "n/keep.md 700 4", "n/sub/ 755", "n/sub/c.txt 700 3", "n/sub/old 644 1"}},
 		"ignored, with nothing excepted":       {text: "COPY deep/gone /n", err: "deep/gone is not in the context"},
+		"an archive, then what is excepted":    {text: "ADD t.tgz deep /n/", want: []string{"n/ 755", "n/a/ 755", "n/a/f 644 f", "n/in 600 from the archive"}},
+		"an archive's root":                    {text: "ADD r.tgz /n/", err: "its root is no folder"},
+		"a link to nothing, and up":            {text: "COPY --from=links /ups /\nCOPY a /upper", want: []string{"data/q 644 A", "upper -> missing/../../../data/q"}},
+		"a root file system":                   {text: "ADD root.tgz /", want: []string{"in 600 from the archive"}},
+		"devices elsewhere":                    {text: "ADD root.tgz /srv", err: "is a device"},
 		"a long name":                          {text: "WORKDIR /" + strings.Repeat("a", 256), err: "line 3 of the Dockerfile: the name a"},
 		"a deep path":                          {text: "COPY a " + strings.Repeat("/a", 20_000), err: "line 3 of the Dockerfile: the path a/a"},
 		"a name that would hide":               {text: "WORKDIR /.wh.x/y", err: "line 3 of the Dockerfile: cannot copy .wh.x"},
@@ -326,6 +337,7 @@ func TestDestinations(t *testing.T) {
 			b.links, err = b.store.Derive(t.Context(), nil, oci.Image{ID: cell.Sum([]byte("links"))}, func(w *tar.Writer) error {
 				return errors.Join(put(w, "f", "of links", 0o644), put(w, "dirs/old/f", "f", 0o644), put(w, "bits/in/f", "f", 0o644), put(w, "run/x.c", "c", 0o644), put(w, "c", "wrong", 0o644), put(w, "x/c", "right", 0o644), put(w, "x/y/z", "z", 0o644),
 					w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "vr", Linkname: "/run"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "b", Linkname: "/x/y"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "up", Linkname: "b/../c"}),
+					w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "ups/upper", Linkname: "missing/../../../data/q"}),
 					w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "bits/in/", Mode: 0o2755}),
 					w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "ln/file", Linkname: "f"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "file", Linkname: "f"}), w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "ln/nothing", Linkname: "no/where"}))
 			})
@@ -422,7 +434,14 @@ func TestBaseImages(t *testing.T) {
 			t.Errorf("%.60s: %v, want %q", trigger, err, want)
 		}
 	}
-	b.base.OnBuild = slices.Repeat([]string{"ENV A=1"}, maxSteps/2)
+	b.base.OnBuild, b.base.Env = nil, slices.Repeat([]string{"A=" + strings.Repeat("x", 1000)}, 2000)
+	for i := range b.base.Env {
+		b.base.Env[i] = fmt.Sprint("V", i) + b.base.Env[i]
+	}
+	if _, err := b.build("FROM base\nRUN +x 1", ""); err == nil || !strings.Contains(err.Error(), "line 1 of the Dockerfile: cannot use image base: its variables have more than") {
+		t.Errorf("its variables: %v", err)
+	}
+	b.base.Env, b.base.OnBuild = nil, slices.Repeat([]string{"ENV A=1"}, maxSteps/2)
 	if _, err := b.build("FROM base AS b\nRUN +x 1\nFROM base AS c\nCOPY --from=b /x /y\nFROM base\nCOPY --from=c /y /z", ""); err == nil || !strings.Contains(err.Error(), "more than 1000 ONBUILD") {
 		t.Errorf("too many: %v", err)
 	}

@@ -48,6 +48,7 @@ type copies struct {
 	// are not known.
 	flush    func() (files, error)
 	archived bool // the last item is an archive
+	flushed  int  // items of layers that were made before
 }
 
 // A madeThing is what a layer has made at a path.
@@ -65,7 +66,7 @@ func (c *copies) more() error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
 	}
-	if len(c.items) > oci.DefaultLimits.Files {
+	if c.flushed+len(c.items) > oci.DefaultLimits.Files {
 		return cell.Errorf(cell.Unsupported, "dockerfile.Build", "copy less", "it copies more than %d files", oci.DefaultLimits.Files)
 	}
 	return nil
@@ -85,6 +86,9 @@ func possible(p string) error {
 		return wrong("the path %s is too long", cell.Clip(p))
 	}
 	for name := range strings.SplitSeq(p, "/") {
+		if name == ".." {
+			return wrong("the path %s leads out of the image", cell.Clip(p))
+		}
 		if len(name) > maxName {
 			return wrong("the name %s is too long", cell.Clip(name))
 		}
@@ -163,13 +167,6 @@ func (c *copies) put(i item, as dress) error {
 	if err := possible(i.to); err != nil {
 		return err
 	}
-	if c.archived {
-		below, err := c.flush()
-		if err != nil {
-			return err
-		}
-		c.below, c.items, c.made, c.archived = below, nil, map[string]madeThing{}, false
-	}
 	was, err := c.stat(i.to)
 	there := err == nil
 	switch isDir := i.info.kind == fs.ModeDir || i.archive; {
@@ -189,6 +186,20 @@ func (c *copies) put(i item, as dress) error {
 		c.made[i.to] = m
 	}
 	c.items, c.archived = append(c.items, i), i.archive
+	return nil
+}
+
+// known makes a layer of what there is after an archive, so that its names are known.
+func (c *copies) known() error {
+	if !c.archived {
+		return nil
+	}
+	below, err := c.flush()
+	if err != nil {
+		return err
+	}
+	c.flushed += len(c.items)
+	c.below, c.items, c.made, c.archived = below, nil, map[string]madeThing{}, false
 	return nil
 }
 
@@ -227,16 +238,29 @@ func (c *copies) add(k *copying, src files, of cell.Digest, accounts func(chown 
 			i.info.mode = mode
 		}
 	}
-	dest, there, into, err := c.place(k.dest)
-	switch slash := strings.HasSuffix(k.dest, "/"); {
-	case err != nil:
-		return fail(err)
-	case slash && there && !into:
-		return fail(wrong("%s is no folder", cell.Clip(k.dest)))
-	case slash:
-		into = true
+	slash := strings.HasSuffix(k.dest, "/")
+	var dest string
+	var into bool
+	locate := func() (err error) {
+		var there bool
+		if dest, there, into, err = c.place(k.dest); err == nil && slash && there && !into {
+			err = wrong("%s is no folder", cell.Clip(k.dest))
+		}
+		into = into || slash
+		return err
 	}
-	prepare := func() error { // for the first that is copied
+	if err := locate(); err != nil {
+		return fail(err)
+	}
+	prepare := func() error { // for each that is copied
+		if c.archived {
+			if err := c.known(); err != nil {
+				return err
+			}
+			if err := locate(); err != nil {
+				return err
+			}
+		}
 		if into {
 			return c.folder(dest, as)
 		}
@@ -507,10 +531,15 @@ func (i *item) unpack(ctx context.Context, w *tar.Writer) error {
 		if err != nil {
 			return fmt.Errorf("cannot unpack %s: %w", cell.Clip(i.from), err)
 		}
+		if was.Typeflag != tar.TypeDir && path.Clean("/"+was.Name) == "/" && was.Typeflag != tar.TypeXGlobalHeader {
+			return wrong("cannot unpack %s: its root is no folder", cell.Clip(i.from))
+		}
 		below := func(name string) string { return strings.TrimPrefix(path.Join(i.to, path.Clean("/"+name)), "/") }
 		h := &tar.Header{Typeflag: was.Typeflag, Name: below(was.Name), Size: was.Size, Mode: was.Mode, Uid: was.Uid, Gid: was.Gid, ModTime: was.ModTime, Format: tar.FormatPAX}
 		switch {
 		case was.Typeflag == tar.TypeXGlobalHeader, h.Name == "": // the root of the image stays as it is
+			continue
+		case (was.Typeflag == tar.TypeChar || was.Typeflag == tar.TypeBlock) && strings.HasPrefix(h.Name, "dev/"): // /dev is no part of images
 			continue
 		case was.Typeflag == tar.TypeDir:
 			h.Name += "/"

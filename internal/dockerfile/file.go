@@ -254,11 +254,13 @@ func (f *File) expand(word string, vars map[string]string) (string, error) {
 }
 
 func (f *File) expandBy(lex *shell.Lex, word string, vars map[string]string) (string, error) {
-	longest := 0
-	for _, v := range vars {
-		longest = max(longest, len(v))
-	}
 	n, nested := strings.Count(word, "$"), strings.Count(word, "${")
+	longest := 0
+	if n > 0 {
+		for _, v := range vars {
+			longest = max(longest, len(v))
+		}
+	}
 	if nested > maxVariables { // one may be within the other
 		return "", fmt.Errorf("it has more than %d variables", maxVariables)
 	}

@@ -270,7 +270,7 @@ func resolve(f files, p string) (real string, i info, err error) {
 		}
 		at := strings.TrimPrefix(path.Join(real, name), "/")
 		if i, err = f.stat(at); errors.Is(err, fs.ErrNotExist) {
-			return strings.TrimPrefix(path.Join(append([]string{at}, rest...)...), "/"), i, err
+			return strings.TrimPrefix(path.Join(append([]string{"/", at}, rest...)...), "/"), i, err
 		} else if err != nil {
 			return "", i, err
 		}

@@ -428,7 +428,7 @@ func (m *meter) images() error {
 		// What it was made of goes with it, as far as nothing else needs that.
 		gone := []*oci.Image{k.Image}
 		at := below(k)
-		for ; at != nil && !at.needed && at.over == 1; at = below(at) {
+		for ; at != nil && !at.needed && at.over == 1 && at.Made != nil && len(at.Refs) == 0; at = below(at) { // what has a name is named before it goes
 			gone = append(gone, at.Image)
 			k.Bytes, at.Bytes = k.Bytes+at.Bytes, 0
 			if at.holding.Used.After(k.holding.Used) {
@@ -437,8 +437,10 @@ func (m *meter) images() error {
 		}
 		k.State, k.holds = "no cell needs it", at != nil && !at.needed
 		k.drop = func(context.Context) error {
-			for _, img := range gone {
-				if err := m.cfg.RemoveImage(img); err != nil {
+			for n, img := range gone {
+				if err := m.cfg.RemoveImage(img); n > 0 && cell.KindOf(err) == cell.Conflict {
+					break // it is used again
+				} else if err != nil {
 					return err
 				}
 			}

@@ -624,7 +624,11 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 		return nil, err
 	}
 	if len(res.UnusedInclude) > 0 && req.DryRun {
-		return nil, cell.Errorf(cell.Invalid, "result.Accept", "pando diff --stat lists the changes", "there is no change at %s, which --include names", diff.Quote(res.UnusedInclude[0]))
+		hint := "pando diff --stat lists the changes"
+		if strings.Contains(res.UnusedInclude[0], "*") { // what a cell names must not become a pattern that takes more
+			hint = "it takes files and folders, and no patterns; . is all"
+		}
+		return nil, cell.Errorf(cell.Invalid, "result.Accept", hint, "there is no change at %s, which --include names", diff.Quote(res.UnusedInclude[0]))
 	}
 	for _, f := range res.Applied {
 		out.Applied = append(out.Applied, f.Path)

@@ -165,7 +165,35 @@ func (m *Manager) SourceChanges(ctx context.Context, id cell.ID) (out api.Source
 	for i := range moved.changes[:min(out.Files, sourcePaths)] {
 		out.Paths = append(out.Paths, moved.changes[i].Path)
 	}
+	if len(c.Applied) > 0 {
+		n, err := m.filesWaiting(ctx, &c)
+		if err != nil {
+			return out, err
+		}
+		out.Waiting = &n
+	}
 	return out, nil
+}
+
+// filesWaiting counts the changed files of a cell that no accept has brought into the source.
+func (m *Manager) filesWaiting(ctx context.Context, c *state.Cell) (int, error) {
+	at, err := m.cfg.Records.Checkpoint(c.Head)
+	if err != nil {
+		return 0, err
+	}
+	o, err := m.cellOffer(ctx, c, &at)
+	if err != nil {
+		return 0, err
+	}
+	ignored, _, err := m.ignoredBy(ctx, o.base, o.after)
+	if err != nil {
+		return 0, err
+	}
+	d, err := diff.Compare(ctx, o.base, o.after, diff.Options{Ignored: ignored})
+	if err != nil {
+		return 0, err
+	}
+	return len(d.Files), nil
 }
 
 // planSync finds out what a cell at a checkpoint gets of its source.
