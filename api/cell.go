@@ -287,23 +287,25 @@ type Merged struct {
 
 // AcceptResult is the outcome of an accept.
 type AcceptResult struct {
-	Cell      string   `json:"cell"`
-	CellName  string   `json:"cell_name"`         // the cell's name, or its id
-	Isolation string   `json:"isolation"`         // "isolated" or "not isolated" (backend none), as its cell
-	Source    string   `json:"source"`            // the directory that the changes were, or could be, applied to
-	Runs      []Run    `json:"runs"`              // runs that got a verdict
-	Digest    string   `json:"digest"`            // of the changes, as in Diff
-	Receipt   string   `json:"receipt,omitempty"` // absent with DryRun
-	Applied   []string `json:"applied"`           // paths written to the source
-	Parts     []string `json:"parts,omitempty"`   // with Patch: the files of which its hunks alone were asked for
-	Left      int      `json:"left,omitempty"`    // with Paths or Patch: changed files that were not asked for as a whole, and wait
-	Merged    []Merged `json:"merged"`            // of these, or already there: merged with what the source had
-	Held      []Held   `json:"held"`              // not applied: needs --include
-	First     []Look   `json:"first"`             // the changes to look at before the rest
-	Ignored   int      `json:"ignored"`           // number of files not applied because git ignores them
-	Kept      []string `json:"kept"`              // changes that git can't represent, and that were not applied
-	Patch     string   `json:"patch,omitempty"`   // path of the patch of the applied changes; absent above 256 MiB
-	DryRun    bool     `json:"dry_run,omitempty"`
+	Cell      string    `json:"cell"`
+	CellName  string    `json:"cell_name"`         // the cell's name, or its id
+	Isolation string    `json:"isolation"`         // "isolated" or "not isolated" (backend none), as its cell
+	Source    string    `json:"source"`            // the directory that the changes were, or could be, applied to
+	Runs      []Run     `json:"runs"`              // runs that got a verdict
+	Digest    string    `json:"digest"`            // of the changes, as in Diff
+	Receipt   string    `json:"receipt,omitempty"` // absent with DryRun
+	Applied   []string  `json:"applied"`           // paths written to the source
+	Parts     []string  `json:"parts,omitempty"`   // with Patch: the files of which its hunks alone were asked for
+	Left      int       `json:"left,omitempty"`    // with Paths or Patch: changed files that were not asked for as a whole, and wait
+	During    string    `json:"during,omitempty"`  // the run that goes on in the cell: what it had made so far was taken
+	Looked    time.Time `json:"looked,omitzero"`   // with During: when the cell was as it was taken, at the last look at it
+	Merged    []Merged  `json:"merged"`            // of these, or already there: merged with what the source had
+	Held      []Held    `json:"held"`              // not applied: needs --include
+	First     []Look    `json:"first"`             // the changes to look at before the rest
+	Ignored   int       `json:"ignored"`           // number of files not applied because git ignores them
+	Kept      []string  `json:"kept"`              // changes that git can't represent, and that were not applied
+	Patch     string    `json:"patch,omitempty"`   // path of the patch of the applied changes; absent above 256 MiB
+	DryRun    bool      `json:"dry_run,omitempty"`
 	// Head says that the source is on another branch than the one that the changes belong to;
 	// null otherwise, and without apply.
 	Head    *HeadMoved   `json:"head,omitempty"`

@@ -234,6 +234,11 @@ The output begins with the changes to look at first: such files, and new or chan
 files that are executable, hidden, or configuration of tools that act when a folder is
 opened. --strict holds all of them back.
 
+While a run goes on, an agent's session too, pando accept CELL --apply takes what it has
+made so far, as the last pando diff showed it; without a look since the last accept, as
+it is. What the run changes from then on waits at its end, and it is not rolled back when
+it fails.
+
 Paths limit --apply to the changes there and below; the rest waits, and pando diff shows
 it. They are those of the directory that you are in, or of the source's top from
 elsewhere; in one with *, that is any text. -p asks for each hunk, with the keys of git
@@ -321,6 +326,9 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 					fmt.Fprintf(w, "not applied  %s\n", printable(k))
 				}
 				what := runsOr(res.Runs, "cell "+printable(res.CellName))
+				if res.During != "" {
+					what = runsOr(res.Runs, "cell "+printable(res.CellName)+" so far")
+				}
 				for _, f := range res.Also {
 					fmt.Fprintf(w, "committed with it  %s\n", printable(f))
 				}
@@ -348,6 +356,12 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 					a.say("%s accepted, %s applied to %s; take it back with: pando revert %s", what, plural(len(res.Applied), "file"), printable(res.Source), revertible(res))
 				default:
 					a.say("%s accepted; its source is as it was (--apply brings the changes there)", what)
+				}
+				if res.During != "" && !res.DryRun {
+					if when := ago(res.Looked); when != "just now" {
+						a.say("it was taken as it was at the last look, %s", when)
+					}
+					a.say("run %s goes on: what it changes from now on waits", res.During)
 				}
 				a.sayConflicts(marked, res.DryRun)
 				if res.Branch != nil && res.Commits != nil {

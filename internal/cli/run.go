@@ -417,6 +417,9 @@ func summary(run api.Run) string {
 		name = run.Cell
 	}
 	untouched := ", source untouched"
+	if run.Applied > 0 { // while it went on
+		untouched = fmt.Sprintf(", %d applied already", run.Applied)
+	}
 	how := "ok"
 	switch {
 	case run.ExitCode == nil:

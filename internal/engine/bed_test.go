@@ -24,6 +24,7 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/store/disk"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/clone"
 )
@@ -252,6 +253,32 @@ func (b *bed) run(name, script string) api.Run {
 		b.Fatalf("run of %q: %s", script, r.Error.Message)
 	}
 	return r
+}
+
+// begin starts a run that executes a script, and another when the function is called, which waits for its end.
+func (b *bed) begin(name, first, then string) (r api.Run, goOn func() api.Run) {
+	b.Helper()
+	return b.beginWith(name, first, then, func(*api.RunRequest) {})
+}
+
+func (b *bed) beginWith(name, first, then string, change func(*api.RunRequest)) (r api.Run, goOn func() api.Run) {
+	b.Helper()
+	dir := b.TempDir()
+	req := b.request(name, fmt.Sprintf("%s; : > %s/ready; while ! test -e %s/go; do sleep 0.01; done; %s", first, dir, dir, then))
+	change(&req)
+	r, err := b.StartRun(b.ctx, req)
+	b.must(err)
+	testenv.Eventually(b, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "ready"))
+		return err == nil
+	}, "the first half of the script")
+	return r, func() api.Run {
+		b.Helper()
+		b.must(os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+		r, err := b.runs.Wait(b.ctx, cell.RunID(r.ID))
+		b.must(err)
+		return r
+	}
 }
 
 func (b *bed) id(name string) cell.ID {

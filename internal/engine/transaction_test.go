@@ -533,9 +533,10 @@ func TestTransactions(t *testing.T) {
 			"run":     func(*rapid.T) { h.run(h.cell(), h.script()) },
 			"fail":    func(*rapid.T) { h.run(h.cell(), h.script()+"; exit 1") },
 			"exec":    func(*rapid.T) { h.exec() },
+			"live":    func(*rapid.T) { h.live() },
 			"edit":    func(*rapid.T) { h.edit() },
-			"accept":  func(*rapid.T) { h.accept() },
-			"revert":  func(*rapid.T) { h.revert() },
+			"accept":  func(*rapid.T) { h.accept(h.cell()) },
+			"revert":  func(*rapid.T) { h.revert(h.cell()) },
 			"undo":    func(*rapid.T) { h.undo() },
 			"sync":    func(*rapid.T) { h.sync() },
 			"discard": func(*rapid.T) { h.discard() },
@@ -622,8 +623,37 @@ func ids(runs []api.Run) (out []string) {
 	return out
 }
 
-func (h *history) accept() {
-	name := h.cell()
+// live is a run of which some is taken, or taken back, while it goes on.
+func (h *history) live() {
+	name, end := h.cell(), ""
+	if rapid.Bool().Draw(h.rt, "fails") {
+		end = "; exit 1"
+	}
+	r, goOn := h.begin(name, h.script(), h.script()+end)
+	for range rapid.IntRange(1, 2).Draw(h.rt, "acts") {
+		switch rapid.IntRange(0, 3).Draw(h.rt, "act") {
+		case 0:
+			h.revert(name)
+		case 1:
+			h.edit()
+		default:
+			h.accept(name)
+		}
+	}
+	h.runs = append(h.runs, goOn())
+	if taken := len(h.takenOf(name, r)) > 0; taken && h.verdict(r) == "restored" {
+		h.Errorf("run %s was restored, and a part of it is in the source", r.ID)
+	}
+}
+
+// takenOf is what was applied of a run while it went on.
+func (h *history) takenOf(name string, r api.Run) []state.Applied {
+	c, err := h.reg.Cell(h.id(name))
+	h.must(err)
+	return c.TakenDuring(cell.RunID(r.ID))
+}
+
+func (h *history) accept(name string) {
 	before, source := h.waiting(), h.files()
 	d, err := h.results.Diff(h.ctx, result.DiffRequest{Target: h.cellTarget(name)})
 	h.must(err)
@@ -739,8 +769,7 @@ func (h *history) tookBack(name string, was []state.Applied, source map[string]s
 	h.wantFiles("taken back", source)
 }
 
-func (h *history) revert() {
-	name := h.cell()
+func (h *history) revert(name string) {
 	before, source, was := h.waiting(), h.files(), h.applied(name)
 	_, err := h.results.Revert(h.ctx, h.cellTarget(name), api.RevertRequest{})
 	h.lost(before, nil)

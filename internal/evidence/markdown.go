@@ -244,7 +244,7 @@ func untouchedWords(s sourceFacts) string {
 	case s.Before.IsZero() || s.After.IsZero():
 		return "not looked at both before and after"
 	}
-	return "changed meanwhile, not by pando"
+	return "changed meanwhile, not by the run"
 }
 
 func limitWords(l state.AppliedLimit) string {

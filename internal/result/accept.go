@@ -27,13 +27,18 @@ import (
 // Accept takes what a cell is now, or what one run of it changed. It checks the records of
 // all runs that contributed to that, and gives each of these runs its verdict.
 func (m *Manager) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
-	err = m.decide(ctx, t, "accept", seen, func(c *state.Cell, run *state.Run) error {
+	err = m.decide(ctx, t, "accept", seen, func(c *state.Cell, run *state.Run, within cell.RunID) error {
 		if run != nil && c.State == cell.Removed && run.Verdict == cell.Accepted && !req.Apply { // it changed nothing, and its cell went
 			out = acceptResult(c, &offer{}, req)
 			out.Runs = append(out.Runs, run.API())
 			return nil
 		}
-		o, err := m.offerNow(ctx, c, run)
+		var o *offer
+		if within != "" && run == nil {
+			o, err = m.offerSoFar(ctx, c, within, req)
+		} else {
+			o, err = m.offerNow(ctx, c, run)
+		}
 		if err != nil {
 			return err
 		}
@@ -43,26 +48,63 @@ func (m *Manager) Accept(ctx context.Context, t Target, req api.AcceptRequest, s
 	return out, err
 }
 
+// offerSoFar is what there is to take of a cell while a run goes on in it: all that waits, with what that run has made so far. What was
+// looked at last is what is taken, although the cell may be another by now: the run's command could write something else between the look and
+// the accept. Without a look since the last accept it is what the cell is now. The caller is within the run.
+func (m *Manager) offerSoFar(ctx context.Context, c *state.Cell, run cell.RunID, req api.AcceptRequest) (*offer, error) {
+	const opName = "result.Accept"
+	if !req.Apply && !req.DryRun {
+		return nil, cell.Errorf(cell.Conflict, opName, "take what it has made so far with --apply, or wait until it has ended: pando logs -f "+c.Title(),
+			"cannot accept what cell %s is: run %s goes on in it", c.Title(), run)
+	}
+	if _, err := m.cfg.Cells.Usable(c.ID); err != nil {
+		return nil, err
+	}
+	looked, err := m.cfg.Records.Checkpoint(c.Head)
+	if err != nil {
+		return nil, err
+	}
+	o, err := m.cellOffer(ctx, c, &looked)
+	if err != nil {
+		return nil, err
+	}
+	nothing := func() bool { return o.base.Tree.ContentDigest() == o.after.Tree.ContentDigest() && len(o.covers) == 0 }
+	if looked.Kind != state.KindLooked || looked.Message != state.LookedMessage || nothing() || o.expected(req.Expect) != nil {
+		at, err := m.presentHeld(ctx, c, run)
+		if err != nil {
+			return nil, err
+		}
+		if o, err = m.cellOffer(ctx, c, &at); err != nil {
+			return nil, err
+		}
+	}
+	if nothing() {
+		return nil, cell.Errorf(cell.Conflict, opName, "watch it: pando diff --watch "+c.Title(), "there is nothing to accept yet: run %s, which goes on, has changed nothing since what is in the source", run)
+	}
+	o.during, o.looked = run, o.at.Created
+	return o, nil
+}
+
 // decide holds the lock of a target's cell while do decides about it. While the command of a run goes on in the cell,
-// what is about earlier runs and the source alone is done within that, and the rest is refused.
-func (m *Manager) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *state.Cell, run *state.Run) error) error {
+// accepts and what is about earlier runs and the source alone are done within that, and the rest is refused.
+func (m *Manager) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *state.Cell, run *state.Run, within cell.RunID) error) error {
 	id, err := m.cellOf(t)
 	if err != nil {
 		return err
 	}
 	r, err := m.cfg.Records.Run(t.Run)
-	if what == "revert" || err == nil && (what == "accept" || r.Verdict == cell.Restored || r.Verdict == cell.Discarded) {
-		return m.cfg.Cells.Within(ctx, id, what, func(cell.RunID) error { return m.decideHeld(id, t, seen, do) })
+	if what == "revert" || what == "accept" || err == nil && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded) {
+		return m.cfg.Cells.Within(ctx, id, what, func(within cell.RunID) error { return m.decideHeld(id, t, seen, within, do) })
 	}
 	release, err := m.cfg.Cells.Lock(ctx, id, what)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return m.decideHeld(id, t, seen, do)
+	return m.decideHeld(id, t, seen, "", do)
 }
 
-func (m *Manager) decideHeld(id cell.ID, t Target, seen []Seen, do func(c *state.Cell, run *state.Run) error) error {
+func (m *Manager) decideHeld(id cell.ID, t Target, seen []Seen, within cell.RunID, do func(c *state.Cell, run *state.Run, within cell.RunID) error) error {
 	defer m.cfg.Pin()()
 	c, err := m.cfg.Records.Cell(id)
 	if err != nil {
@@ -79,14 +121,14 @@ func (m *Manager) decideHeld(id cell.ID, t Target, seen []Seen, do func(c *state
 	if err := m.cfg.Decides.Unchanged(&c, run, seen); err != nil {
 		return err
 	}
-	return do(&c, run)
+	return do(&c, run, within)
 }
 
 // offerNow is what there is to decide about. The caller holds the cell's lock.
 func (m *Manager) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
 	if run != nil {
 		if run.Phase != cell.Ended {
-			return nil, cell.Errorf(cell.Conflict, "result.Accept", "wait until it has ended", "run %s is %s", run.ID, run.Phase)
+			return nil, cell.Errorf(cell.Conflict, "result.Accept", "wait until it has ended; pando accept "+c.Title()+" --apply takes what it has made so far", "run %s is %s", run.ID, run.Phase)
 		}
 		if c.State == cell.Removed && !run.NeverStarted() {
 			return nil, resultGone(run, c)
@@ -142,7 +184,7 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	if err != nil || req.DryRun {
 		return out, err
 	}
-	args := acceptArgs{ID: "a-" + newKey(), Cell: o.c.ID, At: o.at.ID, Request: req, Planned: out.Applied, Merge: o.merge}
+	args := acceptArgs{ID: "a-" + newKey(), Cell: o.c.ID, At: o.at.ID, Request: req, Planned: out.Applied, Merge: o.merge, During: o.during}
 	if o.run != nil {
 		args.Run = o.run.RunID()
 	}
@@ -173,6 +215,7 @@ type acceptArgs struct {
 	Request api.AcceptRequest `json:"request"`
 	Planned []string          `json:"planned,omitempty"` // paths that the source had not, before anything was written
 	Merge   *mergedState      `json:"merge,omitempty"`   // with what the source became
+	During  cell.RunID        `json:"during,omitempty"`  // the run that went on
 	Branch  *branchArgs       `json:"branch,omitempty"`  // the move of the source's branch
 	Also    []string          `json:"also,omitempty"`    // paths that come with it, and that the source has
 	Written bool              `json:"written,omitempty"` // by an earlier try that could not write its receipt
@@ -210,7 +253,7 @@ func (m *Manager) resumeAccept(ctx context.Context, args acceptArgs) error {
 			return err
 		}
 	}
-	o.covers = nil
+	o.covers, o.during = nil, args.During
 	for _, id := range args.Covers {
 		r, err := m.cfg.Records.Run(id)
 		if err != nil {
@@ -305,9 +348,13 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 			r.Applied += len(out.Applied)
 			done.Runs = append(done.Runs, r.RunID())
 		}
-		if len(objects) == 1 { // what covers it was accepted before
+		switch {
+		case o.during != "":
+			done.Runs = append(done.Runs, o.during)
+		case len(objects) == 1: // what covers it was accepted before
 			done.Runs = m.acceptedIn(o)
 		}
+		done.During, done.Part = o.during, out.Left > 0
 		c.Applied = append(slices.Clone(c.Applied), *done)
 	}
 	if c.Anonymous() {
@@ -316,7 +363,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, o.at.Point(), c.Setup.Downgrades
 	act.Applied, act.Source, act.Paths, act.Left = out.Applied, c.Source, req.Paths, out.Left
-	act.Parts, act.Also, act.Branch = out.Parts, out.Also, o.branch.state()
+	act.Parts, act.Also, act.Branch, act.During = out.Parts, out.Also, o.branch.state(), o.during
 	for _, f := range out.Merged {
 		act.Merged = append(act.Merged, state.Merged(f))
 	}
@@ -329,7 +376,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	if o.run != nil {
 		act.From = o.run.Before
 	}
-	if out.Left == 0 {
+	if out.Left == 0 && o.during == "" { // a run may still write to them
 		act.Caches = m.cfg.Caches(c.ID, args.Covers)
 	}
 	records := slices.Clone(objects)
@@ -341,7 +388,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	if err != nil {
 		return out, err
 	}
-	if out.Receipt = d.String(); out.Left == 0 {
+	if out.Receipt = d.String(); out.Left == 0 && o.during == "" {
 		m.cfg.KeepCaches(ctx, c.ID)
 	}
 	for _, r := range objects[1:] {
@@ -354,7 +401,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 
 func acceptResult(c *state.Cell, o *offer, req api.AcceptRequest) api.AcceptResult {
 	return api.AcceptResult{Cell: string(c.ID), CellName: c.Title(), Isolation: api.IsolationOf(c.Backend), Source: c.Source, Runs: []api.Run{}, Digest: o.digest.String(),
-		Applied: []string{}, Merged: []api.Merged{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
+		Applied: []string{}, Merged: []api.Merged{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun, During: string(o.during), Looked: o.looked}
 }
 
 // newKey makes the key of an act that is sealed once.

@@ -22,6 +22,8 @@ type Changed struct {
 	diff    *diff.Diff
 	ignored func(string, bool) bool
 	held    []api.Held // what accept would hold back
+	apart   bool       // a part was accepted while the run went on: what there is to decide about is not told from before the run
+	taken   bool       // see Taken
 }
 
 // Compare computes what a run changed from one checkpoint of its cell to another, and notes it
@@ -48,6 +50,12 @@ func (m *Manager) Compare(ctx context.Context, run *state.Run, c *state.Cell, be
 		run.Notes = append(run.Notes, unreadable)
 		d.unread = true
 	}
+	rest, err := m.withTaken(ctx, c, run, d.a.Tree, after.ID)
+	if err != nil {
+		return nil, err
+	}
+	d.apart = len(c.TakenDuring(run.RunID())) > 0
+	d.taken = d.apart && rest.ContentDigest() == d.b.Tree.ContentDigest()
 	run.Changes = countChanges(d.diff)
 	if run.Changes.Bytes, err = changedBytes(d.a.Tree, d.b.Tree); err != nil {
 		return nil, err
@@ -105,12 +113,18 @@ func reservedTouched(left []workspace.LeftOut, d *diff.Diff) []string {
 	return out
 }
 
+// Taken reports whether the source has all of it, by accepts while the run went on.
+func (d *Changed) Taken() bool { return d.taken }
+
 // Unread reports whether git's index or its rules could not be read.
 func (d *Changed) Unread() bool { return d.unread }
 
 // Nothing reports whether nothing differs but the times of files and folders, and git's index:
 // a look at the tree refreshes that, and it is never applied.
 func (d *Changed) Nothing() bool {
+	if d.apart {
+		return false
+	}
 	if d.a.Tree.Digest() == d.b.Tree.Digest() {
 		return true
 	}

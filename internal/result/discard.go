@@ -18,7 +18,7 @@ import (
 // Discard throws away what waits in a cell, or the result of its latest run: the cell goes
 // back to before it, and what it was is kept as a checkpoint for a while.
 func (m *Manager) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (out api.DiscardResult, err error) {
-	err = m.decide(ctx, t, "discard", seen, func(c *state.Cell, run *state.Run) error {
+	err = m.decide(ctx, t, "discard", seen, func(c *state.Cell, run *state.Run, _ cell.RunID) error {
 		out, err = m.discardHeld(ctx, c, run, req)
 		return err
 	})
@@ -135,7 +135,7 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 	c.Applied = slices.Clone(applied)
 	for i := range c.Applied {
 		if slices.Contains(args.Parts, c.Applied[i].ID) {
-			c.Applied[i].Checkpoint = to.ID
+			c.Applied[i].Checkpoint, c.Applied[i].Part = to.ID, false
 		}
 	}
 	objects := []any{c}
@@ -230,7 +230,7 @@ func (m *Manager) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err 
 				decided = true
 			}
 		}
-		if len(at[to.ID]) == 0 && slices.ContainsFunc(o.c.Applied, func(a state.Applied) bool { return a.Checkpoint == to.ID }) {
+		if len(at[to.ID]) == 0 && slices.ContainsFunc(o.c.Applied, func(a state.Applied) bool { return a.Checkpoint == to.ID && !a.Part }) {
 			decided = true // what was applied, without a rest
 		}
 		if decided || to.Parent == "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -41,6 +42,8 @@ type offer struct {
 	digest      cell.Digest
 	merge       *mergedState // with what the source became; nil: none was asked for, or needed
 	branch      *branch      // what the source's branch becomes; nil: commits were not asked for
+	during      cell.RunID   // the run that goes on in the cell, of which it is what that has made so far
+	looked      time.Time    // with during: since when the state that is taken is known
 }
 
 // cellOffer is what there is to decide about in a cell, which is at a checkpoint.
@@ -101,11 +104,34 @@ func (m *Manager) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (
 	if o.after, err = m.cfg.Side(ctx, &after); err != nil {
 		return nil, err
 	}
+	if taken, err := m.withTaken(ctx, c, run, o.base.Tree, after.ID); err != nil {
+		return nil, err
+	} else if taken != o.base.Tree {
+		o.base = workspace.Side{Tree: taken, Contents: m.pastOf(ctx, c)}
+	}
 	if run.Undecided() {
 		o.covers = []state.Run{*run}
 	}
 	o.digest = offerDigest(o.base.Tree, o.after.Tree)
 	return o, nil
+}
+
+// withTaken is the tree before a run, with what the source has of what was taken while it went on: what is told from it is the rest.
+func (m *Manager) withTaken(ctx context.Context, c *state.Cell, run *state.Run, before *workspace.Tree, after cell.CheckpointID) (*workspace.Tree, error) {
+	taken := c.TakenDuring(run.RunID())
+	if len(taken) == 0 {
+		return before, nil
+	}
+	paths, err := m.pathsOf(taken)
+	if err != nil {
+		return nil, err
+	}
+	agreed, err := m.agreedAt(ctx, c, after)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(paths)
+	return workspace.Taken(before, agreed, slices.Compact(paths))
 }
 
 // offerDigest names the changes from one tree to another: as git sees them, without

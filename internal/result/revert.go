@@ -22,7 +22,7 @@ import (
 // Revert takes back from a source what an accept applied to it last, of a cell or of a run:
 // all of it, or, when a file is not what was written there, nothing.
 func (m *Manager) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (out api.RevertResult, err error) {
-	err = m.decide(ctx, t, "revert", seen, func(c *state.Cell, run *state.Run) error {
+	err = m.decide(ctx, t, "revert", seen, func(c *state.Cell, run *state.Run, _ cell.RunID) error {
 		a, err := m.lastApplied(c, run)
 		if err != nil {
 			return err
@@ -160,17 +160,19 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 		why = cmp.Or(req.Reason, "it was in the source no more: its files were there as before the accept")
 	}
 	var runs []state.Run
-	here, left := m.cfg.Records.Ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool {
+	here, left := m.cfg.Records.Ancestors(c.Head), slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool {
 		return slices.ContainsFunc(list, func(l state.Applied) bool { return l.ID == a.ID })
-	}))
+	})
 	for _, a := range list {
 		for _, id := range a.Runs {
 			r, err := m.cfg.Records.Run(id)
-			if err != nil || slices.ContainsFunc(runs, func(o state.Run) bool { return o.ID == r.ID }) {
-				continue
+			if err != nil || r.Phase != cell.Ended || slices.ContainsFunc(runs, func(o state.Run) bool { return o.ID == r.ID }) {
+				continue // one that goes on counts at its end
 			}
 			verdict := cell.Restored
-			switch r.Applied = left.filesOf(id); {
+			switch r.Applied = state.FilesOf(left, id); {
+			case r.Applied > 0 && r.Verdict == cell.Accepted && here[r.In.After] && !takenWhole(left, id): // the rest waits again
+				verdict = cell.Pending
 			case r.Applied > 0, r.Verdict == cell.Discarded: // by an earlier accept; the rest was discarded
 				verdict = r.Verdict
 			case here[r.In.After]:
@@ -213,17 +215,9 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 	return out, nil
 }
 
-// appliedList is what is in a source, oldest first.
-type appliedList []state.Applied
-
-// filesOf is how many files the accepts of a run have written.
-func (l appliedList) filesOf(id cell.RunID) (n int) {
-	for _, a := range l {
-		if slices.Contains(a.Runs, id) {
-			n += a.Files
-		}
-	}
-	return n
+// takenWhole reports whether an accept of all that a run had made is among those that are in the source.
+func takenWhole(applied []state.Applied, run cell.RunID) bool {
+	return slices.ContainsFunc(applied, func(a state.Applied) bool { return slices.Contains(a.Runs, run) && !a.Part && a.During != run })
 }
 
 // without is what a source that is known is, and what it was before some things were applied to it, which are in the

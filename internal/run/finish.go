@@ -80,6 +80,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	if changed.Unread() && !x.ownFailure() && x.Run.Cause == "" {
 		x.Run.Cause = api.CauseUnreadable
 	}
+	x.Run.Applied = state.FilesOf(x.Cell.Applied, x.Run.RunID())
 	x.Run.Timings.Digest = ms(time.Since(t))
 	was, err := x.m.cfg.Evidence.Adopt(x.Run)
 	if err != nil {
@@ -218,7 +219,7 @@ func (x *execution) quiesce(ctx context.Context) error {
 	if inst == nil {
 		return nil
 	}
-	back := x.ownFailure() && x.Run.In.OnFailure == "restore" && !x.Run.Interactive
+	back := x.goesBack(x.ownFailure()) && !x.Run.Interactive
 	switch {
 	case x.Cell.Anonymous() || x.Live.ending.Load():
 	case back:

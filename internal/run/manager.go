@@ -150,6 +150,8 @@ type Drops interface {
 type Changed interface {
 	// Nothing reports whether that is nothing of substance.
 	Nothing() bool
+	// Taken reports whether the source has all of it, by accepts while the run went on.
+	Taken() bool
 	// Unread reports whether git's index or its rules could not be read.
 	Unread() bool
 	// WritePatch writes what accept would apply. note says why there is none, or not all.

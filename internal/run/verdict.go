@@ -17,6 +17,12 @@ func (x *execution) ownFailure() bool {
 	return api.OverLimit(x.Run.Cause) || (*x.Run.ExitCode != 0 && x.Run.Cause == "")
 }
 
+// goesBack reports whether the cell goes back to before a command that failed: not where a part of what it made was accepted
+// while it went on, which a cell without it would seem to take back.
+func (x *execution) goesBack(failed bool) bool {
+	return failed && x.Run.In.OnFailure == "restore" && len(x.Cell.TakenDuring(x.Run.RunID())) == 0
+}
+
 func (x *execution) succeeded() bool {
 	return x.Run.ExitCode != nil && *x.Run.ExitCode == 0 && x.Run.Cause == "" &&
 		(x.Run.Check == nil || x.Run.Check.ExitCode == 0)
@@ -34,18 +40,20 @@ func (x *execution) verdict(changed Changed) (v cell.Verdict, reason string) {
 	switch {
 	case run.In.LetGo != "":
 		return cell.Restored, "the result could not be kept: " + run.In.LetGo
-	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
+	case x.goesBack(x.ownFailure()) && !run.Interactive:
 		return cell.Restored, failure(run)
 	case x.ownFailure():
 		return cell.Pending, failure(run)
 	case run.Cause != "":
 		return cell.Pending, run.Cause
-	case run.Check != nil && run.Check.ExitCode != 0 && run.In.OnFailure == "restore":
+	case x.goesBack(run.Check != nil && run.Check.ExitCode != 0):
 		return cell.Restored, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case run.Check != nil && run.Check.ExitCode != 0:
 		return cell.Pending, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case changed.Nothing():
 		return cell.Accepted, api.ReasonNoChanges
+	case changed.Taken():
+		return cell.Accepted, "all of it was accepted while it went on"
 	case run.In.OnSuccess == "accept":
 		return cell.Accepted, "--on-success accept"
 	}

@@ -28,6 +28,7 @@ type Act struct {
 	Paths      []string    `json:"paths,omitempty"`   // that were asked for; none: all
 	Parts      []string    `json:"parts,omitempty"`   // of which some hunks alone were asked for
 	Left       int         `json:"left,omitempty"`    // changed files that were not asked for, and wait
+	During     cell.RunID  `json:"during,omitempty"`  // the run that went on meanwhile, of which this is what it had made so far
 	Merged     []Merged    `json:"merged,omitempty"`  // with what the source had
 	Synced     []string    `json:"synced,omitempty"`  // paths of the cell that became as in the source, or were merged with that
 	Fetched    []Fetched   `json:"fetched,omitempty"` // branches of the cell in the repository of its source

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,6 +175,28 @@ type Applied struct {
 	After  cell.Digest `json:"after"`
 	Merged []Merged    `json:"merged,omitempty"` // of these files: with what the source had
 	Branch *BranchMove `json:"branch,omitempty"` // the source's, when commits came with them
+	During cell.RunID  `json:"during,omitempty"` // the run that went on meanwhile: it is of what that had made so far
+	Part   bool        `json:"part,omitempty"`   // other changes that the cell had there waited
+}
+
+// TakenDuring lists what was applied while a run went on, oldest first.
+func (c *Cell) TakenDuring(run cell.RunID) (list []Applied) {
+	for _, a := range c.Applied {
+		if a.During == run && run != "" {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// FilesOf is how many files of the results of a run are in a source.
+func FilesOf(applied []Applied, run cell.RunID) (n int) {
+	for _, a := range applied {
+		if slices.Contains(a.Runs, run) {
+			n += a.Files
+		}
+	}
+	return n
 }
 
 // BranchMove is a move of the branch that a source has checked out, by commits that were made in a cell.
