@@ -80,6 +80,19 @@ var acts = append([]act{
 		worked(h, c)
 		h.must(os.Chmod(filepath.Join(h.src, "f"), 0o755))
 	}, do: func(h *host, c string) outcome { return h.try("accept", c, "--apply", "--merge") }},
+	{name: "accept while a run goes on", may: []string{"new"}, applies: "new", prepare: func(h *host, c string) {
+		h.pando("run", "--detach", "--cell", c, "--", "sh", "-c", "echo new > f; touch $HOME/half; while ! test -e $HOME/over; do sleep 0.02; done")
+		h.inCell(c, "while ! test -e $HOME/half; do sleep 0.02; done")
+	}, do: func(h *host, c string) outcome {
+		o := h.try("accept", c, "--apply")
+		for range 3 { // the daemon may end in this, too
+			if h.try("exec", c, "--", "sh", "-c", "touch $HOME/over").code == 0 {
+				break
+			}
+		}
+		h.try("wait", c)
+		return o
+	}},
 	{name: "revert", may: []string{"new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome { return h.try("revert", c) }},
 	{name: "undo of what was applied", may: []string{"old", "new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome {
 		return h.try("undo", c)

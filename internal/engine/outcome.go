@@ -243,7 +243,12 @@ func (f *finding) accept() any {
 		return nil
 	}
 	out := api.AcceptResult{Cell: a.Cell, CellName: cmp.Or(a.CellName, a.Cell), Isolation: api.IsolationOf(a.Backend), Source: a.Source, Runs: f.runs(a), Digest: a.Digest, Receipt: receipt,
-		Applied: append([]string{}, a.Applied...), Merged: []api.Merged{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, Parts: a.Parts, Left: a.Left}
+		Applied: append([]string{}, a.Applied...), Merged: []api.Merged{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, Parts: a.Parts, Left: a.Left, During: string(a.During)}
+	if a.During != "" && a.To != nil {
+		if k, err := f.v.e.reg.Checkpoint(cell.CheckpointID(a.To.Checkpoint)); err == nil {
+			out.Looked = k.Created
+		}
+	}
 	if a.Left > 0 { // they wait
 		out.Runs = []api.Run{}
 	}

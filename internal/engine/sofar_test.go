@@ -16,7 +16,7 @@ func TestAcceptWhileARunGoesOn(t *testing.T) {
 	b := newBed(t, "f: 0", "same: s")
 	r, goOn := b.begin("w", "echo 1 > f; echo 1 > g", "echo 2 > f; echo 3 > h")
 	w := b.cellTarget("w")
-	b.wantKind("a verdict alone", second(b.results.Accept(b.ctx, w, api.AcceptRequest{})), cell.Conflict, "run "+r.ID+" goes on in it")
+	b.wantKind("a verdict alone", second(b.results.Accept(b.ctx, w, api.AcceptRequest{})), cell.Conflict, "run "+r.ID+" is under way in it")
 	b.wantKind("of the run", second(b.results.Accept(b.ctx, runTarget(r), api.AcceptRequest{Apply: true})), cell.Conflict, "is executing")
 	res, err := b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})
 	b.must(err)
@@ -167,5 +167,106 @@ func TestDiscardOfARestWithoutARun(t *testing.T) {
 		t.Errorf("diff shows %q; the run is %s", paths, b.verdict(r))
 	}
 	b.has("w", "f: 2")
+	b.verified()
+}
+
+// Of a run that was taken while it went on, and of later ones, an older state never goes over a newer one.
+func TestRestOfARunIsToldFromWhatWasTakenOfIt(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	r, goOn := b.begin("w", "echo 1 > f", "echo 2 > f; echo 2 > h")
+	w := b.cellTarget("w")
+	b.must(second(b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})))
+	r = goOn()
+	_, rest := b.shown(runTarget(r))
+	b.run("w", "echo 4 > f")
+	b.must(second(b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})))
+	if paths, now := b.shown(runTarget(r)); now != rest || !slices.Equal(paths, []string{"f", "h"}) {
+		t.Errorf("its changes are %q, and became others: %v", paths, now != rest)
+	}
+	b.wantKind("the older one", second(b.results.Accept(b.ctx, runTarget(r), api.AcceptRequest{Apply: true})), cell.Conflict, "f has other content now")
+	b.wantFiles("the newer one", map[string]string{"f": "4\n", "h": "2\n"})
+	b.verified()
+}
+
+// A checkpoint that is made after a look, a turn of an agent say, is not what was looked at.
+func TestAcceptTakesALookBeforeATurn(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	_, goOn := b.begin("w", "echo 1 > f", "true")
+	w := b.cellTarget("w")
+	b.shown(w)
+	b.must(second(b.StartExec(b.ctx, w.Cell, api.ExecRequest{Command: []string{"sh", "-c", "echo unseen > f"}, Wait: true})))
+	b.must(b.takeTurn(b.ctx, w.Cell, cell.Turn{Text: "go on"}))
+	b.must(second(b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})))
+	b.wantFiles("as it was looked at", map[string]string{"f": "1\n"})
+	goOn()
+	b.verified()
+}
+
+// What earlier runs made is not the running one's: it may be rolled back.
+func TestEarlierWorkTakenDuringARun(t *testing.T) {
+	t.Parallel()
+	for _, looked := range []bool{false, true} {
+		b := newBed(t, "f: 0")
+		b.run("w", "echo 1 > f")
+		w := b.cellTarget("w")
+		if looked {
+			b.shown(w)
+		}
+		r, goOn := b.begin("w", "true", "echo 2 > g; exit 1")
+		res, err := b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})
+		if err != nil || len(res.Runs) != 1 || res.During != r.ID {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if r = goOn(); r.Verdict != "restored" || r.Applied != 0 {
+			t.Errorf("looked %v: it is %s, with %d files applied", looked, r.Verdict, r.Applied)
+		}
+		if paths, _ := b.shown(w); len(paths) > 0 {
+			t.Errorf("looked %v: diff shows %q", looked, paths)
+		}
+		b.verified()
+	}
+}
+
+// A discard leaves nothing in the cell that was held back from the source.
+func TestDiscardOfARunThatWasTaken(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	_, goOn := b.begin("w", "echo 1 > f; echo x > .envrc", "echo 1 > h")
+	w := b.cellTarget("w")
+	res, err := b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})
+	if err != nil || len(res.Held) != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	goOn()
+	b.must(second(b.results.Discard(b.ctx, w, api.DiscardRequest{})))
+	if paths, _ := b.shown(w); len(paths) > 0 {
+		t.Errorf("diff shows %q", paths)
+	}
+	b.has("w", "f: 1")
+	b.verified()
+}
+
+// An accept within a run that a daemon had begun is completed as such.
+func TestF19InterruptedAcceptWithinARun(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	r, goOn := b.begin("w", "echo 1 > f", "echo 2 > g")
+	w := b.cellTarget("w")
+	b.shown(w)
+	c, err := b.reg.Cell(w.Cell)
+	b.must(err)
+	goOn()
+	b.interrupted(result.OpAccept, map[string]any{"id": "a-1", "cell": c.ID, "at": c.Head, "during": r.ID, "planned": []string{"f"}, "request": api.AcceptRequest{Apply: true}})
+	c, err = b.reg.Cell(w.Cell)
+	b.must(err)
+	if taken := c.TakenDuring(cell.RunID(r.ID)); len(taken) != 1 || !slices.Contains(taken[0].Runs, cell.RunID(r.ID)) {
+		t.Errorf("taken are %+v", taken)
+	}
+	b.wantFiles("so far", map[string]string{"f": "1\n"})
+	if paths, _ := b.shown(w); !slices.Equal(paths, []string{"g"}) {
+		t.Errorf("diff shows %q", paths)
+	}
 	b.verified()
 }

@@ -55,21 +55,21 @@ func (m *Manager) offerSoFar(ctx context.Context, c *state.Cell, run cell.RunID,
 	const opName = "result.Accept"
 	if !req.Apply && !req.DryRun {
 		return nil, cell.Errorf(cell.Conflict, opName, "take what it has made so far with --apply, or wait until it has ended: pando logs -f "+c.Title(),
-			"cannot accept what cell %s is: run %s goes on in it", c.Title(), run)
+			"cannot accept what cell %s is: run %s is under way in it", c.Title(), run)
 	}
 	if _, err := m.cfg.Cells.Usable(c.ID); err != nil {
 		return nil, err
 	}
-	looked, err := m.cfg.Records.Checkpoint(c.Head)
-	if err != nil {
-		return nil, err
+	var o *offer
+	looked, err := m.lookedAt(c, run)
+	if err == nil && looked != nil {
+		o, err = m.cellOffer(ctx, c, looked)
 	}
-	o, err := m.cellOffer(ctx, c, &looked)
 	if err != nil {
 		return nil, err
 	}
 	nothing := func() bool { return o.base.Tree.ContentDigest() == o.after.Tree.ContentDigest() && len(o.covers) == 0 }
-	if looked.Kind != state.KindLooked || looked.Message != state.LookedMessage || nothing() || o.expected(req.Expect) != nil {
+	if o == nil || nothing() || o.expected(req.Expect) != nil {
 		at, err := m.presentHeld(ctx, c, run)
 		if err != nil {
 			return nil, err
@@ -77,12 +77,63 @@ func (m *Manager) offerSoFar(ctx context.Context, c *state.Cell, run cell.RunID,
 		if o, err = m.cellOffer(ctx, c, &at); err != nil {
 			return nil, err
 		}
+		o.looked = time.Now()
+	} else {
+		o.looked = looked.Created
 	}
 	if nothing() {
 		return nil, cell.Errorf(cell.Conflict, opName, "watch it: pando diff --watch "+c.Title(), "there is nothing to accept yet: run %s, which goes on, has changed nothing since what is in the source", run)
 	}
-	o.during, o.looked = run, o.at.Created
+	o.during = run
 	return o, nil
+}
+
+// lookedAt is what was looked at last of what a run has made so far, also where something else was kept since: a turn of an
+// agent, say. It is nil without such a look, and after an accept.
+func (m *Manager) lookedAt(c *state.Cell, run cell.RunID) (*state.Checkpoint, error) {
+	r, err := m.cfg.Records.Run(run)
+	if err != nil {
+		return nil, err
+	}
+	for id := c.Head; id != "" && id != r.In.Before; {
+		k, err := m.cfg.Records.Checkpoint(id)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case k.Cell != c.ID, slices.ContainsFunc(c.Applied, func(a state.Applied) bool { return a.Checkpoint == id }):
+			return nil, nil
+		case k.Kind == state.KindLooked && k.Message == state.LookedMessage && !k.Gone:
+			return &k, nil
+		}
+		id = k.Parent
+	}
+	return nil, nil
+}
+
+// ofRun reports whether the run that goes on made something of what was applied.
+func (m *Manager) ofRun(ctx context.Context, o *offer, done *state.Applied) (bool, error) {
+	if o.during == "" {
+		return false, nil
+	}
+	r, err := m.cfg.Records.Run(o.during)
+	if err != nil {
+		return false, err
+	}
+	before, err := m.cfg.Records.Checkpoint(r.In.Before)
+	if err != nil {
+		return false, err
+	}
+	was, err := m.cfg.TreeOf(ctx, &before)
+	if err != nil {
+		return false, err
+	}
+	made, err := changedPaths(was, o.after.Tree)
+	if err != nil {
+		return false, err
+	}
+	paths, err := m.pathsOf([]state.Applied{*done})
+	return slices.ContainsFunc(paths, func(p string) bool { return slices.Contains(made, p) }), err
 }
 
 // decide holds the lock of a target's cell while do decides about it. While the command of a run goes on in the cell,
@@ -348,13 +399,17 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 			r.Applied += len(out.Applied)
 			done.Runs = append(done.Runs, r.RunID())
 		}
+		of, err := m.ofRun(ctx, o, done)
+		if err != nil {
+			return out, err
+		}
 		switch {
-		case o.during != "":
-			done.Runs = append(done.Runs, o.during)
+		case of:
+			done.Runs, done.During = append(done.Runs, o.during), o.during
 		case len(objects) == 1: // what covers it was accepted before
 			done.Runs = m.acceptedIn(o)
 		}
-		done.During, done.Part = o.during, out.Left > 0
+		done.Part = of || out.Left > 0 || len(out.Held) > 0 || out.Ignored > 0
 		c.Applied = append(slices.Clone(c.Applied), *done)
 	}
 	if c.Anonymous() {

@@ -40,6 +40,11 @@ func (m *Manager) replay(ctx context.Context, c *state.Cell, at cell.CheckpointI
 	if err != nil {
 		return nil, err
 	}
+	return m.replayOn(tree, c, at, wanted)
+}
+
+// replayOn is a tree with some of the agreements of a cell that hold at a checkpoint.
+func (m *Manager) replayOn(tree *workspace.Tree, c *state.Cell, at cell.CheckpointID, wanted func(state.Agreement) bool) (*workspace.Tree, error) {
 	for _, a := range m.holding(c, at) {
 		if !wanted(a) {
 			continue

@@ -119,6 +119,13 @@ func keep(c *state.Cell, contents []cell.Digest) {
 // nor for more than patchLimit.
 func (m *Manager) writeApplied(ctx context.Context, o *offer, before *workspace.Tree, after workspace.Side) (name string, err error) {
 	run := o.run
+	if o.during != "" {
+		r, err := m.cfg.Records.Run(o.during)
+		if err != nil {
+			return "", err
+		}
+		run = &r
+	}
 	if run == nil {
 		if len(o.covers) == 0 {
 			return "", nil

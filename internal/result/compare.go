@@ -50,7 +50,7 @@ func (m *Manager) Compare(ctx context.Context, run *state.Run, c *state.Cell, be
 		run.Notes = append(run.Notes, unreadable)
 		d.unread = true
 	}
-	rest, err := m.withTaken(ctx, c, run, d.a.Tree, after.ID)
+	rest, err := m.withTaken(c, run, d.a.Tree, after.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (m *Manager) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (
 	if o.after, err = m.cfg.Side(ctx, &after); err != nil {
 		return nil, err
 	}
-	if taken, err := m.withTaken(ctx, c, run, o.base.Tree, after.ID); err != nil {
+	if taken, err := m.withTaken(c, run, o.base.Tree, after.ID); err != nil {
 		return nil, err
 	} else if taken != o.base.Tree {
 		o.base = workspace.Side{Tree: taken, Contents: m.pastOf(ctx, c)}
@@ -116,22 +116,16 @@ func (m *Manager) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (
 	return o, nil
 }
 
-// withTaken is the tree before a run, with what the source has of what was taken while it went on: what is told from it is the rest.
-func (m *Manager) withTaken(ctx context.Context, c *state.Cell, run *state.Run, before *workspace.Tree, after cell.CheckpointID) (*workspace.Tree, error) {
+// withTaken is the tree before a run, with what the cell and its source agreed on of what was taken while it went on: what is told from it is
+// the rest. Later accepts are none of it.
+func (m *Manager) withTaken(c *state.Cell, run *state.Run, before *workspace.Tree, after cell.CheckpointID) (*workspace.Tree, error) {
 	taken := c.TakenDuring(run.RunID())
 	if len(taken) == 0 {
 		return before, nil
 	}
-	paths, err := m.pathsOf(taken)
-	if err != nil {
-		return nil, err
-	}
-	agreed, err := m.agreedAt(ctx, c, after)
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(paths)
-	return workspace.Taken(before, agreed, slices.Compact(paths))
+	return m.replayOn(before, c, after, func(a state.Agreement) bool {
+		return slices.ContainsFunc(taken, func(t state.Applied) bool { return t.ID == a.Applied })
+	})
 }
 
 // offerDigest names the changes from one tree to another: as git sees them, without

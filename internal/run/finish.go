@@ -385,21 +385,27 @@ func (u *Unaffordable) Error() string {
 	return fmt.Sprintf("its new files claim %s, and its disk limit is %s", policy.FormatSize(u.Claims), policy.FormatSize(u.Limit))
 }
 
-// letGo ends a run with a result that can't be kept: the cell is where it was before.
+// letGo ends a run with a result that can't be kept: the cell is where it was before, or at what was accepted of it last.
 func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, error) {
 	why, ok := errors.AsType[*Unaffordable](err)
 	if !ok {
 		return x.Before, fmt.Errorf("cannot keep the result: %w", err)
 	}
+	back := x.Before
+	if taken := x.taken(); taken != nil {
+		if back, err = x.m.cfg.Records.Checkpoint(taken.Checkpoint); err != nil {
+			return x.Before, err
+		}
+	}
 	if err := x.m.cfg.Cells.Deactivate(ctx, x.Cell.ID, why.Error()); err != nil {
 		return x.Before, err
 	}
 	provider, layer := x.Cell.Provider, x.Cell.Gen.Layer
-	x.Cell.Head, x.Cell.Gen = x.Before.ID, nil
+	x.Cell.Head, x.Cell.Gen = back.ID, nil
 	x.Run.Cause, x.Run.In.LetGo = api.CauseDiskLimit, why.Error()
 	if err := x.m.cfg.Records.Commit(&x.Cell, x.Run); err != nil {
 		return x.Before, err
 	}
 	x.m.cfg.Background(func(context.Context) { x.m.cfg.Drops.DropLayer(provider, layer) })
-	return x.Before, nil
+	return back, nil
 }

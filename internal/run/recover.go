@@ -54,6 +54,9 @@ func (m *Manager) Recover(r state.Run, cause error) {
 			}
 		}
 		defer release()
+		if c, err := m.cfg.Records.Cell(x.Cell.ID); err == nil { // what had the lock may have changed it
+			x.Cell = c
+		}
 		l.working.Store(true)
 		defer l.working.Store(false)
 		m.goOn(ctx, x)

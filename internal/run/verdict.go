@@ -20,7 +20,16 @@ func (x *execution) ownFailure() bool {
 // goesBack reports whether the cell goes back to before a command that failed: not where a part of what it made was accepted
 // while it went on, which a cell without it would seem to take back.
 func (x *execution) goesBack(failed bool) bool {
-	return failed && x.Run.In.OnFailure == "restore" && len(x.Cell.TakenDuring(x.Run.RunID())) == 0
+	return failed && x.Run.In.OnFailure == "restore" && x.taken() == nil
+}
+
+// taken is the last that was accepted of what the run made, while it went on; nil for nothing.
+func (x *execution) taken() *state.Applied {
+	list := x.Cell.TakenDuring(x.Run.RunID())
+	if len(list) == 0 {
+		return nil
+	}
+	return &list[len(list)-1]
 }
 
 func (x *execution) succeeded() bool {
@@ -38,6 +47,8 @@ func (x *execution) judge(changed Changed) error {
 func (x *execution) verdict(changed Changed) (v cell.Verdict, reason string) {
 	run := x.Run
 	switch {
+	case run.In.LetGo != "" && x.taken() != nil:
+		return cell.Pending, "what came after the last accept could not be kept: " + run.In.LetGo
 	case run.In.LetGo != "":
 		return cell.Restored, "the result could not be kept: " + run.In.LetGo
 	case x.goesBack(x.ownFailure()) && !run.Interactive:

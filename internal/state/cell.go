@@ -175,8 +175,8 @@ type Applied struct {
 	After  cell.Digest `json:"after"`
 	Merged []Merged    `json:"merged,omitempty"` // of these files: with what the source had
 	Branch *BranchMove `json:"branch,omitempty"` // the source's, when commits came with them
-	During cell.RunID  `json:"during,omitempty"` // the run that went on meanwhile: it is of what that had made so far
-	Part   bool        `json:"part,omitempty"`   // other changes that the cell had there waited
+	During cell.RunID  `json:"during,omitempty"` // the run that went on meanwhile, and had made some of it
+	Part   bool        `json:"part,omitempty"`   // the cell had other changes there, or its run goes on
 }
 
 // TakenDuring lists what was applied while a run went on, oldest first.
