@@ -177,7 +177,7 @@ func TestRestOfARunIsToldFromWhatWasTakenOfIt(t *testing.T) {
 	r, goOn := b.begin("w", "echo 1 > f", "echo 2 > f; echo 2 > h")
 	w := b.cellTarget("w")
 	b.must(second(b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})))
-	r = goOn()
+	goOn()
 	_, rest := b.shown(runTarget(r))
 	b.run("w", "echo 4 > f")
 	b.must(second(b.results.Accept(b.ctx, w, api.AcceptRequest{Apply: true})))

@@ -111,29 +111,32 @@ func (m *Manager) lookedAt(c *state.Cell, run cell.RunID) (*state.Checkpoint, er
 	return nil, nil
 }
 
-// ofRun reports whether the run that goes on made something of what was applied.
-func (m *Manager) ofRun(ctx context.Context, o *offer, done *state.Applied) (bool, error) {
+// placeOf says at which checkpoint what was taken of some paths belongs to the cell, and of which run that goes on it is, if of one: where that
+// made nothing of it, it is of before the run, which may be rolled back.
+func (m *Manager) placeOf(ctx context.Context, o *offer, paths []string) (at cell.CheckpointID, during cell.RunID, err error) {
 	if o.during == "" {
-		return false, nil
+		return o.at.ID, "", nil
 	}
 	r, err := m.cfg.Records.Run(o.during)
 	if err != nil {
-		return false, err
+		return "", "", err
 	}
 	before, err := m.cfg.Records.Checkpoint(r.In.Before)
 	if err != nil {
-		return false, err
+		return "", "", err
 	}
 	was, err := m.cfg.TreeOf(ctx, &before)
 	if err != nil {
-		return false, err
+		return "", "", err
 	}
 	made, err := changedPaths(was, o.after.Tree)
 	if err != nil {
-		return false, err
+		return "", "", err
 	}
-	paths, err := m.pathsOf([]state.Applied{*done})
-	return slices.ContainsFunc(paths, func(p string) bool { return slices.Contains(made, p) }), err
+	if slices.ContainsFunc(paths, func(p string) bool { return slices.Contains(made, p) }) {
+		return o.at.ID, o.during, nil
+	}
+	return before.ID, "", nil
 }
 
 // decide holds the lock of a target's cell while do decides about it. While the command of a run goes on in the cell,
@@ -399,17 +402,13 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 			r.Applied += len(out.Applied)
 			done.Runs = append(done.Runs, r.RunID())
 		}
-		of, err := m.ofRun(ctx, o, done)
-		if err != nil {
-			return out, err
-		}
 		switch {
-		case of:
-			done.Runs, done.During = append(done.Runs, o.during), o.during
+		case done.During != "":
+			done.Runs = append(done.Runs, done.During)
 		case len(objects) == 1: // what covers it was accepted before
 			done.Runs = m.acceptedIn(o)
 		}
-		done.Part = of || out.Left > 0 || len(out.Held) > 0 || out.Ignored > 0
+		done.Part = out.Left > 0 || len(out.Held) > 0 || out.Ignored > 0
 		c.Applied = append(slices.Clone(c.Applied), *done)
 	}
 	if c.Anonymous() {

@@ -62,12 +62,16 @@ func (m *Manager) remember(ctx context.Context, o *offer, did applying, out *api
 	if err != nil {
 		return nil, err
 	}
-	a := &state.Applied{ID: did.id, At: time.Now().UTC(), Files: len(did.written), Checkpoint: o.at.ID}
-	agreed := state.Agreement{Checkpoint: o.at.ID, Applied: did.id}
+	at, during, err := m.placeOf(ctx, o, slices.Concat(did.written, also))
+	if err != nil {
+		return nil, err
+	}
+	a := &state.Applied{ID: did.id, At: time.Now().UTC(), Files: len(did.written), Checkpoint: at, During: during}
+	agreed := state.Agreement{Checkpoint: at, Applied: did.id}
 	if err := m.agree(ctx, o.c, agreed, did.taken, did.written, also); err != nil {
 		return nil, err
 	}
-	agreed.There = true
+	agreed.There, agreed.Checkpoint = true, o.at.ID
 	if err := m.agree(ctx, o.c, agreed, did.taken, did.already, there); err != nil {
 		return nil, err
 	}
@@ -95,8 +99,10 @@ func (m *Manager) remember(ctx context.Context, o *offer, did applying, out *api
 		}
 	}
 	o.c.Known, o.c.KnownHead = a.After, gitdir.HeadAt(o.c.Source)
-	if !slices.Contains(o.c.KnownAt, o.at.ID) {
-		o.c.KnownAt = append(slices.Clone(o.c.KnownAt), o.at.ID)
+	for _, id := range []cell.CheckpointID{at, o.at.ID} {
+		if !slices.Contains(o.c.KnownAt, id) {
+			o.c.KnownAt = append(slices.Clone(o.c.KnownAt), id)
+		}
 	}
 	if len(did.written) == 0 {
 		return nil, nil
