@@ -317,7 +317,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 		case len(objects) == 1: // what covers it was accepted before
 			done.Runs = m.acceptedIn(o)
 		}
-		done.Part = out.Left > 0 || len(out.Held) > 0 || out.Ignored > 0
+		done.Part, done.Held = out.Left > 0, len(out.Held) > 0 || out.Ignored > 0
 		c.Applied = append(slices.Clone(c.Applied), *done)
 	}
 	if c.Anonymous() {

@@ -135,7 +135,7 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 	c.Applied = slices.Clone(applied)
 	for i := range c.Applied {
 		if slices.Contains(args.Parts, c.Applied[i].ID) {
-			c.Applied[i].Checkpoint, c.Applied[i].Part = to.ID, false
+			c.Applied[i].Checkpoint, c.Applied[i].Part, c.Applied[i].Held = to.ID, false, false
 		}
 	}
 	objects := []any{c}
@@ -230,7 +230,7 @@ func (m *Manager) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err 
 				decided = true
 			}
 		}
-		if len(at[to.ID]) == 0 && slices.ContainsFunc(o.c.Applied, func(a state.Applied) bool { return a.Checkpoint == to.ID && !a.Part }) {
+		if len(at[to.ID]) == 0 && slices.ContainsFunc(o.c.Applied, func(a state.Applied) bool { return a.Checkpoint == to.ID && !a.Part && !a.Held }) {
 			decided = true // what was applied, without a rest
 		}
 		if decided || to.Parent == "" {

@@ -176,7 +176,8 @@ type Applied struct {
 	Merged []Merged    `json:"merged,omitempty"` // of these files: with what the source had
 	Branch *BranchMove `json:"branch,omitempty"` // the source's, when commits came with them
 	During cell.RunID  `json:"during,omitempty"` // the run that went on meanwhile, and had made some of it
-	Part   bool        `json:"part,omitempty"`   // the cell had other changes there
+	Part   bool        `json:"part,omitempty"`   // the cell had other changes there, which were not asked for
+	Held   bool        `json:"held,omitempty"`   // it had changes there that were held back, or that git ignores
 }
 
 // TakenDuring lists what was applied while a run went on, oldest first.
