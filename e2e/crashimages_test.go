@@ -16,11 +16,9 @@ import (
 func TestF19KillWhileAnImageIsMade(t *testing.T) {
 	t.Parallel()
 	bin := faultsBinary(t)
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Skip("needs busybox")
-	}
 	c := newCrash(t, bin, "daemon")
+	busybox, err := exec.LookPath("busybox")
+	c.must(err)
 	program, err := os.ReadFile(busybox)
 	c.must(err)
 	c.must(os.WriteFile(filepath.Join(c.src, "sh"), program, 0o755))

@@ -325,10 +325,11 @@ add -p; ? explains them. e edits the hunk with $VISUAL or $EDITOR.`,
 				for _, k := range res.Kept {
 					fmt.Fprintf(w, "not applied  %s\n", printable(k))
 				}
-				what := runsOr(res.Runs, "cell "+printable(res.CellName))
+				whole := "cell " + printable(res.CellName)
 				if res.During != "" {
-					what = runsOr(res.Runs, "cell "+printable(res.CellName)+" so far")
+					whole += " so far"
 				}
+				what := runsOr(res.Runs, whole)
 				for _, f := range res.Also {
 					fmt.Fprintf(w, "committed with it  %s\n", printable(f))
 				}

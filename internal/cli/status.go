@@ -190,7 +190,9 @@ func (a *app) withMoved(ctx context.Context, items []StatusItem) []StatusItem {
 				}
 				return nil
 			}
-			if moved.Waiting != nil && decide[i.Cell] == 1 { // else it is not known of which run they are
+			all := 0 // which the text begins with
+			fmt.Sscan(i.Text, &all)
+			if moved.Waiting != nil && *moved.Waiting < all && decide[i.Cell] == 1 { // else it is not known of which run they are
 				items[n].Text = fmt.Sprintf("%d of %s", *moved.Waiting, i.Text)
 			}
 			if moved.Files > 0 {

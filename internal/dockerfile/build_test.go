@@ -163,6 +163,20 @@ func (b *bench) list(img oci.Image) (out []string) {
 	return out
 }
 
+// wants checks what an image adds to the base, or why it was not made.
+func (b *bench) wants(img oci.Image, err error, want []string, why string) {
+	b.Helper()
+	if why != "" || err != nil {
+		if err == nil || why == "" || !strings.Contains(err.Error(), why) {
+			b.Fatalf("%v, want %q", err, why)
+		}
+		return
+	}
+	if got := b.list(img); !slices.Equal(got, want) {
+		b.Errorf("there is\n%q\nwant\n%q", got, want)
+	}
+}
+
 func archive(t *testing.T, names ...string) wt.Thing {
 	t.Helper()
 	var b bytes.Buffer
@@ -258,15 +272,7 @@ func TestBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, context)
 			img, err := b.build("ARG TOP=t\nFROM base\n"+c.text, c.stage)
-			if c.err != "" || err != nil {
-				if err == nil || c.err == "" || !strings.Contains(err.Error(), c.err) {
-					t.Fatalf("%v, want %q", err, c.err)
-				}
-				return
-			}
-			if got := b.list(img); !slices.Equal(got, c.want) {
-				t.Errorf("there is\n%q\nwant\n%q", got, c.want)
-			}
+			b.wants(img, err, c.want, c.err)
 		})
 	}
 }
@@ -345,15 +351,7 @@ func TestDestinations(t *testing.T) {
 				t.Fatal(err)
 			}
 			img, err := b.build("# two lines\nFROM base\n"+c.text, "")
-			if c.err != "" || err != nil {
-				if err == nil || c.err == "" || !strings.Contains(err.Error(), c.err) {
-					t.Fatalf("%v, want %q", err, c.err)
-				}
-				return
-			}
-			if got := b.list(img); !slices.Equal(got, c.want) {
-				t.Errorf("there is\n%q\nwant\n%q", got, c.want)
-			}
+			b.wants(img, err, c.want, c.err)
 		})
 	}
 }
