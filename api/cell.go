@@ -44,6 +44,9 @@ type Cell struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	Lease  *Lease            `json:"lease,omitempty"`  // its lifetime; absent: until it is removed
 	Budget *Budget           `json:"budget,omitempty"` // of it and its forks; absent: none
+	// Services run beside it. Serves is of the cell of a service; absent for all others.
+	Services []Service `json:"services,omitempty"`
+	Serves   *Serves   `json:"serves,omitempty"`
 }
 
 // Budget is what a cell and its forks may use together.

@@ -19,6 +19,7 @@ type CreateRequest struct {
 	ReadOnly    bool              `json:"read_only,omitempty"`   // commands can't write to the image
 	Caches      []string          `json:"caches,omitempty"`      // as in RunRequest
 	CacheWrite  string            `json:"cache_write,omitempty"` // as in RunRequest
+	Services    []ServiceRequest  `json:"services,omitempty"`    // as in RunRequest
 	Env         []string          `json:"env,omitempty"`         // of every command in it
 	Allow       []string          `json:"allow,omitempty"`       // hosts that it may reach
 	Credentials []string          `json:"credentials,omitempty"` // names of credentials to lend to it

@@ -31,9 +31,11 @@ type RunRequest struct {
 	// cell had some.
 	Caches []string `json:"caches,omitempty"`
 	// CacheWrite says what is kept of what it writes there: "accepted" (default): when its result is accepted; "always".
-	CacheWrite string   `json:"cache_write,omitempty"`
-	Env        []string `json:"env,omitempty"`         // NAME=value, in addition to the image's variables
-	WithSecret []string `json:"with_secret,omitempty"` // paths to import although they look like secrets
+	CacheWrite string `json:"cache_write,omitempty"`
+	// Services run beside a new cell, which reaches them by name.
+	Services   []ServiceRequest `json:"services,omitempty"`
+	Env        []string         `json:"env,omitempty"`         // NAME=value, in addition to the image's variables
+	WithSecret []string         `json:"with_secret,omitempty"` // paths to import although they look like secrets
 	// Allow lists the hosts that the cell may reach: HOST[:PORT], *.HOST, an address or a
 	// prefix, @PRESET.
 	Allow       []string `json:"allow,omitempty"`
@@ -203,10 +205,12 @@ type Run struct {
 	// The list may be incomplete.
 	MissingCalls []string `json:"missing_calls,omitempty"`
 	// Caches is what it had of caches that are kept for its source, by name.
-	Caches  []CacheUse `json:"caches,omitempty"`
-	Error   *Error     `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
-	Folder  string     `json:"folder,omitempty"`  // directory of its records
-	Secrets *Secrets   `json:"secrets,omitempty"` // the search for lent credentials; null when none was lent
+	Caches []CacheUse `json:"caches,omitempty"`
+	// Services ran beside its cell.
+	Services []ServiceUse `json:"services,omitempty"`
+	Error    *Error       `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
+	Folder   string       `json:"folder,omitempty"`  // directory of its records
+	Secrets  *Secrets     `json:"secrets,omitempty"` // the search for lent credentials; null when none was lent
 }
 
 // Point is the state of a workspace before or after a run.

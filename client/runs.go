@@ -49,6 +49,11 @@ func (c *Client) RunFile(ctx context.Context, sel, name string) (io.ReadCloser, 
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/files/"+url.PathEscape(name), nil, nil)
 }
 
+// ServiceOutput reads what the service in a cell wrote to a stream, "stdout" or "stderr", since it was last started.
+func (c *Client) ServiceOutput(ctx context.Context, cell, name string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/cells/"+segment(cell)+"/output/"+url.PathEscape(name), nil, nil)
+}
+
 // ExportRun exports all kept data of a run as a tar archive.
 func (c *Client) ExportRun(ctx context.Context, sel string) (io.ReadCloser, error) {
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/export", nil, nil)

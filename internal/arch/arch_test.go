@@ -24,7 +24,7 @@ var rows = [][]string{
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client", "internal/sshd"},
 	{"internal/engine", "internal/doctor"},
-	{"internal/cache", "internal/live", "internal/govern", "internal/evidence", "internal/gc", "internal/result", "internal/run", "internal/spawn"}, // managers: none imports another
+	{"internal/cache", "internal/live", "internal/govern", "internal/evidence", "internal/gc", "internal/result", "internal/run", "internal/service", "internal/spawn"}, // managers: none imports another
 	{"internal/backend/gvisor", "internal/backend/microvm", "internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/isolation/guestkernel"},
 	{"internal/isolation"},

@@ -120,6 +120,13 @@ type Instance interface {
 	// people, and as JSON Lines. Both are duplicated, and replace earlier ones.
 	ShowDenials(ctx context.Context, text, lines *os.File) error
 
+	// ServeLink serves the end of a link (a connected stream socket) that leads to ports of the cell's own
+	// loopback, and TakeLink has the cell's gateway connect to the service name by the other end, which its
+	// governance has to name; Unsupported without a gateway. Both are duplicated; the link lasts as long as
+	// both cells live, whatever becomes of the daemon.
+	ServeLink(ctx context.Context, link *os.File) error
+	TakeLink(ctx context.Context, name string, link *os.File) error
+
 	// Manage looks at single files of the cell, or changes them. in has the bytes of
 	// cell.FileWrite, out gets those of cell.FileRead, else JSON: a cell.FileInfo, or lines
 	// of them, or of cell.FileEvents. No symlink of the cell leads out of it.

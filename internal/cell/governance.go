@@ -27,6 +27,9 @@ type Governance struct {
 	Roots string `json:"roots,omitempty"`
 	// Proxy is the host's proxy; nil: the gateway dials directly.
 	Proxy *Proxy `json:"proxy,omitempty"`
+	// Services are the names of the services that run beside the cell. No server is asked for them; the
+	// gateway connects to them by links to their keepers.
+	Services []string `json:"services,omitempty"`
 	// Turns says that an agent works in the cell, and that the turns of its conversation wait for
 	// a checkpoint.
 	Turns bool `json:"turns,omitempty"`

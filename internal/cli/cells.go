@@ -176,6 +176,16 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 	}
 	field(w, "backend", c.Backend+", "+imageWords(c.Image, c.ImageID))
 	bareField(w, c.Isolation)
+	for _, s := range c.Services {
+		state := "not running"
+		if s.Running {
+			state = "running"
+		}
+		field(w, "service", s.Name+": "+imageWords(s.Image, s.ImageID)+", "+state+", in cell "+s.CellName)
+	}
+	if s := c.Serves; s != nil {
+		field(w, "serves", "cell "+s.CellName+", as "+s.Name+": "+strings.Join(s.Command, " "))
+	}
 	ws := c.Provider.Name
 	if c.Provider.Why != "" {
 		ws += " (" + c.Provider.Why + ")"
@@ -316,6 +326,9 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	showNetwork(w, r.Network)
 	if len(r.MissingCalls) > 0 {
 		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, but missing in the cell's kernel")
+	}
+	for _, s := range r.Services {
+		field(w, "service", s.Name+": "+imageWords(s.Image, s.ImageID))
 	}
 	for _, c := range r.Caches {
 		text := c.Name + ": "
@@ -497,7 +510,7 @@ func (a *app) rmCmd() *cobra.Command {
 		Long: `Remove cells with their processes, files and checkpoints. Records and receipts
 of their runs stay, and so do cells that were forked from them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args, err := a.namedOrAll(cmd, args, all, func(api.Cell) bool { return true })
+			args, err := a.namedOrAll(cmd, args, all, func(c api.Cell) bool { return c.Serves == nil }) // a service goes with its cell
 			if err != nil {
 				return err
 			}

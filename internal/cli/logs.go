@@ -22,6 +22,9 @@ func (a *app) logsCmd() *cobra.Command {
 		Short: "Show what a run wrote to stdout and stderr",
 		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if c, err := a.client.Cell(cmd.Context(), arg(args)); arg(args) != "" && err == nil && c.Serves != nil && c.Runs == 0 {
+				return a.serviceLogs(cmd.Context(), &c, follow, only, tail)
+			}
 			run, err := a.client.Run(cmd.Context(), arg(args), false)
 			if err != nil {
 				return err
@@ -86,6 +89,54 @@ func (a *app) logsCmd() *cobra.Command {
 	c.Flags().IntVarP(&tail, "tail", "n", -1, "begin with the last N lines of each stream")
 	complete(c, "only", "stdout", "stderr")
 	return c
+}
+
+// serviceLogs prints what the service in a cell wrote.
+func (a *app) serviceLogs(ctx context.Context, c *api.Cell, follow bool, only string, tail int) error {
+	var from [2]int64
+	for i, name := range []string{"stdout", "stderr"} {
+		if only != "" && only != name {
+			continue
+		}
+		read := func(to func(io.Reader) error) error {
+			body, err := a.client.ServiceOutput(ctx, c.ID, name)
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			return to(body)
+		}
+		if tail >= 0 {
+			err := read(func(r io.Reader) (err error) { from[i], err = lastLines(r, tail); return err })
+			if err != nil {
+				return err
+			}
+		}
+		if follow && c.Serves.Running {
+			continue
+		}
+		w := []io.Writer{a.stdout, a.stderr}[i]
+		err := read(func(r io.Reader) error {
+			if _, err := io.CopyN(io.Discard, r, from[i]); err != nil {
+				return err
+			}
+			_, err := io.Copy(a.followed(w), r)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !follow || !c.Serves.Running {
+		return nil
+	}
+	l, err := a.linkTo(ctx, "command", c.Serves.Exec, client.AttachOptions{Stdout: from[0], Stderr: from[1]}, a.client.AttachExec)
+	if err != nil {
+		return err
+	}
+	l.stdout, l.stderr = from[0], from[1]
+	_, err = a.stream(l, false, false)
+	return err
 }
 
 // lastLines returns the offset of the last n lines of a run's stream, in bytes.

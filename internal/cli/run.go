@@ -59,6 +59,7 @@ type runFlags struct {
 	env          []string
 	detach       bool
 	noConfig     bool
+	beside       serviceFlags
 	prefer       string                    // backend of a new cell by default
 	page         func(io.Writer, api.Plan) // prints a plan; nil: as --dry-run does
 	ready        func() error              // completes the request when the defaults are there; nil: nothing to complete
@@ -80,6 +81,9 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 		return err
 	}
 	if req.Env, err = passEnv(r.env); err != nil {
+		return err
+	}
+	if req.Services, err = r.beside.requests(); err != nil {
 		return err
 	}
 	if r.policy != "" {
@@ -137,6 +141,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.BoolVar(&req.ReadOnly, "read-only", false, "make the image read-only: commands write to the workspace, the home, /tmp, /run and caches alone")
 	f.StringSliceVar(&req.Caches, "cache", nil, "keep these caches for later cells of the source: go, npm, pnpm, yarn, pip, uv, cargo, gradle, maven, ccache, or a directory; off: none")
 	f.StringVar(&req.CacheWrite, "cache-write", "", "what is kept of them: accepted: what accepted runs wrote (default); always: all")
+	r.beside.add(c)
 	f.StringArrayVar(&req.Allow, "allow", nil, "what the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
 	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
 	terminalFlags(f)

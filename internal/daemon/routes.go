@@ -97,6 +97,7 @@ var Routes = []Route{
 	{"POST", "/v1/cells/{cell}/resume?dir", Act, labelled | repeats, "Resumes a paused cell's processes.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
 	{"POST", "/v1/cells/{cell}/stop?dir&timeout", Act, labelled | repeats, "Ends a cell's processes; its files stay. The command of a run is asked to end (SIGTERM), and killed after timeout (10s).", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
 	{"GET", "/v1/cells/{cell}/processes?dir", Read, labelled, "Lists the processes of a cell.", nil, []api.Process{}, "", "", "list the processes of cell {cell}", (*Daemon).listProcesses},
+	{"GET", "/v1/cells/{cell}/output/{name}?dir", Read, labelled, "Reads what the service in a cell wrote to a stream, stdout or stderr, since it was last started.", nil, nil, "", octets, "read {name} of the service in cell {cell}", (*Daemon).getServiceOutput},
 	{"GET", "/v1/cells/{cell}/stats?dir", Read, labelled, "Returns the present resource usage of a cell.", nil, api.Stats{}, "", "", "measure cell {cell}", (*Daemon).getStats},
 	{"GET", "/v1/cells/{cell}/history?limit&cursor&dir", Read, labelled, "Lists a cell's checkpoints.", nil, []api.Checkpoint{}, "", "", "show the history of cell {cell}", (*Daemon).getHistory},
 	{"GET", "/v1/cells/{cell}/tree?dir", Read, labelled, "Shows a cell's family as a tree.", nil, []api.TreeNode{}, "", "", "show the family of cell {cell}", (*Daemon).getTree},

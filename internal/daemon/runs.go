@@ -135,6 +135,19 @@ func (d *Daemon) getRunFile(w http.ResponseWriter, r *http.Request) (any, error)
 	return sendFile(w, "application/octet-stream", r.PathValue("name"), f)
 }
 
+func (d *Daemon) getServiceOutput(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.cfg.Engine.ServiceOutput(id, r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return sendFile(w, octets, r.PathValue("name"), f)
+}
+
 func (d *Daemon) exportRun(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := d.runOf(r)
 	if err != nil {

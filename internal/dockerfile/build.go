@@ -66,8 +66,9 @@ func (f *File) Build(ctx context.Context, c Config, target string) (oci.Image, e
 		return oci.Image{}, cell.Errorf(cell.Invalid, "dockerfile.Build", "copy files into it", "cannot build the Dockerfile: its image has no files")
 	}
 	// What is said of commands in the image is part of its identity; the layers are those of the last step.
-	img := oci.Image{Env: out.set.Env, User: out.set.User, Workdir: out.set.Workdir, Shell: out.set.shell, OnBuild: out.set.triggers, Made: &oci.Made{From: out.image.ID, Step: "its settings", Ref: c.Name}}
-	img.ID = b.id(out.image, "settings", fmt.Sprintf("%q %q %q %q %q", img.Env, img.Shell, img.OnBuild, img.User, img.Workdir))
+	img := oci.Image{Env: out.set.Env, User: out.set.User, Workdir: out.set.Workdir, Shell: out.set.shell, OnBuild: out.set.triggers, Service: out.set.service, Made: &oci.Made{From: out.image.ID, Step: "its settings", Ref: c.Name}}
+	img.ID = b.id(out.image, "settings", fmt.Sprintf("%q %q %q %q %q %q %q %d %q %q", img.Env, img.Shell, img.OnBuild, img.User, img.Workdir,
+		img.Service.Entrypoint, img.Service.Command, img.Service.Ports, img.Service.Volumes, img.Service.StopSignal))
 	err = b.derive(ctx, out, img, nil)
 	return *out.image, err
 }
@@ -139,7 +140,7 @@ func (b *build) stage(ctx context.Context, n int) (*built, error) {
 			return nil, atLine(s.line, err)
 		}
 		out.image = &img
-		out.set = settings{Env: slices.Clone(img.Env), User: img.User, Workdir: img.Workdir, shell: img.Shell, triggers: img.OnBuild}
+		out.set = settings{Env: slices.Clone(img.Env), User: img.User, Workdir: img.Workdir, shell: img.Shell, triggers: img.OnBuild, service: img.Service}
 		if err := bounded(out.set.vars()); err != nil {
 			return nil, invalid(s.line, fmt.Errorf("cannot use image %s: %w", cell.Clip(s.image), err))
 		}
@@ -151,7 +152,7 @@ func (b *build) stage(ctx context.Context, n int) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.set.triggers = nil
+	out.set.triggers, out.set.commanded = nil, false
 	b.steps += len(triggers)
 	out.set.args = maps.Clone(out.set.args) // of the stage that it continues
 	if out.set.args == nil {

@@ -222,15 +222,9 @@ func (f *File) check(c instructions.Command, stage string) error {
 		}
 	case *instructions.EnvCommand, *instructions.ArgCommand, *instructions.WorkdirCommand, *instructions.ShellCommand,
 		*instructions.CmdCommand, *instructions.EntrypointCommand, *instructions.LabelCommand, *instructions.MaintainerCommand,
-		*instructions.OnbuildCommand:
-	case *instructions.ExposeCommand:
-		return note("EXPOSE")
+		*instructions.OnbuildCommand, *instructions.ExposeCommand, *instructions.VolumeCommand, *instructions.StopSignalCommand:
 	case *instructions.UserCommand:
 		f.Notes = append(f.Notes, fmt.Sprintf("line %d of the Dockerfile: USER is not used: commands run as the cell's own user", line))
-	case *instructions.VolumeCommand:
-		return note("VOLUME")
-	case *instructions.StopSignalCommand:
-		return note("STOPSIGNAL")
 	case *instructions.HealthCheckCommand:
 		return note("HEALTHCHECK")
 	default:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"github.com/pando-dev/pando/internal/oci"
 )
 
 // settings are what an image says about commands in it, and what a stage adds to that.
@@ -17,9 +19,12 @@ type settings struct {
 	User    string
 	Workdir string
 
-	shell    []string
-	triggers []string          // of ONBUILD
-	args     map[string]string // of ARG
+	shell   []string
+	service oci.Service
+	// commanded says that the stage itself has a CMD.
+	commanded bool
+	triggers  []string          // of ONBUILD
+	args      map[string]string // of ARG
 }
 
 // defaultShell executes commands that are written as text.
@@ -92,6 +97,23 @@ func (f *File) next(c instructions.Command, s *settings) (out do, err error) {
 		s.User = c.User
 	case *instructions.ShellCommand:
 		s.shell = slices.Clone(c.Shell)
+	case *instructions.EntrypointCommand:
+		s.service.Entrypoint = s.program(c.CmdLine, c.PrependShell)
+		if !s.commanded { // the command of the base is for its entrypoint
+			s.service.Command = nil
+		}
+	case *instructions.CmdCommand:
+		s.service.Command, s.commanded = s.program(c.CmdLine, c.PrependShell), true
+	case *instructions.ExposeCommand:
+		for _, port := range c.Ports {
+			s.service.AddPort(port)
+		}
+	case *instructions.VolumeCommand:
+		for _, dir := range c.Volumes {
+			s.service.AddVolume(within(s.Workdir, dir))
+		}
+	case *instructions.StopSignalCommand:
+		s.service.StopSignal = c.Signal
 	case *instructions.OnbuildCommand:
 		s.triggers = append(slices.Clone(s.triggers), c.Expression)
 	case *instructions.RunCommand:
@@ -111,6 +133,18 @@ func (f *File) next(c instructions.Command, s *settings) (out do, err error) {
 		return out, invalid(line, err)
 	}
 	return out, nil
+}
+
+// program is the command that an instruction names: as it is, or as a text for the shell.
+func (s *settings) program(args []string, text bool) []string {
+	if !text {
+		return slices.Clone(args)
+	}
+	shell := s.shell
+	if len(shell) == 0 {
+		shell = defaultShell
+	}
+	return append(slices.Clone(shell), strings.Join(args, " "))
 }
 
 // textOf is an instruction as it is written, in one line.
@@ -179,17 +213,10 @@ func (s *settings) command(c *instructions.RunCommand) (*Run, error) {
 		}
 	}
 	if r.Command == nil {
-		if c.PrependShell {
-			shell := s.shell
-			if len(shell) == 0 {
-				shell = defaultShell
-			}
-			args = append(slices.Clone(shell), strings.Join(args, " "))
-		}
-		if len(args) == 0 {
+		if !c.PrependShell && len(args) == 0 {
 			return nil, fmt.Errorf("RUN has no command")
 		}
-		r.Command = args
+		r.Command = s.program(args, c.PrependShell)
 	}
 	env := map[string]string{}
 	for k, v := range s.args {

@@ -40,6 +40,7 @@ func (e *Engine) checkIn(ctx context.Context, j *run.Job, c *state.Cell, after *
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
+		e.services.Follow(&j.Cell) // which the check has used
 		err = errors.Join(err, e.alive.Deactivate(ctx, c.ID, "the check ended"), e.alive.AwaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.gc.RemoveFolder(c.ID))
 	}()
 	if err := e.refit(c, p, after); err != nil {

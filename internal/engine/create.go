@@ -56,6 +56,9 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	if p.step != nil {
 		x.c.Builds, x.c.Image, x.c.ImageKey = true, p.step.name, p.step.on
 	}
+	if s := p.service; s != nil {
+		x.c.Serves = &state.Serves{Of: s.of.ID, Name: s.ask.Name}
+	}
 	lease.Cell = x.c.ID
 	x.c.Maker = makerOf(ctx)
 	x.c.Maker.Sign(lease, false)
@@ -93,6 +96,9 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 		return api.Cell{}, err
 	}
 	x.nameOutside()
+	if err := x.makeServices(ctx, req.Labels); err != nil {
+		return api.Cell{}, err
+	}
 	if err := x.setUp(); err != nil {
 		return api.Cell{}, err
 	}
@@ -131,7 +137,7 @@ func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runP
 	}
 	run := api.RunRequest{
 		Command: []string{"sh"}, From: req.From, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env,
-		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credentials, Mounts: req.Mounts, ReadOnly: req.ReadOnly, Caches: req.Caches, CacheWrite: req.CacheWrite, Limits: req.Limits,
+		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credentials, Mounts: req.Mounts, ReadOnly: req.ReadOnly, Caches: req.Caches, Services: req.Services, CacheWrite: req.CacheWrite, Limits: req.Limits,
 		CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}
 	if req.Policy != "" {
@@ -152,7 +158,7 @@ func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runP
 	}
 	v := e.All()
 	if by != nil { // callers are counted elsewhere
-		v.door, v.tokenName, v.asked, v.step = by.door, by.tokenName, by.caller(req.Labels).Labels, by.step
+		v.door, v.tokenName, v.asked, v.step, v.service = by.door, by.tokenName, by.caller(req.Labels).Labels, by.step, by.service
 	}
 	return v.planFrom(run, empty)
 }

@@ -43,6 +43,7 @@ import (
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/run"
+	"github.com/pando-dev/pando/internal/service"
 	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
@@ -91,6 +92,7 @@ type Engine struct {
 	gc       *gc.Manager
 	caches   *cache.Manager
 	spawn    *spawn.Manager
+	services *service.Manager
 	sources  *sources
 	life     context.Context // ends with Close; work that outlives requests obeys it
 	end      context.CancelCauseFunc
@@ -144,6 +146,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	reg.KeepPaused(func(l *state.Lease) time.Duration { d, _ := e.govern.Keep(l); return d })
 	e.SetCeilings(cfg.Ceilings)
 	e.caches = e.newCaches()
+	e.services = e.newServices()
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
@@ -151,7 +154,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		WithinRun: func(ctx context.Context, run cell.RunID, do func() error) (bool, error) {
 			return e.runs.Within(ctx, run, do)
 		},
-		Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern,
+		Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern, Services: serviceStarts{e},
 		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken, Unmounted: e.caches.Unmounted, ClearCaches: e.caches.Clear,
 		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)

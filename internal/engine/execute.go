@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
@@ -68,6 +69,11 @@ func (x *execution) start(ctx context.Context) error {
 	recorded()
 	if x.inst == nil {
 		x.e.alive.RecordEnd(x.c.ID, state.PutToRest)
+		err = e.services.Start(ctx, &x.c, func(names string) { x.report(api.Progress{Step: "starting", Note: names}) })
+		if err != nil {
+			e.services.Follow(&x.c)
+			return err
+		}
 		if x.inst, err = e.alive.Activate(ctx, &x.c); err != nil {
 			return err
 		}
@@ -81,6 +87,7 @@ func (x *execution) start(ctx context.Context) error {
 	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.Talks() {
 		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anything (--allow HOST)")
 	}
+	x.run.Services = x.c.ServiceUses()
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
 	x.run.Assurance = state.AssuranceOf(x.inst.Assurance())
 	if err := x.l.AwaitClient(ctx, x.e.cfg.AttachGrace); err != nil {

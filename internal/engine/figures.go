@@ -314,6 +314,9 @@ func (e *Engine) countRefused(ctx context.Context, inst backend.Instance, quietl
 func (e *Engine) leaving(ctx context.Context, inst backend.Instance) {
 	e.countLastRefused(ctx, inst)
 	e.govern.CountLast(ctx, inst)
+	if c, err := e.reg.Cell(inst.ID()); err == nil {
+		e.services.Follow(&c)
+	}
 }
 
 // countLastRefused is countRefused for an instance that is about to be gone.

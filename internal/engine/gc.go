@@ -26,7 +26,7 @@ func (e *Engine) newGC() *gc.Manager {
 		Lock: func(ctx context.Context, id cell.ID, why string) (func(), error) {
 			return e.locks.AcquireUnlessRun(ctx, id, why)
 		},
-		TryLock: e.locks.TryAcquire, AtRest: e.alive.AtRest, AwaitGone: e.alive.AwaitGone, Remove: e.remove,
+		TryLock: e.locks.TryAcquire, AtRest: e.alive.AtRest, AwaitGone: e.alive.AwaitGone, Remove: e.remove, Dropped: e.services.Follow,
 		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: func(id cell.ID) []workspace.State { return e.spawn.Above(id) }, Begun: spawn.BegunLayers, BegunObjects: result.BegunObjects,
 		Kept: e.govern.Keep, Leftovers: e.leftovers, Background: e.background,
 	})

@@ -20,15 +20,16 @@ import (
 // meant when it was made.
 func (x *execution) root(ctx context.Context) (rootFS, error) {
 	e, name := x.e, x.p.image
-	switch name.Kind {
-	case image.KindDir:
-		return rootFS{dir: name.Path}, nil
-	case image.KindOCI, image.KindDockerfile:
-	default:
-		return rootFS{}, nil
-	}
 	var img oci.Image
 	var err error
+	switch name.Kind {
+	case image.KindOCI, image.KindDockerfile:
+	default:
+		if x.p.service != nil {
+			err = x.serve(nil)
+		}
+		return rootFS{dir: name.Path}, err
+	}
 	if key := x.c.ImageKey; !key.IsZero() {
 		if img, err = e.images.Get(key); cell.KindOf(err) == cell.NotFound && x.l != nil {
 			img, err = e.pullAgain(ctx, &x.c, name, x.l.Report)
@@ -47,6 +48,11 @@ func (x *execution) root(ctx context.Context) (rootFS, error) {
 	x.c.ImageKey, x.c.ImageID = img.ID, orElse(x.c.ImageID, img.Digest.String())
 	x.run.ImageID = x.c.ImageID
 	e.images.Use(img.ID)
+	if x.p.service != nil {
+		if err := x.serve(&img); err != nil {
+			return rootFS{}, err
+		}
+	}
 	if x.p.step != nil { // the stage says what its commands are told
 		img.Env = x.p.step.policy.Env
 	}

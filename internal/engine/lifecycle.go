@@ -57,7 +57,7 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 	}
 	inst := e.alive.Instance(id)
 	if l == nil && e.alive.AtRest(id) {
-		return e.cellView(&c), nil
+		return e.cellView(&c), e.services.Stop(ctx, &c)
 	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
 	if l != nil {
@@ -115,7 +115,7 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 			return api.Cell{}, err
 		}
 	}
-	return e.cellView(&c), nil
+	return e.cellView(&c), e.services.Stop(ctx, &c)
 }
 
 type removeArgs struct {

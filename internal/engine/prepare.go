@@ -84,7 +84,9 @@ func (x *execution) prepare(ctx context.Context) error {
 	x.noteImage() // both have notes
 	t = time.Now()
 	if x.c.Head == "" {
-		err = x.firstCheckpoint()
+		if err = x.firstCheckpoint(); err == nil {
+			err = x.makeServices(ctx, nil)
+		}
 	} else {
 		err = x.beforeCheckpoint(ctx)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -58,7 +59,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	}()
 	if p.cell == nil {
 		var done func()
-		if ctx, done, err = viewOf(ctx).making(ctx, 1, nil); err != nil {
+		if ctx, done, err = viewOf(ctx).making(ctx, 1+len(p.services), nil); err != nil {
 			return api.Run{}, err
 		}
 		defer done()
@@ -195,6 +196,8 @@ type runPlan struct {
 	home      []homePiece   // what the policy brings into the home of the cell
 	missing   []api.Finding // of a plan that is inspected
 	step      *imageStep    // of an image that is made; nil: none
+	services  []plannedService
+	service   *serving // of a cell in which a service is to run; nil: none
 }
 
 // plan checks everything about a request that can be checked without work.
@@ -231,7 +234,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}
 	}
-	p := &runPlan{asked: req, req: req, agent: started, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined(), step: v.step}
+	p := &runPlan{asked: req, req: req, agent: started, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined(), step: v.step, service: v.service}
 	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
 	}
@@ -257,6 +260,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			"cannot apply a success: the cell begins with no directory of the daemon's host")
 	}
 	if err := e.planImageName(p); err != nil {
+		return nil, err
+	}
+	if err := e.planServices(p); err != nil {
 		return nil, err
 	}
 	switch {
@@ -345,8 +351,11 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	}
 	req, said := p.governed(e.stored)
 	eff, err := &govern.Effective{}, error(nil)
+	p.serviceHosts(&req, said)
 	if p.step != nil { // under the policy of the run that wants the image
 		eff.Result = p.step.policy
+	} else if p.service != nil { // and of the cell that wants the service
+		eff.Result = p.service.policy
 	} else if eff, err = e.govern.Effective(req, source, said); err == nil {
 		err = govern.Within(&eff.Result, p.req.PolicyName, p.ceilings)
 	}
@@ -365,7 +374,7 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	}
 	p.agent.findKey(&p.policy, e.headerOf)
 	if p.cell == nil {
-		if err := e.mayHaveImage(p); err != nil {
+		if err := cmp.Or(e.mayHaveImage(p), e.mayServe(p)); err != nil {
 			return err
 		}
 	} else if err := p.policy.Secrets.Refuse(p.policy.Origins, "run in cell "+p.cell.Title(), govern.Tracked(p.cell)); err != nil {

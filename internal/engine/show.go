@@ -98,6 +98,7 @@ func (e *Engine) recordView(c *state.Cell) api.Cell {
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: state.LeftOutAPI(leftOutOf(c.LeftOut, c.Setup.Hidden)), Policy: c.Setup.Policy.String(),
 		Checkpoints: len(e.reg.Checkpoints(c.ID)), Head: e.reg.HeadNumber(c),
 	}
+	e.viewServices(c, &v)
 	v.Labels, v.Lease = e.leaseView(c.ID)
 	v.Budget = e.govern.BudgetView(c)
 	for i, r := range e.reg.Runs(c.ID) {

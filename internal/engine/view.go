@@ -55,6 +55,8 @@ type View struct {
 	confined string
 	// step is what a cell is made for that makes an image; nil for all others.
 	step *imageStep
+	// service is what a cell is made for in which a service is to run; nil for all others.
+	service *serving
 	// operators: the policy of what is made is the operator's, and not the caller's.
 	operators bool
 }
@@ -374,7 +376,7 @@ func (v *View) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, e
 	if err := v.mayImport(req.From, req.Upload); err != nil {
 		return api.Cell{}, err
 	}
-	ctx, done, err := v.making(ctx, 1, req.Labels)
+	ctx, done, err := v.making(ctx, 1+len(req.Services), req.Labels)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -463,7 +465,12 @@ func (v *View) StopWithin(ctx context.Context, id cell.ID, grace time.Duration) 
 
 // Remove: see Engine.
 func (v *View) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, error) {
-	return cellOn(v, id, func() (api.Cell, error) { return v.e.Remove(ctx, id, dry) })
+	return cellOn(v, id, func() (api.Cell, error) {
+		if err := v.e.ofService(id); err != nil {
+			return api.Cell{}, err
+		}
+		return v.e.Remove(ctx, id, dry)
+	})
 }
 
 // Regovern: see govern.Manager.SetPolicy.
@@ -540,6 +547,9 @@ func (v *View) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) err
 // Fork: see spawn.Manager.
 func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
 	return entered(v, id, func() (api.ForkResult, error) {
+		if err := v.e.mayCopy(id); err != nil {
+			return api.ForkResult{}, err
+		}
 		if err := v.e.gc.Room(); err != nil {
 			return api.ForkResult{}, err
 		}
@@ -564,6 +574,9 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 // Branch: see spawn.Manager.
 func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
 	return entered(v, id, func() (api.BranchResult, error) {
+		if err := v.e.mayCopy(id); err != nil {
+			return api.BranchResult{}, err
+		}
 		ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOf(id))
 		if err != nil {
 			return api.BranchResult{}, err

@@ -157,6 +157,9 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 		}
 		row(b, "cache "+c.Name, read+", "+policy.FormatSize(c.Wrote)+" written")
 	}
+	for _, s := range p.Services {
+		row(b, "service "+s.Name, s.Image+" "+s.ImageID)
+	}
 	row(b, "output", fmt.Sprintf("%s on stdout, %s on stderr", policy.FormatSize(p.Output.Stdout.Bytes), policy.FormatSize(p.Output.Stderr.Bytes)))
 	t := p.Timings
 	row(b, "times", fmt.Sprintf("import %.1f ms, checkpoint %.1f, start %.1f, run %.1f, freeze %.1f, digest %.1f, restore %.1f, total %.1f",

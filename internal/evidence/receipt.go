@@ -61,6 +61,7 @@ type runPredicate struct {
 	Network     *state.Network         `json:"network,omitempty"` // from the event stream; its digest is in Files
 	Missing     []string               `json:"missing_calls,omitempty"`
 	Caches      []state.CacheUse       `json:"caches,omitempty"`
+	Services    []state.ServiceUse     `json:"services,omitempty"`
 	Timings     state.Timings          `json:"timings_ms"`
 	// Bound: the receipt names both a checkpoint before the run and the policy
 	// that governed it.
@@ -141,7 +142,7 @@ func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, er
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut},
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,
-		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Caches: run.Caches, Secrets: run.Secrets,
+		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Caches: run.Caches, Services: run.Services, Secrets: run.Secrets,
 		Verdict: state.Verdict{Verdict: run.Verdict, Reason: run.Reason, By: run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
 	}
 	p.Source.Untouched = !run.In.SourceFP.IsZero() && run.In.SourceFP == run.In.SourceFP2

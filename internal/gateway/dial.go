@@ -16,6 +16,10 @@ const headStart = 250 * time.Millisecond
 // dial opens a connection to the host of an access, resolved now, after the policy has decided
 // on each address. A denial is emitted, and returned as deny.
 func (g *Gateway) dial(ctx context.Context, l *compiledPolicy, a cell.Access, conn string) (out net.Conn, deny *cell.Decision, err error) {
+	if l.services[a.Host] {
+		out, err = g.dialService(ctx, a)
+		return out, nil, err
+	}
 	by, err := l.proxy.through(a)
 	if err != nil {
 		return nil, nil, err

@@ -46,7 +46,9 @@ type Config struct {
 	Emit func(kind string, fields any)
 	// Dial opens connections to the outside, by address. nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	Log  *slog.Logger
+	// Service opens connections to the services that run beside the cell, by name. nil: there are none.
+	Service func(ctx context.Context, name string, port uint16) (net.Conn, error)
+	Log     *slog.Logger
 }
 
 // Gateway is the network of one cell.

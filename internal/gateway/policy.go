@@ -22,6 +22,7 @@ type compiledPolicy struct {
 	egress   int64    // bytes that may leave the cell; 0: no limit
 	askFor   time.Duration
 	turns    bool // the turns of an agent are looked for
+	services map[string]bool
 }
 
 // compile makes a compiledPolicy. It finds every error, and then nothing is in force.
@@ -60,6 +61,10 @@ func (g *Gateway) compile(gov cell.Governance) (*compiledPolicy, error) {
 		return nil, invalid(err)
 	}
 	l.proxy = newProxy(gov.Proxy)
+	l.services = map[string]bool{}
+	for _, name := range gov.Services {
+		l.services[name] = true
+	}
 	l.outside = newOutside(g, l)
 	return l, nil
 }

@@ -67,6 +67,7 @@ func newBed(t testing.TB) *bed {
 	b.Manager = New(Config{
 		Home: home, Log: slog.New(slog.DiscardHandler), Records: b.reg, Providers: []workspace.Provider{b.clone}, Pins: pins, Etc: filepath.Join(home.Images(), "etc"),
 		Provider: func(string) (workspace.Provider, error) { return b.clone, nil },
+		Dropped:  func(*state.Cell) {},
 		Sources:  b, Images: func() ([]oci.Image, error) { return nil, nil },
 		Lock: func(context.Context, cell.ID, string) (func(), error) { return func() {}, nil },
 		TryLock: func(id cell.ID, why string) (func(), error) {

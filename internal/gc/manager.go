@@ -58,6 +58,7 @@ type Config struct {
 	// lock.
 	AtRest    func(cell.ID) bool
 	AwaitGone func(context.Context, cell.ID) error
+	Dropped   func(*state.Cell) // is told of each cell that was removed
 	Remove    func(context.Context, cell.ID) error
 	// Tree returns the tree of a digest, which may be in memory. ForgetTrees drops those: the
 	// store may not have them any more.

@@ -18,6 +18,7 @@ import (
 // misses, Collect finds.
 func (m *Manager) DropCell(c *state.Cell) {
 	gone := *c
+	m.cfg.Dropped(c)
 	m.cfg.Background(func(ctx context.Context) {
 		if err := m.cfg.AwaitGone(context.WithoutCancel(ctx), gone.ID); err != nil {
 			return

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -19,11 +20,28 @@ const (
 
 // Activate makes an instance of a cell that is at rest. The caller holds the cell's lock.
 func (m *Manager) Activate(ctx context.Context, c *state.Cell) (backend.Instance, error) {
-	inst, err := m.make(ctx, c)
-	if err == nil {
-		m.Add(c, inst, nil)
+	inst, err := m.beside(ctx, c)
+	if err != nil {
+		m.cfg.Services.Follow(c)
+		return nil, err
 	}
-	return inst, err
+	m.Add(c, inst, nil)
+	return inst, nil
+}
+
+// beside makes an instance that has its services.
+func (m *Manager) beside(ctx context.Context, c *state.Cell) (backend.Instance, error) {
+	if err := m.cfg.Services.Start(ctx, c); err != nil {
+		return nil, err
+	}
+	inst, err := m.make(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.cfg.Services.Connect(ctx, c, inst); err != nil {
+		return nil, errors.Join(err, m.Remove(ctx, inst, "its services could not be connected"))
+	}
+	return inst, nil
 }
 
 // make is Activate, of an instance that nothing finds.

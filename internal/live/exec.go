@@ -79,6 +79,19 @@ type ReadyExec struct {
 	inst    backend.Instance
 	release func()
 	start   cell.Start
+	logs    [3]*os.File
+}
+
+// ServiceExec is the id of the command that is the program of a service, in the cell of the service.
+func ServiceExec(id cell.ID) string { return execPrefix + strings.TrimPrefix(string(id), "c-") }
+
+// Release gives up a command that was not started.
+func (r *ReadyExec) Release() { r.release() }
+
+// Serves makes the command the program of a service, with files for its output, which stay the caller's, of up
+// to limit bytes each.
+func (r *ReadyExec) Serves(stdout, stderr *os.File, limit int64) {
+	r.ID, r.logs, r.start.LogLimit = ServiceExec(r.cell), [3]*os.File{stdout, stderr}, limit
 }
 
 // ReadyExec checks what is asked for, and makes the cell live if it is at rest.
@@ -140,7 +153,7 @@ func (m *Manager) StartExec(ctx context.Context, r *ReadyExec, ended func(error)
 	x.ended = ended
 	x.inst = r.inst
 	var err error
-	x.proc, err = r.inst.Start(ctx, x.id, r.start, [3]*os.File{})
+	x.proc, err = r.inst.Start(ctx, x.id, r.start, r.logs)
 	if err != nil {
 		x.stop(nil)
 		r.release()
@@ -262,8 +275,10 @@ func (m *Manager) followExec(x *Exec, attach bool, release func()) {
 	case <-life.Done():
 	}
 	m.mu.Lock()
-	delete(m.execs, x.id)
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	if m.execs[x.id] == x { // a service that was started again has the same id
+		delete(m.execs, x.id)
+	}
 }
 
 // awaitClient ends a command when its client does not come.

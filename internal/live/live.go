@@ -64,6 +64,7 @@ type Config struct {
 
 	Policies Policies
 	Gateways Gateways
+	Services Services
 	// Leaving is called with an instance that has a gateway and is about to be taken down.
 	Leaving func(ctx context.Context, inst backend.Instance)
 
@@ -101,6 +102,15 @@ type Gateways interface {
 	// Refresh puts into force what a cell is allowed now, which may have been changed while it
 	// was unreached.
 	Refresh(ctx context.Context, id cell.ID) error
+}
+
+// Services are what runs beside cells.
+type Services interface {
+	// Start has those of a cell run, before its instance is made, and Connect has that reach them. What was
+	// wanted of them and came to nothing Follow takes back; it is called, too, for a cell that comes to rest.
+	Start(ctx context.Context, c *state.Cell) error
+	Connect(ctx context.Context, c *state.Cell, inst backend.Instance) error
+	Follow(c *state.Cell)
 }
 
 // ErrClosing is the cause of work that ends because the daemon does.

@@ -184,7 +184,7 @@ func newBed(t *testing.T) *bed {
 	b := &bed{T: t, reg: reg, host: &host{}, end: end}
 	b.Manager = New(Config{
 		Registry: reg, Locks: new(state.CellLocks), Log: slog.New(slog.DiscardHandler), Unmounted: func(context.Context, cell.ID) error { return nil }, ClearCaches: func(cell.ID) error { return nil }, Life: life, Work: start, Follow: start,
-		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Policies: allowing{}, Gateways: b,
+		Backend: func(string) (backend.Backend, error) { return b.host, nil }, Policies: allowing{}, Gateways: b, Services: noServices{},
 		Prepare:  func(context.Context, *state.Cell) ([]any, func(), error) { return nil, func() {}, nil },
 		Specify:  func(c *state.Cell) (cell.Spec, error) { return cell.Spec{ID: c.ID}, nil },
 		Redactor: new(receipt.Redactor), AttachGrace: 10 * time.Second,
@@ -408,3 +408,10 @@ func TestLocksAreOfCells(t *testing.T) {
 		t.Errorf("a thousand cells have %d locks", len(locks))
 	}
 }
+
+// noServices are those of cells without any.
+type noServices struct{}
+
+func (noServices) Start(context.Context, *state.Cell) error                     { return nil }
+func (noServices) Connect(context.Context, *state.Cell, backend.Instance) error { return nil }
+func (noServices) Follow(*state.Cell)                                           {}

@@ -149,6 +149,7 @@ func (m *Manager) bring(ctx context.Context, id cell.ID, to cell.State, do func(
 			return err
 		}
 	}
+	m.cfg.Services.Follow(&c)
 	over := func() bool { return to == cell.Running && c.State == cell.Idle } // it went on, and what ran in it has ended
 	if c, err = m.Usable(id); err == nil && c.State != next && !over() {
 		err = cell.Errorf(cell.Conflict, "live.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)

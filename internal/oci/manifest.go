@@ -74,6 +74,12 @@ type config struct {
 		WorkingDir string   `json:"WorkingDir"`
 		Shell      []string `json:"Shell"`
 		OnBuild    []string `json:"OnBuild"`
+
+		Entrypoint   []string                   `json:"Entrypoint"`
+		Cmd          []string                   `json:"Cmd"`
+		ExposedPorts map[string]json.RawMessage `json:"ExposedPorts"`
+		Volumes      map[string]json.RawMessage `json:"Volumes"`
+		StopSignal   string                     `json:"StopSignal"`
 	} `json:"config"`
 	RootFS struct {
 		Type    string        `json:"type"`

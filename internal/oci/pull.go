@@ -117,7 +117,7 @@ func (s *Store) fetch(ctx context.Context, src source, f *found, stage string, r
 	}
 	img := Image{ID: f.config.Digest, Digest: f.digest, Layers: len(f.layers), Created: conf.Created, Pulled: time.Now().UTC(),
 		Env: conf.Config.Env, User: conf.Config.User, Workdir: conf.Config.WorkingDir,
-		Shell: conf.Config.Shell, OnBuild: conf.Config.OnBuild, Counts: u.count, OneID: !s.own}
+		Shell: conf.Config.Shell, OnBuild: conf.Config.OnBuild, Service: conf.service(), Counts: u.count, OneID: !s.own}
 	return s.place(made, img)
 }
 

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -51,12 +53,71 @@ type Image struct {
 	Workdir string      `json:"workdir,omitempty"`
 	Shell   []string    `json:"shell,omitempty"`    // what a Dockerfile's RUN gives its text to
 	OnBuild []string    `json:"on_build,omitempty"` // instructions of a Dockerfile that is made FROM it
+	Service Service     `json:"service,omitzero"`
 	Counts  Counts      `json:"counts"`
 	Made    *Made       `json:"made,omitempty"` // nil: it was pulled
 	// OneID says that the unpacking process could not change the owner of files.
 	OneID bool      `json:"one_id,omitempty"`
 	Used  time.Time `json:"-"` // when it was last asked for with Use
 	Root  string    `json:"-"` // its root file system
+}
+
+// Service is what an image says of the program that it is made for (image-spec, config.md).
+type Service struct {
+	Entrypoint []string `json:"entrypoint,omitempty"`
+	Command    []string `json:"command,omitempty"` // its arguments; without an entrypoint: the program and its arguments
+	Ports      []int    `json:"ports,omitempty"`   // of TCP, on which it listens; ascending
+	Volumes    []string `json:"volumes,omitempty"` // directories with its data; ascending
+	StopSignal string   `json:"stop_signal,omitempty"`
+}
+
+// AddPort adds a port as an image names it: "5432", "5432/tcp", "8000-8010". Those of other protocols, and what is no
+// port, are no ports of a service.
+func (s *Service) AddPort(text string) {
+	text, protocol, _ := strings.Cut(text, "/")
+	if protocol != "" && !strings.EqualFold(protocol, "tcp") {
+		return
+	}
+	from, to, isRange := strings.Cut(text, "-")
+	first, err := strconv.ParseUint(from, 10, 16)
+	last := first
+	if err == nil && isRange {
+		last, err = strconv.ParseUint(to, 10, 16)
+	}
+	if err != nil || first == 0 {
+		return
+	}
+	ports := slices.Clone(s.Ports)
+	for p := first; p <= last && len(ports) < maxPorts; p++ {
+		ports = append(ports, int(p))
+	}
+	slices.Sort(ports)
+	s.Ports = slices.Compact(ports)
+}
+
+// AddVolume adds a directory with data. One that is not absolute is none.
+func (s *Service) AddVolume(dir string) {
+	if !path.IsAbs(dir) || len(s.Volumes) >= maxPorts {
+		return
+	}
+	volumes := append(slices.Clone(s.Volumes), path.Clean(dir))
+	slices.Sort(volumes)
+	s.Volumes = slices.Compact(volumes)
+}
+
+// maxPorts bounds the ports of a service, and its volumes.
+const maxPorts = 256
+
+// service is what a config says of the image's program.
+func (c *config) service() Service {
+	s := Service{Entrypoint: c.Config.Entrypoint, Command: c.Config.Cmd, StopSignal: c.Config.StopSignal}
+	for port := range c.Config.ExposedPorts {
+		s.AddPort(port)
+	}
+	for dir := range c.Config.Volumes {
+		s.AddVolume(dir)
+	}
+	return s
 }
 
 // Progress says how far a pull is.

@@ -97,6 +97,10 @@ type Cell struct {
 	// user's home is read for it.
 	Guest bool `json:"guest,omitempty"`
 
+	// Services run beside the cell, and go with it. Serves is of the cell in which one runs.
+	Services []Service `json:"services,omitempty"`
+	Serves   *Serves   `json:"serves,omitempty"`
+
 	// Shared names the record that holds Setup and LeftOut, which a hundred
 	// forks have in common; zero: they are here.
 	Shared cell.Digest `json:"shared,omitzero"`

@@ -276,6 +276,13 @@ type CacheUse struct {
 	Wrote int64  `json:"wrote"` // bytes on disk: by this run, or by others that shared the cell's instance with it
 }
 
+// ServiceUse is a service that ran beside the cell of a run.
+type ServiceUse struct {
+	Name    string `json:"name"`
+	Image   string `json:"image"`
+	ImageID string `json:"image_digest,omitempty"` // of an OCI image: its manifest's
+}
+
 // Secrets is what a run had to do with credentials: what was lent to its cell,
 // and where the values were looked for afterwards.
 type Secrets struct {

@@ -63,10 +63,11 @@ type Run struct {
 	// not the host's, does not have, by name. Not all that failed for that are known.
 	MissingCalls []string `json:"missing_calls,omitempty"`
 	// Caches is what it had of caches that are kept for its source, by name.
-	Caches  []CacheUse `json:"caches,omitempty"`
-	Error   *Error     `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
-	Folder  string     `json:"-"`                 // where its records are
-	Secrets *Secrets   `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
+	Caches   []CacheUse   `json:"caches,omitempty"`
+	Services []ServiceUse `json:"services,omitempty"`
+	Error    *Error       `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
+	Folder   string       `json:"-"`                 // where its records are
+	Secrets  *Secrets     `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
 
 	In RunInternal `json:"internal"`
 }

@@ -150,6 +150,12 @@ func (i *instance) LendAgent(ctx context.Context, path string, listener, upstrea
 	return i.ungoverned("mem.LendAgent")
 }
 
+func (i *instance) ServeLink(ctx context.Context, link *os.File) error { return nil }
+
+func (i *instance) TakeLink(ctx context.Context, name string, link *os.File) error {
+	return i.ungoverned("mem.TakeLink")
+}
+
 func (i *instance) ShowDenials(ctx context.Context, text, lines *os.File) error {
 	return i.ungoverned("mem.ShowDenials")
 }

@@ -210,3 +210,44 @@ func testFlood(t *testing.T, site joins) {
 		t.Errorf("%d datagrams: %d events that count %d", sent, events, count)
 	}
 }
+
+// testServices: a service is reached by its name, at the ports that the policy allows, without any server or proxy being
+// asked; HTTP with it is decided on as with any host.
+func testServices(t *testing.T, site joins) {
+	p := Policy{Rules: []Rule{{Effect: cell.Allow, Host: "db-7", Ports: []uint16{5432, 5433}}, {Effect: cell.Allow, Host: "web-8", Ports: []uint16{80}}}}
+	b := Join(t, site(t), func(w *World, a cell.Authority) cell.Governance {
+		g := With(p)(w, a)
+		g.Services, g.Proxy = []string{"db-7", "web-8"}, &cell.Proxy{HTTP: "http://192.0.2.99:3128"}
+		return g
+	})
+	b.Raw("192.0.2.7:5432", func(c net.Conn) { io.Copy(c, c); c.Write([]byte("end")) })
+	c, err := DialHost(b.Ctx(), b.Cell, b.Link, "db-7:5432")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "hello")
+	c.(interface{ CloseWrite() error }).CloseWrite()
+	if got, err := io.ReadAll(c); string(got) != "helloend" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	c.Close()
+	f := b.Events.Wait(t, "the flow", func(e Event) bool { return e.Kind == "flow" && e.Flow.Host == "db-7" }).Flow
+	if f.Sent != 5 || f.Received != 8 || f.Error != "" || f.Proxy != "" || f.Addr.IsValid() {
+		t.Errorf("the flow says %+v", f)
+	}
+	for _, to := range []string{"db-7:5433", "db-7:22"} { // nothing is there, and denied
+		if c, err := DialHost(b.Ctx(), b.Cell, b.Link, to); !refused(err) {
+			t.Errorf("%s: %v, %v", to, c, err)
+		}
+	}
+	b.HTTP("192.0.2.8:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "page of "+r.Host) }))
+	if _, body, err := b.Get("http://web-8/"); body != "page of web-8" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	if n := b.Asked("db-7.") + b.Asked("db-7"); n > 0 {
+		t.Errorf("servers were asked for a service, %d times", n)
+	}
+	if len(b.Dialled()) > 0 {
+		t.Errorf("dialled: %v", b.Dialled())
+	}
+}

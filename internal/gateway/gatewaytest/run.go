@@ -36,7 +36,7 @@ func Join(t testing.TB, site Site, g func(w *World, authority cell.Authority) ce
 	b.Trust = b.Roots().Clone()
 	b.Trust.AppendCertsFromPEM([]byte(b.Authority.Cert))
 	b.Gateway, err = gateway.Open(gateway.Config{
-		Cell: "c-test", Link: site.Link, File: site.File, Endpoint: site.Endpoint, Governance: g(b.World, b.Authority), Compile: Compile, Emit: b.Events.Emit, Dial: b.World.Dial,
+		Cell: "c-test", Link: site.Link, File: site.File, Endpoint: site.Endpoint, Governance: g(b.World, b.Authority), Compile: Compile, Emit: b.Events.Emit, Dial: b.World.Dial, Service: b.World.Service,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +107,7 @@ func Run(t *testing.T, site func(t testing.TB) Site) {
 		{"X40MuslIsToldAtOnce", testMusl},
 		{"Connect", testConnect},
 		{"ConnectDenied", testConnectDenied},
+		{"Services", testServices},
 		{"F10NothingElseLeaves", testNothingElse},
 		{"PrivateAddresses", testPrivate},
 		{"FloodsMakeFewEvents", testFlood},

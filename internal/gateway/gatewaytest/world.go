@@ -155,6 +155,18 @@ func (w *World) Serve(at string, ln net.Listener) {
 	w.servers[netip.MustParseAddrPort(at)] = ln.Addr().String()
 }
 
+// Service connects to a service beside the cell: what Serve says of the port at 192.0.2.NUMBER, by the number in its name ("db-7").
+func (w *World) Service(ctx context.Context, name string, port uint16) (net.Conn, error) {
+	_, number, _ := strings.Cut(name, "-")
+	w.mu.Lock()
+	at, ok := w.servers[netip.AddrPortFrom(netip.MustParseAddr("192.0.2."+number), port)]
+	w.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("service %s does not run", name)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", at)
+}
+
 // Listen opens a port of an address of the world.
 func (w *World) Listen(at string) net.Listener {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -41,6 +41,18 @@ func (i *Instance) ShowDenials(ctx context.Context, text, lines *os.File) error 
 	return err
 }
 
+// ServeLink implements backend.Instance.
+func (i *Instance) ServeLink(ctx context.Context, link *os.File) error {
+	_, err := Ask(ctx, i.Client, proto.ServeLink, i.of(), link)
+	return err
+}
+
+// TakeLink implements backend.Instance.
+func (i *Instance) TakeLink(ctx context.Context, name string, link *os.File) error {
+	_, err := Ask(ctx, i.Client, proto.TakeLink, proto.Service{Cell: i.Cell, Name: name}, link)
+	return err
+}
+
 // LendAgent implements backend.Instance.
 func (i *Instance) LendAgent(ctx context.Context, path string, listener, upstream *os.File) error {
 	_, err := Ask(ctx, i.Client, proto.Agent, proto.Lent{Cell: i.Cell, Path: path}, listener, upstream)

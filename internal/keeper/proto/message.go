@@ -43,6 +43,9 @@ var (
 	Agent   = Verb[Lent, None]{"agent", false}
 	Denials = Verb[OfCell, None]{"denials", false} // files: the two that the cell reads, for people and as JSON lines
 
+	ServeLink = Verb[OfCell, None]{"serve link", false} // file: the end of a link that leads to the cell's ports
+	TakeLink  = Verb[Service, None]{"take link", false} // file: the end of a link that leads to a service beside the cell
+
 	Warm    = Verb[Warming, cell.Warmth]{"warm", false} // output comes before the answer; a client that hangs up interrupts
 	Eval    = Verb[Evaluation, cell.Evaluated]{"eval", false}
 	Warmth  = Verb[OfCell, cell.Warmth]{"warmth", true}
@@ -247,6 +250,12 @@ type Decision struct {
 type Lent struct {
 	Cell cell.ID `json:"cell"`
 	Path string  `json:"path"`
+}
+
+// Service is one that runs beside a cell, by its name there.
+type Service struct {
+	Cell cell.ID `json:"cell"`
+	Name string  `json:"name"`
 }
 
 // Warming is an interpreter to start.

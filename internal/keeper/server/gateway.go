@@ -24,13 +24,14 @@ func (n Gateways) Open(id cell.ID, link cell.NetworkLink, file *os.File, g cell.
 	if n.Log == nil {
 		n.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("cell", id)
 	}
+	l := newLinks()
 	w, err := gateway.Open(gateway.Config{
-		Cell: id, Link: link, File: file, Governance: g, Compile: compile, Emit: emit, Dial: n.Dial, Log: n.Log,
+		Cell: id, Link: link, File: file, Governance: g, Compile: compile, Emit: emit, Dial: n.Dial, Service: l.dial, Log: n.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &cellNetwork{Gateway: w, emit: emit, log: n.Log, rules: g}, nil
+	return &cellNetwork{Gateway: w, emit: emit, log: n.Log, links: l, rules: g}, nil
 }
 
 // compile makes a gateway's decider from a policy in canonical form.
@@ -46,13 +47,17 @@ func compile(g cell.Governance) (gateway.Decider, error) {
 // the gateway's locks are taken.
 type cellNetwork struct {
 	*gateway.Gateway
-	emit func(kind string, fields any)
-	log  *slog.Logger
+	emit  func(kind string, fields any)
+	log   *slog.Logger
+	links *links
 
 	mu    sync.Mutex // guards the fields below
 	rules cell.Governance
 	agent *lentAgent // nil: no agent is lent
 }
+
+// Link implements Network.
+func (n *cellNetwork) Link(name string, file *os.File) error { return n.links.put(name, file) }
 
 // Try implements Network.
 func (n *cellNetwork) Try(accesses []cell.Access) (Trial, error) {

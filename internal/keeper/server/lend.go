@@ -96,5 +96,6 @@ func (n *cellNetwork) Close() error {
 		n.agent = nil
 	}
 	n.mu.Unlock()
+	n.links.close()
 	return n.Gateway.Close()
 }

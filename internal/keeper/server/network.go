@@ -37,6 +37,8 @@ type Network interface {
 	// Lend stands between the cell and the caller's SSH agent. It owns both, and
 	// replaces what was lent by earlier ones.
 	Lend(listener net.Listener, upstream *os.File) error
+	// Link has connections to a service go over a link, in the place of an earlier one. It owns file.
+	Link(name string, file *os.File) error
 	// ShowDenials has what the cell was refused last written to files that the cell
 	// sees. It owns both, and replaces earlier ones.
 	ShowDenials(text, lines *os.File)

@@ -111,6 +111,8 @@ func (n *fakeNetwork) Lend(at net.Listener, upstream *os.File) error {
 	return upstream.Close()
 }
 
+func (n *fakeNetwork) Link(_ string, file *os.File) error { return file.Close() }
+
 func (n *fakeNetwork) ShowDenials(text, lines *os.File) { proto.CloseAll([]*os.File{text, lines}) }
 
 func (n *fakeNetwork) Close() error {

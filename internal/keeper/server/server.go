@@ -53,6 +53,7 @@ type kept struct {
 	note  proto.Noted
 	watch *watch
 	talk  *talk // nil: loopback only
+	links []*reexec.Conn
 
 	warming bool  // an interpreter is being started
 	warm    *warm // nil: it has none
@@ -290,6 +291,9 @@ func (s *Server) remove(id cell.ID, cause string) (left int, err error) {
 	}
 	if k.watch != nil {
 		k.watch.stop()
+	}
+	for _, c := range k.links {
+		c.Close()
 	}
 	err = s.Driver.Remove(id)
 	// After the processes that use it; nothing waits for it: the kernel takes its time to

@@ -97,6 +97,8 @@ var verbs = sync.OnceValue(func() map[string]verb {
 	answers(t, proto.Refused, (*Server).refused)
 	takes(t, proto.Agent, (*Server).agent)
 	takes(t, proto.Denials, (*Server).showDenials)
+	takes(t, proto.ServeLink, (*Server).serveLink)
+	takes(t, proto.TakeLink, (*Server).takeLink)
 
 	converses(t, proto.Warm, (*Server).serveWarm)
 	converses(t, proto.Eval, (*Server).serveEval)
