@@ -51,7 +51,6 @@ var fields = access.Fields{
 	"RunRequest.caches":      cachesOfHost,
 	"RunRequest.cache_write": hostThing("what is kept of caches: "),
 	"RunRequest.env":         harmless,    // of the command
-	"RunRequest.services":    harmless,    // field by field
 	"ServiceRequest.name":    harmless,    // a host name in the cell
 	"ServiceRequest.image":   imageOfHost, // without a kind it is a reference
 	"ServiceRequest.command": harmless,    // it runs in a cell that is isolated
@@ -101,7 +100,6 @@ var fields = access.Fields{
 	"CreateRequest.place":       harmless, // the host image follows no links of the host there
 	"CreateRequest.backend":     withoutIsolation,
 	"CreateRequest.image":       imageOfHost,
-	"CreateRequest.services":    harmless, // field by field
 	"CreateRequest.kernel":      hostThing("the kernel "),
 	"CreateRequest.policy":      policyText,
 	"CreateRequest.mounts":      hostThing("the mount "),
