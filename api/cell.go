@@ -41,12 +41,11 @@ type Cell struct {
 	Certificate json.RawMessage `json:"certificate,omitempty"`
 	Template    string          `json:"template,omitempty"` // name of the template that this is the cell of; such a cell is only forked
 	// Labels are names and values that callers choose.
-	Labels map[string]string `json:"labels,omitempty"`
-	Lease  *Lease            `json:"lease,omitempty"`  // its lifetime; absent: until it is removed
-	Budget *Budget           `json:"budget,omitempty"` // of it and its forks; absent: none
-	// Services run beside it. Serves is of the cell of a service; absent for all others.
-	Services []Service `json:"services,omitempty"`
-	Serves   *Serves   `json:"serves,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Lease    *Lease            `json:"lease,omitempty"`    // its lifetime; absent: until it is removed
+	Budget   *Budget           `json:"budget,omitempty"`   // of it and its forks; absent: none
+	Services []Service         `json:"services,omitempty"` // that run beside it
+	Serves   *Serves           `json:"serves,omitempty"`   // of the cell in which a service runs; absent for all others
 }
 
 // Budget is what a cell and its forks may use together.

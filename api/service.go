@@ -36,5 +36,5 @@ type Service struct {
 	CellName string `json:"cell_name"` // name of that cell
 	Image    string `json:"image"`
 	ImageID  string `json:"image_digest,omitempty"` // digest of the image's manifest
-	Running  bool   `json:"running"`
+	Running  bool   `json:"running"`                // its program runs
 }

@@ -194,7 +194,7 @@ func (x *execution) makeServices(ctx context.Context, labels map[string]string) 
 func (x *execution) serve(img *oci.Image) error {
 	s := x.p.service
 	var says oci.Service
-	workdir := "/"
+	workdir := "" // where its data is
 	if img != nil {
 		says, workdir = img.Service, cmp.Or(img.Workdir, "/")
 	}

@@ -153,7 +153,7 @@ const readyTick = 20 * time.Millisecond
 // await waits until a service listens.
 func (m *Manager) await(ctx context.Context, c *state.Cell) error {
 	const opName = "service.Start"
-	hint := "pando run --image " + c.Image + " -- " + strings.Join(c.Serves.Command, " ") + " starts it alone, and shows all that it says"
+	hint := "pando run --image " + c.Image + " -- " + c.Serves.Command[0] + " … starts it alone, and shows all that it says"
 	wait, cancel := context.WithTimeout(ctx, m.cfg.Ready)
 	defer cancel()
 	tick := time.NewTicker(readyTick)
