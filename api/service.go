@@ -26,7 +26,7 @@ type Serves struct {
 	Name     string   `json:"name"`      // the host name at which that cell reaches it
 	Command  []string `json:"command"`   // its program, and arguments
 	Exec     string   `json:"exec"`      // id of the command that its program is
-	Running  bool     `json:"running"`
+	Running  bool     `json:"running"`   // its program runs
 }
 
 // Service is a service beside a cell.
