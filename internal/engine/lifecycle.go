@@ -59,6 +59,9 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 	if l == nil && e.alive.AtRest(id) {
 		return e.cellView(&c), e.services.Stop(ctx, &c)
 	}
+	if err := e.services.Ask(ctx, &c); err != nil {
+		return api.Cell{}, err
+	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
 	if l != nil {
 		if err := e.alive.MayWait(id); err != nil {

@@ -65,9 +65,6 @@ func (e *Engine) planServices(p *runPlan) error {
 	if len(p.req.Services) == 0 {
 		return nil
 	}
-	if p.cell != nil {
-		return cell.Errorf(cell.Conflict, opName, "leave out --service, or work in a new cell", "cell %s exists: its services are chosen when it is made", p.cell.Title())
-	}
 	if len(p.req.Services) > maxServices {
 		return cell.Errorf(cell.Invalid, opName, "", "cannot have %d services beside a cell: at most %d", len(p.req.Services), maxServices)
 	}
@@ -96,6 +93,15 @@ func (e *Engine) planServices(p *runPlan) error {
 		}
 		p.services = append(p.services, planned)
 	}
+	if p.cell == nil {
+		return nil
+	}
+	for _, s := range p.services { // as with its image: the same again changes nothing
+		if !slices.ContainsFunc(p.cell.Services, func(has state.Service) bool { return has.Name == s.Name && has.Image == s.image.String() }) {
+			return cell.Errorf(cell.Conflict, opName, "leave out --service, or work in a new cell", "cell %s has no service %s from %s: services are chosen when a cell is made", p.cell.Title(), s.Name, s.image)
+		}
+	}
+	p.services = nil
 	return nil
 }
 
@@ -169,7 +175,7 @@ func (x *execution) makeServices(ctx context.Context, labels map[string]string) 
 		s := &x.p.services[i]
 		x.report(api.Progress{Step: "service", Note: s.Name + " from " + s.image.String()})
 		v := e.All()
-		if by := viewOf(ctx); by != nil {
+		if by := cmp.Or(x.p.made, viewOf(ctx)); by != nil { // its maker's, as the cell is
 			*v = *by
 		}
 		pol := x.p.policy.WithoutKeys()

@@ -342,8 +342,19 @@ func (m *Manager) end(ctx context.Context, list []state.Service, gone bool) erro
 
 // stop asks a service to end, and ends it.
 func (m *Manager) stop(ctx context.Context, c *state.Cell) error {
+	if err := m.Ask(ctx, c); err != nil {
+		return err
+	}
+	return m.cfg.Cells.Stop(ctx, c.ID)
+}
+
+// Ask asks the service in a cell to end, and waits for that as long as it may take. In other cells it does nothing.
+func (m *Manager) Ask(ctx context.Context, c *state.Cell) error {
+	if c.Serves == nil || !m.cfg.Cells.Running(c.ID) {
+		return nil
+	}
 	signal := "SIGTERM"
-	if c.Serves != nil && c.Serves.Signal != "" {
+	if c.Serves.Signal != "" {
 		signal = c.Serves.Signal
 	}
 	if c.State == cell.Paused {
@@ -356,7 +367,8 @@ func (m *Manager) stop(ctx context.Context, c *state.Cell) error {
 		case <-ended:
 		case <-time.After(m.cfg.Grace):
 		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	return m.cfg.Cells.Stop(ctx, c.ID)
+	return nil
 }

@@ -34,8 +34,15 @@ type linkPort struct {
 	Port int `json:"port"`
 }
 
-// maxLinked bounds the connections of one link that are open at a time.
-const maxLinked = 4096
+// linkedAtOnce is how many connections of one link are open at a time. Each has two descriptors, and a cell must not
+// take those that the keeper needs.
+func linkedAtOnce() int {
+	_, limit, err := openFiles()
+	if err != nil {
+		limit = 1024
+	}
+	return int(min(4096, max(limit/8, 1)))
+}
 
 // serveLink connects what comes over a link to ports of a cell, until the other end hangs up or the cell goes.
 func (s *Server) serveLink(q proto.OfCell, files []*os.File) (n proto.None, err error) {
@@ -64,7 +71,7 @@ func (s *Server) serveLink(q proto.OfCell, files []*os.File) (n proto.None, err 
 	}
 	go func() {
 		defer c.Close()
-		room := make(chan struct{}, maxLinked)
+		room := make(chan struct{}, linkedAtOnce())
 		for {
 			var m linkPort
 			files, err := c.Recv(&m)
