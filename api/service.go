@@ -1,5 +1,7 @@
 package api
 
+import "strings"
+
 // ServiceRequest asks for a service beside a new cell: the program of an image, in a cell of its own. The cell reaches it
 // at the host name Name.
 type ServiceRequest struct {
@@ -10,6 +12,14 @@ type ServiceRequest struct {
 	// Command takes the place of the image's own arguments (CMD).
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"` // NAME=value, in addition to the image's variables
+}
+
+// ServiceName is the name of a service that is given none, by the reference to its image: the last part, without tag
+// and digest.
+func ServiceName(reference string) string {
+	name, _, _ := strings.Cut(reference[strings.LastIndexByte(reference, '/')+1:], "@")
+	name, _, _ = strings.Cut(name, ":")
+	return strings.ToLower(name)
 }
 
 // ServiceUse is a service that ran beside the cell of a run.

@@ -47,7 +47,7 @@ func (s *serviceFlags) requests() ([]api.ServiceRequest, error) {
 		}
 		i := -1
 		for j := range list {
-			if of == "" && len(list) == 1 || of != "" && (list[j].Name == of || list[j].Name == "" && defaultServiceName(list[j].Image) == of) {
+			if of == "" && len(list) == 1 || of != "" && (list[j].Name == of || list[j].Name == "" && api.ServiceName(list[j].Image) == of) {
 				i = j
 			}
 		}
@@ -61,11 +61,4 @@ func (s *serviceFlags) requests() ([]api.ServiceRequest, error) {
 		}
 	}
 	return list, nil
-}
-
-// defaultServiceName is the name that a service has by its image: the last part, without tag and digest.
-func defaultServiceName(image string) string {
-	name, _, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], "@")
-	name, _, _ = strings.Cut(name, ":")
-	return strings.ToLower(name)
 }

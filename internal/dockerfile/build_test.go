@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -773,4 +774,33 @@ func FuzzArchive(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What an image says of its program is what the last instructions say; an ENTRYPOINT drops the base's CMD, and not the
+// stage's own.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	base := oci.Service{Entrypoint: []string{"/old"}, Command: []string{"old"}, Ports: []int{1}}
+	for text, want := range map[string]oci.Service{
+		"":                                 base,
+		"ENTRYPOINT [\"/e\"]":              {Entrypoint: []string{"/e"}, Ports: []int{1}},
+		"CMD [\"new\"]":                    {Entrypoint: []string{"/old"}, Command: []string{"new"}, Ports: []int{1}},
+		"CMD [\"new\"]\nENTRYPOINT run it": {Entrypoint: []string{"/bin/sh", "-c", "run it"}, Command: []string{"new"}, Ports: []int{1}},
+		"SHELL [\"/bin/ash\"]\nCMD a b":    {Entrypoint: []string{"/old"}, Command: []string{"/bin/ash", "a b"}, Ports: []int{1}},
+		"EXPOSE 80 53/udp\nVOLUME v /d\nSTOPSIGNAL SIGINT": {Entrypoint: []string{"/old"}, Command: []string{"old"}, Ports: []int{1, 80}, Volumes: []string{"/d", "/w/v"}, StopSignal: "SIGINT"},
+	} {
+		f, err := Parse([]byte("FROM base\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := settings{Workdir: "/w", service: base}
+		for _, c := range f.stages[0].steps {
+			if _, err := f.next(c, &s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !reflect.DeepEqual(s.service, want) {
+			t.Errorf("%s: %+v, want %+v", text, s.service, want)
+		}
+	}
 }

@@ -154,7 +154,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		WithinRun: func(ctx context.Context, run cell.RunID, do func() error) (bool, error) {
 			return e.runs.Within(ctx, run, do)
 		},
-		Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern, Services: serviceStarts{e},
+		Drain: func(ctx context.Context, template, cause string) { e.spawn.Drain(ctx, template, cause) }, Leaving: e.leaving, TakeUp: e.takeUp, Policies: e.govern, Gateways: e.govern, Services: e.services,
 		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken, Unmounted: e.caches.Unmounted, ClearCaches: e.caches.Clear,
 		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)

@@ -69,10 +69,8 @@ func (x *execution) start(ctx context.Context) error {
 	recorded()
 	if x.inst == nil {
 		x.e.alive.RecordEnd(x.c.ID, state.PutToRest)
-		err = e.services.Start(ctx, &x.c, func(names string) { x.report(api.Progress{Step: "starting", Note: names}) })
-		if err != nil {
-			e.services.Follow(&x.c)
-			return err
+		if names := x.c.ServiceNames(); len(names) > 0 {
+			x.report(api.Progress{Step: "starting", Note: strings.Join(names, ", ")})
 		}
 		if x.inst, err = e.alive.Activate(ctx, &x.c); err != nil {
 			return err

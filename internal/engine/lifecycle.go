@@ -47,6 +47,16 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 // then. A run that has not started its command does not start, and a cell that was
 // being made for it is removed.
 func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration) (api.Cell, error) {
+	if c, err := e.reg.Cell(id); err == nil {
+		if err := e.services.Ask(ctx, &c); err != nil {
+			return api.Cell{}, err
+		}
+	}
+	return e.stopWithin(ctx, id, grace)
+}
+
+// stopWithin is StopWithin, without asking the program of a service.
+func (e *Engine) stopWithin(ctx context.Context, id cell.ID, grace time.Duration) (api.Cell, error) {
 	l := e.runs.UnderWay(id)
 	if err := e.alive.Rouse(ctx, id); err != nil { // to end by itself, as one that was not idle
 		return api.Cell{}, err
@@ -58,9 +68,6 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 	inst := e.alive.Instance(id)
 	if l == nil && e.alive.AtRest(id) {
 		return e.cellView(&c), e.services.Stop(ctx, &c)
-	}
-	if err := e.services.Ask(ctx, &c); err != nil {
-		return api.Cell{}, err
 	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
 	if l != nil {
@@ -93,7 +100,7 @@ func (e *Engine) StopWithin(ctx context.Context, id cell.ID, grace time.Duration
 	release, err := e.locks.AcquireUnlessRun(ctx, id, "stop")
 	if errors.As(err, new(state.HeldByRun)) {
 		if l == nil { // it began in the meantime, and is what goes on
-			return e.StopWithin(ctx, id, grace)
+			return e.stopWithin(ctx, id, grace)
 		}
 		if c, err = e.reg.Cell(id); err != nil {
 			return api.Cell{}, err

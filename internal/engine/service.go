@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -133,9 +132,7 @@ func serviceName(n image.Name) string {
 	if n.Kind != image.KindOCI {
 		return ""
 	}
-	ref, _, _ := strings.Cut(path.Base(n.Ref), "@")
-	ref, _, _ = strings.Cut(ref, ":")
-	return strings.ToLower(ref)
+	return api.ServiceName(n.Ref)
 }
 
 // serviceHosts lets a cell talk to its services, which are those of the cell or of the plan that makes it.
@@ -286,7 +283,7 @@ func (s serviceCells) Pause(ctx context.Context, id cell.ID) error { return s.e.
 func (s serviceCells) Resume(ctx context.Context, id cell.ID) error { return s.e.alive.Resume(ctx, id) }
 
 func (s serviceCells) Stop(ctx context.Context, id cell.ID) error {
-	_, err := s.e.Stop(ctx, id)
+	_, err := s.e.stopWithin(ctx, id, api.StopGrace)
 	return err
 }
 
@@ -294,19 +291,6 @@ func (s serviceCells) Remove(ctx context.Context, id cell.ID) error {
 	_, err := s.e.Remove(ctx, id, false)
 	return err
 }
-
-// serviceStarts is what the manager of what is alive has of services.
-type serviceStarts struct{ e *Engine }
-
-func (s serviceStarts) Start(ctx context.Context, c *state.Cell) error {
-	return s.e.services.Start(ctx, c, nil)
-}
-
-func (s serviceStarts) Connect(ctx context.Context, c *state.Cell, inst backend.Instance) error {
-	return s.e.services.Connect(ctx, c, inst)
-}
-
-func (s serviceStarts) Follow(c *state.Cell) { s.e.services.Follow(c) }
 
 // followServed removes the cell of a service that belongs to no cell, because a daemon ended before it could be recorded.
 func (e *Engine) followServed(c *state.Cell) {

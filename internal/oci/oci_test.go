@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -221,4 +222,23 @@ func readAll(t testing.TB, r io.Reader) string {
 	b, err := io.ReadAll(r)
 	must(t, err)
 	return string(b)
+}
+
+// What an image says of its program is read with bounds; what is no port or directory is none.
+func TestService(t *testing.T) {
+	t.Parallel()
+	var c config
+	err := json.Unmarshal([]byte(`{"config":{"Entrypoint":["/e"],"Cmd":["a"],"StopSignal":"SIGINT","ExposedPorts":{"5432/tcp":{},"53/udp":{},"80":{},"0":{},"x":{},"90-92":{},"70000":{}},"Volumes":{"/b/":{},"/a":{},"rel":{}}}}`), &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Service{Entrypoint: []string{"/e"}, Command: []string{"a"}, Ports: []int{80, 90, 91, 92, 5432}, Volumes: []string{"/a", "/b"}, StopSignal: "SIGINT"}
+	if got := c.service(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	var many Service
+	many.AddPort("1-65535")
+	if n := len(many.Ports); n != maxPorts {
+		t.Errorf("a range has %d ports", n)
+	}
 }

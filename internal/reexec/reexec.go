@@ -76,17 +76,25 @@ func Inherited() (*Conn, error) {
 }
 
 func pair() (*Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	mine, theirs, err := Pair()
 	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
+		return nil, nil, err
 	}
-	theirs := os.NewFile(uintptr(fds[1]), "socket")
-	ours, err := FromFile(os.NewFile(uintptr(fds[0]), "socket"))
+	ours, err := FromFile(mine)
 	if err != nil {
 		theirs.Close()
 		return nil, nil, err
 	}
 	return ours, theirs, nil
+}
+
+// Pair makes two connected unix stream sockets.
+func Pair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
 }
 
 // FromFile makes a Conn of a connected unix stream socket and closes f.

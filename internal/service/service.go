@@ -22,6 +22,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/reexec"
 	"github.com/pando-dev/pando/internal/state"
 )
 
@@ -89,9 +90,8 @@ func (m *Manager) wanted(id cell.ID) int64 {
 	return m.used[id]
 }
 
-// Start has the services of a cell run, and waits until they are ready. report, which may be nil, is told which are
-// waited for.
-func (m *Manager) Start(ctx context.Context, c *state.Cell, report func(names string)) error {
+// Start has the services of a cell run, and waits until they are ready.
+func (m *Manager) Start(ctx context.Context, c *state.Cell) error {
 	if len(c.Services) == 0 {
 		return nil
 	}
@@ -102,15 +102,6 @@ func (m *Manager) Start(ctx context.Context, c *state.Cell, report func(names st
 		return err
 	}
 	defer release()
-	var waits []string
-	for _, s := range c.Services {
-		if !m.cfg.Cells.Running(s.Cell) {
-			waits = append(waits, s.Name)
-		}
-	}
-	if len(waits) > 0 && report != nil {
-		report(strings.Join(waits, ", "))
-	}
 	var all errgroup.Group
 	for _, s := range c.Services {
 		all.Go(func() error { return m.start(ctx, &s) })
@@ -226,7 +217,7 @@ func (m *Manager) connect(ctx context.Context, s *state.Service, inst backend.In
 		return cell.Errorf(cell.Unavailable, "service.Connect", "try again", "it has ended")
 	}
 	defer release()
-	here, there, err := pair()
+	here, there, err := reexec.Pair()
 	if err != nil {
 		return err
 	}

@@ -194,7 +194,7 @@ func TestServicesFollowTheirCell(t *testing.T) {
 		defer w.end()
 		start := func() {
 			t.Helper()
-			if err := w.Start(t.Context(), w.web(), nil); err != nil {
+			if err := w.Start(t.Context(), w.web()); err != nil {
 				t.Fatal(err)
 			}
 			w.set("c-web", cell.Running)
@@ -240,7 +240,7 @@ func TestServicesArePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.end()
-		if err := w.Start(t.Context(), w.web(), nil); err != nil {
+		if err := w.Start(t.Context(), w.web()); err != nil {
 			t.Fatal(err)
 		}
 		for _, step := range []struct {
@@ -265,14 +265,14 @@ func TestServicesOfACheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.end()
-		if err := w.Start(t.Context(), w.web(), nil); err != nil {
+		if err := w.Start(t.Context(), w.web()); err != nil {
 			t.Fatal(err)
 		}
 		w.Follow(w.web()) // it is at rest
 		time.Sleep(time.Second)
 		copied := w.web()
 		copied.ID = "c-copy"
-		if err := w.Start(t.Context(), copied, nil); err != nil {
+		if err := w.Start(t.Context(), copied); err != nil {
 			t.Fatal(err)
 		}
 		w.wants("launch c-db")
@@ -306,7 +306,7 @@ func TestServicesThatDoNotStart(t *testing.T) {
 				if c.ends > 0 {
 					time.AfterFunc(c.ends, func() { w.over("c-db") })
 				}
-				if err := w.Start(t.Context(), w.web(), nil); err == nil || err.Error() != c.want {
+				if err := w.Start(t.Context(), w.web()); err == nil || err.Error() != c.want {
 					t.Errorf("%v, want %q", err, c.want)
 				}
 			})

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -62,7 +60,10 @@ func (s *Server) serveLink(q proto.OfCell, files []*os.File) (n proto.None, err 
 	s.mu.Lock()
 	k := s.cells[q.Cell]
 	if k != nil {
-		k.links = append(k.links, c)
+		if k.links == nil {
+			k.links = map[*reexec.Conn]bool{}
+		}
+		k.links[c] = true
 	}
 	s.mu.Unlock()
 	if k == nil {
@@ -70,7 +71,12 @@ func (s *Server) serveLink(q proto.OfCell, files []*os.File) (n proto.None, err 
 		return n, cell.Errorf(cell.NotFound, "keeper.link", "", "no cell %s", q.Cell)
 	}
 	go func() {
-		defer c.Close()
+		defer func() {
+			c.Close()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(k.links, c)
+		}()
 		room := make(chan struct{}, linkedAtOnce())
 		for {
 			var m linkPort
@@ -181,11 +187,10 @@ func (l *links) dial(ctx context.Context, name string, port uint16) (net.Conn, e
 	if to == nil {
 		return fail("it does not run")
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := reexec.Pair()
 	if err != nil {
 		return fail(err.Error())
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "link"), os.NewFile(uintptr(fds[1]), "link")
 	c, err := net.FileConn(ours)
 	ours.Close()
 	if err == nil {

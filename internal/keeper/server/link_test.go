@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/reexec"
 )
 
 // ports has one port, 7, with an echo behind it.
@@ -42,11 +43,11 @@ func connected() (a, b net.Conn) {
 }
 
 func linkEnds() (a, b *os.File) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	a, b, err := reexec.Pair()
 	if err != nil {
 		panic(err)
 	}
-	return os.NewFile(uintptr(fds[0]), "a"), os.NewFile(uintptr(fds[1]), "b")
+	return a, b
 }
 
 // A link carries connections to ports of the cell that it leads to, until that goes.
@@ -109,4 +110,23 @@ func TestLinkWithRubbish(t *testing.T) {
 		t.Errorf("it did not hang up: %v", err)
 	}
 	fails(k, proto.TakeLink, proto.Service{Cell: one, Name: "db"}, cell.Unsupported)
+}
+
+// A link that its gateway has hung up is kept nowhere: a service that goes on gets one with each start of its cell.
+func TestLinkThatIsOver(t *testing.T) {
+	k := newKit(t)
+	k.s.Driver = ports{k.s.Driver}
+	links := func() int {
+		k.s.mu.Lock()
+		defer k.s.mu.Unlock()
+		return len(k.s.cells[one].links)
+	}
+	a, b := linkEnds()
+	ok(k, proto.ServeLink, proto.OfCell{Cell: one}, a)
+	a.Close()
+	if n := links(); n != 1 {
+		t.Errorf("%d links are served", n)
+	}
+	b.Close()
+	k.until("it is forgotten", func() bool { return links() == 0 })
 }

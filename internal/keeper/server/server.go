@@ -52,8 +52,8 @@ type Server struct {
 type kept struct {
 	note  proto.Noted
 	watch *watch
-	talk  *talk // nil: loopback only
-	links []*reexec.Conn
+	talk  *talk                 // nil: loopback only
+	links map[*reexec.Conn]bool // that are served; nil: none yet
 
 	warming bool  // an interpreter is being started
 	warm    *warm // nil: it has none
@@ -285,15 +285,17 @@ func (s *Server) remove(id cell.ID, cause string) (left int, err error) {
 	k, there := s.cells[id]
 	delete(s.cells, id)
 	left = len(s.cells)
+	if there {
+		for c := range k.links {
+			c.Close()
+		}
+	}
 	s.mu.Unlock()
 	if !there {
 		return left, cell.Errorf(cell.NotFound, "keeper.remove", "", "no cell %s", id)
 	}
 	if k.watch != nil {
 		k.watch.stop()
-	}
-	for _, c := range k.links {
-		c.Close()
 	}
 	err = s.Driver.Remove(id)
 	// After the processes that use it; nothing waits for it: the kernel takes its time to
