@@ -156,8 +156,9 @@ func (m *Manager) StartExec(ctx context.Context, r *ReadyExec, ended func(error)
 	x.proc, err = r.inst.Start(ctx, x.id, r.start, r.logs)
 	if err != nil {
 		x.stop(nil)
+		err = m.orEnded(r.cell, r.inst, err) // before it is released: it may come to rest then, which ended nothing
 		r.release()
-		return api.Exec{}, m.orEnded(r.cell, r.inst, err)
+		return api.Exec{}, err
 	}
 	m.mu.Lock()
 	m.execs[x.id] = x
