@@ -296,8 +296,22 @@ func (e *Engine) settle(ctx context.Context, c *state.Cell, kind, message string
 }
 
 // settleWith is settle, with what the new checkpoint is about, for a run, a caller within one (see live.Manager.Within),
-// or ""; with memory, it has what runs in the cell, too, where that can be captured.
-func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool) (state.Checkpoint, error) {
+// or ""; with memory, it has what runs in the cell, too, where that can be captured. One that is more than a look
+// has what the cell's services keep.
+func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool) (out state.Checkpoint, err error) {
+	if len(c.Services) == 0 || k.Kind == state.KindLooked {
+		return e.settleFiles(ctx, c, k, within, memory)
+	}
+	err = e.besideServices(ctx, c, func(at map[string]cell.CheckpointID) (err error) {
+		k.Services = at
+		out, err = e.settleFiles(ctx, c, k, within, memory)
+		return err
+	})
+	return out, err
+}
+
+// settleFiles is settleWith for a cell without services, or with those of k.
+func (e *Engine) settleFiles(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool) (state.Checkpoint, error) {
 	head, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return head, err
@@ -345,7 +359,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if same && inst != nil && k.Memory == nil { // else it is the cell's own, or belongs to the memory
 		k.State = head.State
 	}
-	if k.Memory != nil || k.Home != nil { // which are not the same
+	if k.Memory != nil || k.Home != nil || movedOn(&k, &head) { // which are not the same
 		same = false
 	}
 	if k.Kind == state.KindAfter && e.madeDuring(&head, k.Run) { // that is kept and given up by itself

@@ -30,7 +30,8 @@ func (e *Engine) newRuns() *run.Manager {
 		Checkpoint: func(ctx context.Context, c *state.Cell, id cell.RunID) (state.Checkpoint, error) {
 			return e.settle(ctx, c, state.KindAfter, "", id)
 		},
-		Notice: e.noticeOfEnd, NoteCaches: e.noteCaches, EndCaches: e.endCaches,
+		ServicesTo: e.servicesTo,
+		Notice:     e.noticeOfEnd, NoteCaches: e.noteCaches, EndCaches: e.endCaches,
 		DiskFull: func(id cell.ID) bool { return volume.Full(e.private(id)) },
 		Command: func(ctx context.Context, inst backend.Instance, id cell.RunID) (backend.Process, error) {
 			return live.Ask(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, string(id)) })

@@ -178,17 +178,21 @@ func (x *execution) makeServices(ctx context.Context, labels map[string]string) 
 		pol := x.p.policy.WithoutKeys()
 		pol.Files, pol.Home, pol.Env, pol.Network, pol.Environment.Set = policy.Files{}, policy.Home{}, slices.Clone(s.Env), policy.Network{}, nil
 		v.service = &serving{of: &x.c, ask: s, policy: pol, confine: x.p.confined}
-		name := x.c.Title() + "." + s.Name
-		if cell.CheckName(name) != nil { // it is too long
-			name = string(x.c.ID) + "." + s.Name
-		}
 		made, err := e.Create(context.WithValue(ctx, viewKey{}, v), api.CreateRequest{
-			Name: name, Backend: x.p.backend.Name(), Kernel: x.p.req.Kernel, Image: s.image.String(), Env: s.Env, Labels: labels, CallerDir: x.p.req.CallerDir,
+			Name: e.serviceCellName(&x.c, s.Name), Backend: x.p.backend.Name(), Kernel: x.p.req.Kernel, Image: s.image.String(), Env: s.Env, Labels: labels, CallerDir: x.p.req.CallerDir,
 		})
 		if err != nil {
 			return cell.Errorf(cell.KindOf(err), "engine.service", cell.HintOf(err), "cannot make service %s: %w", s.Name, err)
 		}
 		x.c.Services = append(x.c.Services, state.Service{Name: s.Name, Cell: cell.ID(made.ID), Image: made.Image, ImageID: made.ImageID})
+		of, err := e.reg.Cell(cell.ID(made.ID))
+		if err != nil {
+			return err
+		}
+		if x.before.Services == nil {
+			x.before.Services = map[string]cell.CheckpointID{}
+		}
+		x.before.Services[s.Name] = of.Head
 	}
 	return nil
 }
@@ -344,15 +348,6 @@ func (v *View) ServiceOutput(id cell.ID, name string) (*os.File, error) {
 		return nil, cell.Errorf(cell.NotFound, "engine.ServiceOutput", "", "service %s was never started", c.Title())
 	}
 	return f, err
-}
-
-// mayCopy refuses to copy a cell with services, which would be without them.
-func (e *Engine) mayCopy(id cell.ID) error {
-	c, err := e.reg.Cell(id)
-	if err != nil || len(c.Services) == 0 {
-		return nil
-	}
-	return cell.Errorf(cell.Unsupported, "engine.Fork", "work in another cell: pando run --cell NAME --service …", "cannot copy cell %s: its services (%s) are not copied with it", c.Title(), join(c.ServiceNames()))
 }
 
 // ofService refuses to remove the cell of a service that another cell has.

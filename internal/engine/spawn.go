@@ -40,6 +40,7 @@ func (e *Engine) newSpawn() *spawn.Manager {
 			_, _, err := e.govern.Lend(c, c.Setup.Handles)
 			return err
 		},
+		Beside: e.besideServices, CopyServices: e.copyServices, Serve: e.serveCopy,
 		EvalOf: live.EvalOf, OutputTo: live.OutputTo, WarmTimeout: live.WarmTimeout,
 		Remove: e.remove, RemoveCells: e.removeCells, RemoveUnmade: e.removeUnmade,
 		RemoveNew: func(ctx context.Context, ids []cell.ID) error {

@@ -90,16 +90,18 @@ func keepHome(ctx context.Context, p workspace.Provider, c *state.Cell, k *state
 	return nil
 }
 
-// settleHome is settleWith for a cell at rest with the files of its head: where a checkpoint has the home, too, one is
-// made, since no digest says that the home is as it was.
+// settleHome is settleFiles for a cell at rest with the files of its head: where a checkpoint has the home, too, one is
+// made, since no digest says that the home is as it was; and where the cell's services are not as they were.
 func (e *Engine) settleHome(ctx context.Context, p workspace.Provider, c *state.Cell, k, head state.Checkpoint) (state.Checkpoint, error) {
 	began := time.Now()
 	withHome, err := e.layHome(ctx, p, c, &k)
-	if err != nil || !withHome {
+	if err != nil || !withHome && !movedOn(&k, &head) {
 		return head, err
 	}
-	if err := keepHome(ctx, p, c, &k); err != nil {
-		return head, err
+	if withHome {
+		if err := keepHome(ctx, p, c, &k); err != nil {
+			return head, err
+		}
 	}
 	k.State, k.Tree, k.Content, k.TookMS = head.State, head.Tree, head.Content, ms(time.Since(began))
 	next := *c

@@ -547,13 +547,10 @@ func (v *View) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) err
 // Fork: see spawn.Manager.
 func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
 	return entered(v, id, func() (api.ForkResult, error) {
-		if err := v.e.mayCopy(id); err != nil {
-			return api.ForkResult{}, err
-		}
 		if err := v.e.gc.Room(); err != nil {
 			return api.ForkResult{}, err
 		}
-		ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOf(id))
+		ctx, done, err := v.making(ctx, v.e.copyCount(id, req.Count), v.e.labelsOf(id))
 		if err != nil {
 			return api.ForkResult{}, err
 		}
@@ -574,10 +571,7 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 // Branch: see spawn.Manager.
 func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
 	return entered(v, id, func() (api.BranchResult, error) {
-		if err := v.e.mayCopy(id); err != nil {
-			return api.BranchResult{}, err
-		}
-		ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOf(id))
+		ctx, done, err := v.making(ctx, v.e.copyCount(id, req.Count), v.e.labelsOf(id))
 		if err != nil {
 			return api.BranchResult{}, err
 		}

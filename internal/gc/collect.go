@@ -49,6 +49,7 @@ func (m *Manager) collect(ctx context.Context, dry bool) (api.GCResult, error) {
 	for _, part := range []func() ([]api.GCItem, error){
 		func() ([]api.GCItem, error) { return m.expireCells(ctx, dry, now) },
 		func() ([]api.GCItem, error) { return m.expireCheckpoints(ctx, dry, now) },
+		func() ([]api.GCItem, error) { return m.expireServices(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireSources(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireImages(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireCaches(dry, now) },
@@ -186,6 +187,48 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 		}
 	}
 	return items, nil
+}
+
+// expireServices gives up what services kept at checkpoints of their cells that are gone.
+func (m *Manager) expireServices(dry bool, now time.Time) (items []api.GCItem, err error) {
+	reg := m.cfg.Records
+	young := m.cfg.Pins.oldest() // a checkpoint under way names them when it is there
+	for _, c := range reg.Cells() {
+		if c.Serves == nil || c.State == cell.Removed {
+			continue
+		}
+		needed := map[cell.CheckpointID]bool{c.Head: true}
+		for _, k := range reg.Checkpoints(c.Serves.Of) {
+			needed[k.Services[c.Serves.Name]] = true
+		}
+		for _, k := range reg.Checkpoints(c.ID) {
+			if k.Kind != state.KindService || needed[k.ID] || k.Created.After(young) || now.Sub(k.Created) < fresh {
+				continue
+			}
+			items = append(items, api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "no checkpoint of the service's cell has it"})
+			if dry {
+				continue
+			}
+			k.Gone = true
+			if err := reg.Commit(&k); err != nil {
+				return items, err
+			}
+		}
+	}
+	return items, nil
+}
+
+// besideOf is the checkpoint of the cell of a service that was made with one of the service; nil: there is none.
+func (m *Manager) besideOf(c *state.Cell, k *state.Checkpoint) *state.Checkpoint {
+	if c.Serves == nil {
+		return nil
+	}
+	for _, of := range m.cfg.Records.Checkpoints(c.Serves.Of) {
+		if of.Services[c.Serves.Name] == k.ID {
+			return &of
+		}
+	}
+	return nil
 }
 
 // selector is how a checkpoint is written for people.

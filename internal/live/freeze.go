@@ -33,10 +33,32 @@ func (m *Manager) Unfreeze(ctx context.Context, inst backend.Instance) error {
 	return cell.Errorf(cell.Unavailable, "live.Unfreeze", "it is tried again each second; pando stop ends what runs in the cell", "cannot let the cell go on: %w", err)
 }
 
-// keepThawing thaws until the cell goes on, is gone, was paused by its user, or ctx ends.
+// Hold has all that runs in a cell stand still until release is called, also where acts meanwhile freeze it
+// and let it go on. The caller has the cell's lock.
+func (m *Manager) Hold(ctx context.Context, id cell.ID) (release func(), err error) {
+	inst, let := m.Ref(id)
+	if inst == nil {
+		return let, nil
+	}
+	m.hold(id, 1)
+	release = func() {
+		m.hold(id, -1)
+		if err := m.Unfreeze(ctx, inst); err != nil {
+			m.cfg.Log.Warn("cannot let a cell go on yet", "cell", id, "error", err)
+		}
+		let()
+	}
+	if err := inst.Freeze(ctx); err != nil && cell.KindOf(err) != cell.NotFound { // else its keeper is gone
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// keepThawing thaws until the cell goes on, is gone, was paused by its user or is held, or ctx ends.
 func (m *Manager) keepThawing(ctx context.Context, inst backend.Instance, pause time.Duration) error {
 	for {
-		if c, err := m.cfg.Registry.Cell(inst.ID()); err == nil && c.State == cell.Paused {
+		if c, err := m.cfg.Registry.Cell(inst.ID()); err == nil && c.State == cell.Paused || m.isHeld(inst.ID()) {
 			return nil
 		}
 		err := inst.Thaw(ctx)

@@ -35,13 +35,29 @@ type Table struct {
 	execs     map[string]*Exec          // that run, or have ended a moment ago
 	interps   map[cell.ID]Interp
 	followed  map[cell.ID]bool // families of which the ends of interpreters are followed
+	held      map[cell.ID]int  // cells that stand still for an act, which ends that: see Manager.Hold
 }
 
 func newTable(unused func(id cell.ID)) Table {
 	return Table{
 		unused: unused, instances: map[cell.ID]backend.Instance{}, refs: map[cell.ID]int{}, idle: map[cell.ID]bool{}, unreached: map[cell.ID]error{},
-		ending: map[cell.ID]chan struct{}{}, execs: map[string]*Exec{}, interps: map[cell.ID]Interp{}, followed: map[cell.ID]bool{},
+		ending: map[cell.ID]chan struct{}{}, execs: map[string]*Exec{}, interps: map[cell.ID]Interp{}, followed: map[cell.ID]bool{}, held: map[cell.ID]int{},
 	}
+}
+
+// hold counts the acts for which a cell stands still.
+func (t *Table) hold(id cell.ID, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held[id] += n; t.held[id] == 0 {
+		delete(t.held, id)
+	}
+}
+
+func (t *Table) isHeld(id cell.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[id] > 0
 }
 
 // Instance is the instance of a cell; nil if it has none.

@@ -110,6 +110,12 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 	if err != nil {
 		return err
 	}
+	recorded := false
+	defer func() {
+		if !recorded {
+			m.putServicesBack(c, was)
+		}
+	}()
 	agreed, knownAt := c.Agreed, c.KnownAt
 	from, err := m.cfg.TreeOf(ctx, &to)
 	if err != nil {
@@ -162,6 +168,7 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 		c.Applied, c.Agreed, c.KnownAt = applied, agreed, knownAt
 		return errors.Join(err, m.putBack(c, was))
 	}
+	recorded = err == nil
 	if err != nil || out == nil {
 		return err
 	}

@@ -114,7 +114,8 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	if err != nil {
 		return res, err
 	}
-	if _, err := m.moveHead(ctx, &c, &k, true); err != nil {
+	was, err := m.moveHead(ctx, &c, &k, true)
+	if err != nil {
 		return res, err
 	}
 	if req.Verify {
@@ -130,7 +131,12 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 		return res, err
 	}
 	recorded := false
-	defer func() { homed(recorded) }()
+	defer func() {
+		homed(recorded)
+		if !recorded {
+			m.putServicesBack(&c, was)
+		}
+	}()
 	objects := []any{&c}
 	for i := range lost {
 		r := &lost[i]
@@ -197,7 +203,8 @@ func alsoEnds(n int, forGood bool) string {
 
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is
 // kept as a checkpoint if it is not one, with its home if withHome gives it that of the checkpoint.
-// c is changed, not committed. was is the checkpoint with what it was. The caller has the cell's lock.
+// c is changed, not committed; its services are there already. was is the checkpoint with what it was. The caller has
+// the cell's lock.
 func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpoint, withHome bool) (was cell.CheckpointID, err error) {
 	if err := m.cfg.Records.Unfinished(c, ""); err != nil {
 		return "", err
@@ -206,7 +213,7 @@ func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpo
 		return "", err
 	}
 	was = c.Head
-	if c.Gen != nil || withHome && to.Home != nil {
+	if c.Gen != nil || withHome && to.Home != nil || len(c.Services) > 0 {
 		head := c.Head
 		k, err := m.cfg.Checkpoint(ctx, c, state.Checkpoint{Kind: state.KindManual, Message: "before the restore"}, "")
 		switch {
@@ -229,7 +236,30 @@ func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpo
 		}
 	}
 	c.Head, c.Gen, c.Cause = to.ID, nil, ""
-	return was, c.To(cell.Idle)
+	if err := c.To(cell.Idle); err != nil {
+		return was, err
+	}
+	if err := m.cfg.ServicesTo(ctx, c, to); err != nil {
+		m.putServicesBack(c, was)
+		return was, err
+	}
+	return was, nil
+}
+
+// putServicesBack brings the services of a cell, which stays where it was, to a checkpoint again.
+func (m *Manager) putServicesBack(c *state.Cell, at cell.CheckpointID) {
+	if len(c.Services) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	k, err := m.cfg.Records.Checkpoint(at)
+	if err == nil {
+		err = m.cfg.ServicesTo(ctx, c, &k)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("cannot bring the services of a cell back to where it is", "cell", c.ID, "checkpoint", at, "error", err)
+	}
 }
 
 // lostBy lists the runs with results that are in the workspace now and would not

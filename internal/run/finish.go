@@ -257,6 +257,11 @@ func (x *execution) goBack(ctx context.Context, after *state.Checkpoint) error {
 		return err
 	}
 	x.Cell.Head, x.Cell.Gen = x.Before.ID, nil
+	if err := x.m.cfg.ServicesTo(ctx, &x.Cell, &x.Before); ctx.Err() != nil {
+		return context.Cause(ctx) // the next daemon does it
+	} else if err != nil { // the files are there, all the same
+		x.Run.Notes = append(x.Run.Notes, "not all services are back where they were before the run: "+err.Error())
+	}
 	if after.ID != x.Before.ID {
 		after.Expires = time.Now().Add(state.KeepResult).UTC()
 	}

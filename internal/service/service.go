@@ -109,6 +109,19 @@ func (m *Manager) Start(ctx context.Context, c *state.Cell) error {
 	return all.Wait()
 }
 
+// Within does something with the services of a cell, which are neither started nor ended meanwhile.
+func (m *Manager) Within(ctx context.Context, c *state.Cell, do func() error) error {
+	if len(c.Services) == 0 {
+		return do()
+	}
+	release, err := m.turns.Acquire(ctx, m.owner(c), "its services", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return do()
+}
+
 // owner is the cell that the services of c belong to: another one, if c is a copy for a check.
 func (m *Manager) owner(c *state.Cell) cell.ID {
 	if s, err := m.cfg.Records.Cell(c.Services[0].Cell); err == nil && s.Serves != nil {

@@ -74,11 +74,15 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 		return res, err
 	}
 	defer promised()
-	err = carryOut(ctx, names)
+	err = m.cfg.Beside(ctx, &b.src, func(at map[string]cell.CheckpointID) error {
+		b.services = at
+		return carryOut(ctx, names)
+	})
 	res.PauseMS = ms(b.pause.Gap) // the source stood still, whatever came of it
 	if err != nil {
 		return res, err
 	}
+	notes = append(notes, m.serve(ctx, b.all)...)
 	for _, ch := range b.all {
 		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
 		res.Depth = ch.depth
@@ -131,23 +135,25 @@ func (m *Manager) claimBranches(src *state.Cell, asked string, count int) ([]str
 
 // branching is one request for branches on its way.
 type branching struct {
-	m       *Manager
-	began   time.Time
-	count   int
-	src     state.Cell // as it goes on
-	p       workspace.Provider
-	w       backend.Warmer
-	terms   terms
-	copied  bool   // the cell is copied with all that runs in it, and not its interpreter forked
-	act     string // "": a branch
-	took    string
-	interp  state.Interp // zero: there is none
-	shared  *state.Shared
-	at      state.Checkpoint // of the source's files, as the branches begin
-	all     []*child
-	modes   map[string]uint32 // of the tops of its layers, as they were when layers were made over them
-	pause   cell.Pause
-	receipt string
+	m      *Manager
+	began  time.Time
+	count  int
+	src    state.Cell // as it goes on
+	p      workspace.Provider
+	w      backend.Warmer
+	terms  terms
+	copied bool   // the cell is copied with all that runs in it, and not its interpreter forked
+	act    string // "": a branch
+	took   string
+	interp state.Interp // zero: there is none
+	shared *state.Shared
+	at     state.Checkpoint // of the source's files, as the branches begin
+	// services are the checkpoints of what the source's services keep, by name
+	services map[string]cell.CheckpointID
+	all      []*child
+	modes    map[string]uint32 // of the tops of its layers, as they were when layers were made over them
+	pause    cell.Pause
+	receipt  string
 }
 
 func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance) (err error) {
@@ -372,7 +378,7 @@ func topOf(dir string) (workspace.Entry, error) {
 func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branching, err error) {
 	m, was := b.m, b.src
 	b.at = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: was.ID, Number: was.Next, Parent: was.Head, Kind: state.KindBranch, Created: time.Now().UTC(),
-		State: frozen(b.p, was.Gen), Under: "its interpreter, which went on"}
+		State: frozen(b.p, was.Gen), Under: "its interpreter, which went on", Services: b.services}
 	self := was
 	self.Gen, self.Home, self.Tmp = nil, nil, nil
 	self.Next++
@@ -511,6 +517,11 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 		From: &state.Point{Checkpoint: string(b.at.ID), Number: b.at.Number}, PauseMS: ms(b.pause.Gap), MemoryTaken: b.at.MemoryTaken} // nothing waits for its digests
 	key := fmt.Sprintf("%s/%s/%d", src.ID, batch.Act, b.began.UnixNano())
 	for _, ch := range b.all {
+		copies, err := m.cfg.CopyServices(src, &b.at, ch.c, ch.first)
+		if err != nil {
+			return err
+		}
+		more = append(more, copies...)
 		if b.copied {
 			ch.c.Batch = key
 		} else {

@@ -2,7 +2,9 @@ package spawn
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -46,6 +48,40 @@ func newChild(src *state.Cell, at *state.Checkpoint, shared *state.Shared) *chil
 	first := &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: at.ID, Kind: state.KindFork, State: at.State, Tree: at.Tree, Content: at.Content}
 	c.Head = first.ID
 	return &child{c: c, first: first, made: time.Now()}
+}
+
+// FilesOf is a new cell with the files of a checkpoint of src, and its first checkpoint. It has no name and no state yet.
+func FilesOf(src *state.Cell, at *state.Checkpoint) (*state.Cell, *state.Checkpoint) {
+	ch := newChild(src, at, nil)
+	ch.c.Of = ""
+	return ch.c, ch.first
+}
+
+// serve starts the services of new cells in which something goes on, and connects them. It returns what failed, in words.
+func (m *Manager) serve(ctx context.Context, made []*child) (notes []string) {
+	errs := make([]error, len(made))
+	var all sync.WaitGroup
+	for i, ch := range made {
+		if len(ch.c.Services) > 0 {
+			all.Go(func() { errs[i] = m.serveOne(ctx, ch) })
+		}
+	}
+	all.Wait()
+	for i, err := range errs {
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("%s goes on without its services, which start when it was at rest: %v", made[i].c.Title(), err))
+		}
+	}
+	return notes
+}
+
+func (m *Manager) serveOne(ctx context.Context, ch *child) error {
+	release, err := m.live.Lock(ctx, ch.c.ID, "start services")
+	if err != nil {
+		return err
+	}
+	defer release()
+	return m.cfg.Serve(ctx, ch.c, ch.w)
 }
 
 // A strategy says how new cells come to life at the state that they begin on.

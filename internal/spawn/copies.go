@@ -33,7 +33,7 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	b.pause.Gap = t.pause
 	before := *src
 	b.at = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: src.ID, Number: src.Next, Parent: src.Head, Kind: state.KindBranch, Created: time.Now().UTC(),
-		State: t.state, Under: state.UnderFiles, PauseMS: ms(t.pause), MemoryTaken: t.taken}
+		State: t.state, Under: state.UnderFiles, PauseMS: ms(t.pause), MemoryTaken: t.taken, Services: b.services}
 	src.Next++
 	src.Head = b.at.ID
 	like, err := m.rootOf(ctx, &before)
@@ -207,6 +207,9 @@ func (m *Manager) goOnAt(ctx context.Context, t *snapshot, c *state.Cell, k *sta
 	*c = next
 	m.live.Add(c, w, interp)
 	m.equip(ctx, c, w)
+	if err := m.cfg.Serve(ctx, c, w); err != nil {
+		m.log.Warn("a cell goes on without its services, which start when it was at rest", "cell", c.ID, "error", err)
+	}
 	for _, g := range old {
 		if !named(c, g) {
 			m.space.DropLayer(c.Provider, g.Layer)

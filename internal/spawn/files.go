@@ -93,10 +93,14 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 		return api.ForkResult{}, err
 	}
 	defer named()
-	took := "files"
+	parts := []string{"files"}
 	if k.Home != nil {
-		took = "files and home"
+		parts = append(parts, "home")
 	}
+	if len(src.Services) > 0 {
+		parts = append(parts, "what its services keep")
+	}
+	took := listed(parts)
 	setup, built := src.Setup, m.reg.Built(src.ID)
 	if built { // a template that was built has what its steps wrote to the image
 		setup.Mounts = m.cfg.Stacked(&src)
@@ -122,7 +126,11 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 		c.Name, c.Created, c.Of, c.Setup, c.Maker = name, now, "", setup, m.cfg.Maker(ctx)
 		c.Guest = c.Guest || m.cfg.Confined(ctx)
 		first.Created = now
-		objects = append(objects, c, first)
+		copies, err := m.cfg.CopyServices(&src, &k, c, first)
+		if err != nil {
+			return api.ForkResult{}, err
+		}
+		objects = append(append(objects, c, first), copies...)
 		if kept := m.cfg.Caches(src.ID, c.ID, false); kept != nil && k.ID == src.Head {
 			objects = append(objects, kept)
 		}
@@ -196,6 +204,7 @@ func (m *Manager) forkMemory(ctx context.Context, src *state.Cell, k *state.Chec
 	if err := b.copies(ctx, t, names, tree.Root); err != nil {
 		return res, err
 	}
+	res.Notes = append(res.Notes, m.serve(ctx, b.all)...)
 	for _, ch := range b.all {
 		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
 	}
@@ -232,8 +241,16 @@ func dropped(c *state.Cell, built, withHome bool) string {
 	if !built && image.RootOf(c.Setup.Mounts) != "/" {
 		lost = append(lost, "what was written to the image")
 	}
-	last := len(lost) - 1
-	return strings.Join(lost[:last], ", ") + " and " + lost[last]
+	return listed(lost)
+}
+
+// listed is a list in words.
+func listed(list []string) string {
+	last := len(list) - 1
+	if last == 0 {
+		return list[0]
+	}
+	return strings.Join(list[:last], ", ") + " and " + list[last]
 }
 
 // forkFiles says how the files of a cell can be forked now.

@@ -27,6 +27,8 @@ type Checkpoint struct {
 	Turn   int              `json:"turn,omitempty"`
 	Home   *workspace.State `json:"home,omitempty"`
 	TookMS float64          `json:"took_ms,omitempty"`
+	// Services are, by name, the checkpoints of the same instant of the cells that services of the cell run in.
+	Services map[string]cell.CheckpointID `json:"services,omitempty"`
 	// Memory is what ran in the cell; nil: files alone. The cell stood still for PauseMS,
 	// and MemoryTaken says how its memory was taken.
 	Memory      *MemorySnapshot `json:"memory,omitempty"`
@@ -70,6 +72,7 @@ const (
 	KindTemplate = "template"
 	KindBranch   = "branch"
 	KindTurn     = "turn"
+	KindService  = "service" // of a service, made with one of the cell that it runs beside
 )
 
 // The messages of a checkpoint of KindLooked: it shows what there was, or what was accepted.
@@ -163,9 +166,9 @@ const (
 )
 
 // FilesOf is the checkpoint that made the files of k a checkpoint: k itself, or one above it after which
-// checkpoints were made for the home alone.
+// checkpoints were made for the home or the services alone.
 func (r *Registry) FilesOf(k Checkpoint) Checkpoint {
-	for (k.Kind == KindManual || k.Kind == KindFork) && k.Home != nil && k.Memory == nil && !k.Tree.IsZero() {
+	for k.forMore() && !k.Tree.IsZero() {
 		up, err := r.Checkpoint(k.Parent)
 		if err != nil || up.Cell != k.Cell || up.Tree != k.Tree {
 			break
@@ -173,4 +176,13 @@ func (r *Registry) FilesOf(k Checkpoint) Checkpoint {
 		k = up
 	}
 	return k
+}
+
+// forMore reports whether a checkpoint may have been made for something else than the files.
+func (k *Checkpoint) forMore() bool {
+	switch k.Kind {
+	case KindManual, KindFork, KindBefore:
+		return k.Memory == nil && (k.Home != nil || len(k.Services) > 0)
+	}
+	return false
 }
