@@ -81,7 +81,7 @@ type Checkpoint struct {
 	Isolation     string    `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	Number        int       `json:"number"`
 	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
-	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "looked", "fork", "branch", "template", "turn"
+	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "looked", "fork", "branch", "template", "turn", "service"
 	Run           string    `json:"run,omitempty"`
 	Message       string    `json:"message,omitempty"` // the message given when it was made; of a turn, what the user said
 	Turn          int       `json:"turn,omitempty"`    // number of the turn of the agent that begins here
@@ -136,6 +136,7 @@ type RestoreResult struct {
 	TookMS     float64  `json:"took_ms"`
 	Receipt    string   `json:"receipt,omitempty"`
 	Reopened   []string `json:"reopened,omitempty"` // runs that are pending again
+	Services   []string `json:"services,omitempty"` // names of the services whose files were restored, too
 	Memory     string   `json:"memory,omitempty"`   // for a checkpoint with memory: "restored", or the reason why it was not and nothing runs
 	Resumed    int      `json:"resumed,omitempty"`  // number of processes that continue
 	// Inherited names the random number generators in user space that the copies share with

@@ -12,6 +12,9 @@ type ServiceRequest struct {
 	// Command takes the place of the image's own arguments (CMD).
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"` // NAME=value, in addition to the image's variables
+	// Ready is a shell command that is run beside the program until it succeeds: only then the service is ready. Default:
+	// the test of the image's HEALTHCHECK.
+	Ready string `json:"ready,omitempty"`
 }
 
 // ServiceName is the name of a service that is given none, by the reference to its image: the last part, without tag

@@ -62,6 +62,8 @@ func describe(k api.Checkpoint, runs []api.Run) string {
 		words = append(words, "where the cell was forked")
 	case "branch":
 		words = append(words, "where the cell was branched")
+	case "service":
+		words = append(words, "with a checkpoint of the cell that it serves")
 	case "template":
 		words = append(words, "as the set-up left it")
 	case "after":

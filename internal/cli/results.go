@@ -684,6 +684,9 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 		case res.Ended > 0:
 			a.say("of @%d the files would be restored, and no memory", res.Number)
 		}
+		if len(res.Services) > 0 {
+			a.say("its services would be where they were then, too: %s", strings.Join(res.Services, ", "))
+		}
 		if len(res.Reverted) > 0 {
 			a.say("would take back from %s: %s", res.Cell.Source, plural(len(res.Reverted), "file"))
 		}
@@ -703,6 +706,9 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 		a.say("%s ended, with what was in memory: of @%d the files are restored, and no memory", plural(res.Ended, "process"), res.Number)
 	} else if res.Ended > 0 {
 		a.say("%s ended", plural(res.Ended, "process"))
+	}
+	if len(res.Services) > 0 {
+		a.say("its services are where they were then, too: %s", strings.Join(res.Services, ", "))
 	}
 	if len(res.Lost) > 0 {
 		a.say("no longer in the workspace: %s", strings.Join(res.Lost, ", "))

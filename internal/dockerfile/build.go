@@ -67,8 +67,8 @@ func (f *File) Build(ctx context.Context, c Config, target string) (oci.Image, e
 	}
 	// What is said of commands in the image is part of its identity; the layers are those of the last step.
 	img := oci.Image{Env: out.set.Env, User: out.set.User, Workdir: out.set.Workdir, Shell: out.set.shell, OnBuild: out.set.triggers, Service: out.set.service, Made: &oci.Made{From: out.image.ID, Step: "its settings", Ref: c.Name}}
-	img.ID = b.id(out.image, "settings", fmt.Sprintf("%q %q %q %q %q %q %q %d %q %q", img.Env, img.Shell, img.OnBuild, img.User, img.Workdir,
-		img.Service.Entrypoint, img.Service.Command, img.Service.Ports, img.Service.Volumes, img.Service.StopSignal))
+	img.ID = b.id(out.image, "settings", fmt.Sprintf("%q %q %q %q %q %q %q %d %q %q %q %t", img.Env, img.Shell, img.OnBuild, img.User, img.Workdir,
+		img.Service.Entrypoint, img.Service.Command, img.Service.Ports, img.Service.Volumes, img.Service.StopSignal, img.Service.Ready, img.Service.ReadyShell))
 	err = b.derive(ctx, out, img, nil)
 	return *out.image, err
 }

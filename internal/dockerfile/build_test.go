@@ -662,8 +662,8 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	f, err := Parse([]byte("FROM base\nEXPOSE 80\nUSER web\nONBUILD RUN x\nHEALTHCHECK NONE\nVOLUME /v\nSTOPSIGNAL 9\nLABEL a=b\n"))
-	if err != nil || len(f.Notes) != 2 {
-		t.Errorf("what has no meaning: %+v, %v", f, err)
+	if err != nil || len(f.Notes) != 1 {
+		t.Errorf("what is not used: %+v, %v", f, err)
 	}
 }
 
@@ -787,6 +787,9 @@ func TestProgram(t *testing.T) {
 		"CMD [\"new\"]":                    {Entrypoint: []string{"/old"}, Command: []string{"new"}, Ports: []int{1}},
 		"CMD [\"new\"]\nENTRYPOINT run it": {Entrypoint: []string{"/bin/sh", "-c", "run it"}, Command: []string{"new"}, Ports: []int{1}},
 		"SHELL [\"/bin/ash\"]\nCMD a b":    {Entrypoint: []string{"/old"}, Command: []string{"/bin/ash", "a b"}, Ports: []int{1}},
+		"HEALTHCHECK --interval=5s CMD [\"ask\", \"it\"]":  {Entrypoint: []string{"/old"}, Command: []string{"old"}, Ports: []int{1}, Ready: []string{"ask", "it"}},
+		"HEALTHCHECK CMD ask it\nHEALTHCHECK NONE":         {Entrypoint: []string{"/old"}, Command: []string{"old"}, Ports: []int{1}},
+		"HEALTHCHECK CMD ask it":                           {Entrypoint: []string{"/old"}, Command: []string{"old"}, Ports: []int{1}, Ready: []string{"ask it"}, ReadyShell: true},
 		"EXPOSE 80 53/udp\nVOLUME v /d\nSTOPSIGNAL SIGINT": {Entrypoint: []string{"/old"}, Command: []string{"old"}, Ports: []int{1, 80}, Volumes: []string{"/d", "/w/v"}, StopSignal: "SIGINT"},
 	} {
 		f, err := Parse([]byte("FROM base\n" + text))

@@ -7,7 +7,7 @@
 //
 // The text is parsed by BuildKit's own module (github.com/moby/buildkit/frontend/dockerfile), so
 // that what it means is what it means there. What pando can't do is an error that names its
-// line, and what has no meaning in a cell (HEALTHCHECK) is a note.
+// line, and what is not used in a cell (USER) is a note.
 //
 // It promises:
 //

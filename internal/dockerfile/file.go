@@ -172,13 +172,9 @@ func (f *File) stageOf(name string) int {
 	return -1
 }
 
-// check refuses an instruction of a stage that can't be carried out, and notes what has no meaning.
+// check refuses an instruction of a stage that can't be carried out, and notes what is not used.
 func (f *File) check(c instructions.Command, stage string) error {
 	line := lineOf(c)
-	note := func(what string) error {
-		f.Notes = append(f.Notes, fmt.Sprintf("line %d of the Dockerfile: %s has no meaning in a cell", line, what))
-		return nil
-	}
 	switch c := c.(type) {
 	case *instructions.RunCommand:
 		if err := c.Expand(func(word string) (string, error) { return word, nil }); err != nil { // which reads the flags
@@ -222,11 +218,10 @@ func (f *File) check(c instructions.Command, stage string) error {
 		}
 	case *instructions.EnvCommand, *instructions.ArgCommand, *instructions.WorkdirCommand, *instructions.ShellCommand,
 		*instructions.CmdCommand, *instructions.EntrypointCommand, *instructions.LabelCommand, *instructions.MaintainerCommand,
-		*instructions.OnbuildCommand, *instructions.ExposeCommand, *instructions.VolumeCommand, *instructions.StopSignalCommand:
+		*instructions.OnbuildCommand, *instructions.ExposeCommand, *instructions.VolumeCommand, *instructions.StopSignalCommand,
+		*instructions.HealthCheckCommand:
 	case *instructions.UserCommand:
 		f.Notes = append(f.Notes, fmt.Sprintf("line %d of the Dockerfile: USER is not used: commands run as the cell's own user", line))
-	case *instructions.HealthCheckCommand:
-		return note("HEALTHCHECK")
 	default:
 		return unsupported(line, "leave it out", "%s is not supported", strings.ToUpper(c.Name()))
 	}

@@ -114,6 +114,8 @@ func (f *File) next(c instructions.Command, s *settings) (out do, err error) {
 		}
 	case *instructions.StopSignalCommand:
 		s.service.StopSignal = c.Signal
+	case *instructions.HealthCheckCommand:
+		s.service.SetReady(c.Health.Test)
 	case *instructions.OnbuildCommand:
 		s.triggers = append(slices.Clone(s.triggers), c.Expression)
 	case *instructions.RunCommand:

@@ -62,6 +62,9 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	lease.Cell = x.c.ID
 	x.c.Maker = makerOf(ctx)
 	x.c.Maker.Sign(lease, false)
+	if x.c.Serves != nil { // its end is that of the cell it serves
+		lease.Until = time.Time{}
+	}
 	a.say(attribute.String("pando.cell", string(x.c.ID)))
 	err = e.spawn.Name(req.Name, func(taken string) error {
 		if taken != "" {

@@ -302,7 +302,7 @@ func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoi
 	if len(c.Services) == 0 || k.Kind == state.KindLooked {
 		return e.settleFiles(ctx, c, k, within, memory)
 	}
-	err = e.besideServices(ctx, c, func(at map[string]cell.CheckpointID) (err error) {
+	err = e.besideServices(ctx, c, func(at map[string]cell.CheckpointID, _ func()) (err error) {
 		k.Services = at
 		out, err = e.settleFiles(ctx, c, k, within, memory)
 		return err

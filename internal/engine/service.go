@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -82,7 +83,7 @@ func (e *Engine) planServices(p *runPlan) error {
 		if slices.ContainsFunc(p.services, func(o plannedService) bool { return o.Name == planned.Name }) {
 			return cell.Errorf(cell.Invalid, opName, "name one of them: --service NAME="+s.Image, "cannot have two services of the name %s", planned.Name)
 		}
-		if err := cell.CheckArguments(opName, planned.Command, planned.Env); err != nil {
+		if err := cell.CheckArguments(opName, append(slices.Clone(planned.Command), planned.Ready), planned.Env); err != nil {
 			return err
 		}
 		for _, kv := range planned.Env {
@@ -213,6 +214,17 @@ func (x *execution) serve(img *oci.Image) error {
 	if len(command) == 0 {
 		return cell.Errorf(cell.Invalid, "engine.service", "name it after the image: --service '"+s.ask.Name+"="+s.ask.Image+" PROGRAM…'", "image %s does not say what to start", s.image())
 	}
+	switch shell := []string{"/bin/sh", "-c"}; {
+	case s.ask.Ready != "":
+		x.c.Serves.Ready = append(shell, s.ask.Ready)
+	case says.ReadyShell:
+		if len(img.Shell) > 0 {
+			shell = img.Shell
+		}
+		x.c.Serves.Ready = slices.Concat(shell, says.Ready)
+	default:
+		x.c.Serves.Ready = says.Ready
+	}
 	x.c.Serves.Command, x.c.Serves.Workdir, x.c.Serves.Ports, x.c.Serves.Signal = command, workdir, says.Ports, says.StopSignal
 	if len(says.Volumes) > 0 && says.Volumes[0] != "/" {
 		x.c.Source = says.Volumes[0]
@@ -264,6 +276,42 @@ func (s serviceCells) Launch(ctx context.Context, c *state.Cell) error {
 	x.Serves(logs[0], logs[1], serviceLog)
 	_, err = e.alive.StartExec(ctx, x, nil)
 	return err
+}
+
+// readyTimeout bounds a command that asks a service whether it can be used.
+const readyTimeout = 30 * time.Second
+
+// postgresPort is PostgreSQL's. It answers there, with an error, while it recovers what a copy or a crash left, and its
+// images have no HEALTHCHECK: their own pg_isready is asked.
+const postgresPort = 5432
+
+func (s serviceCells) Ready(ctx context.Context, c *state.Cell, ports []cell.Listening) (ready bool, why string) {
+	command := c.Serves.Ready
+	if len(command) == 0 && slices.ContainsFunc(ports, func(l cell.Listening) bool { return l.Port == postgresPort }) {
+		command = []string{"pg_isready", "-q", "-h", "127.0.0.1"}
+	}
+	if len(command) == 0 {
+		return true, ""
+	}
+	e := s.e
+	inst, release := e.alive.Ref(c.ID)
+	if inst == nil {
+		return false, ""
+	}
+	defer release()
+	env, workdir := cell.CommandEnv(e.govern.Env(c), e.alive.LeasedEnv(c.ID), c.Setup.User, false, ""), cmp.Or(c.Serves.Workdir, c.Source)
+	done, err := inst.Do(ctx, "ready-"+rand.Text(), cell.Start{Timeout: readyTimeout, LogLimit: 64 << 10, Process: cell.Process{
+		Args: command, Env: env, Path: cell.Candidates(command[0], env, workdir), Workdir: workdir,
+	}})
+	switch {
+	case err == nil && done.Status.Exit != nil && done.Status.Exit.Code == 0:
+		return true, ""
+	case err != nil && len(c.Serves.Ready) == 0 && cell.KindOf(err) == cell.NotFound: // the image has no such program
+		return true, ""
+	case err != nil:
+		return false, err.Error()
+	}
+	return false, clip(strings.TrimSpace(redactor.String(strings.ToValidUTF8(string(done.Stdout)+string(done.Stderr), "�"))))
 }
 
 func (e *Engine) serviceFolder(id cell.ID) string { return filepath.Join(e.private(id), serviceFolder) }

@@ -15,43 +15,63 @@ import (
 // What services keep is a part of what their cell is: its checkpoints name those of their cells, what brings it back to
 // one brings both back, and its copies have copies of both.
 
-// besideServices makes what the services of a cell keep checkpoints, and then does something. Where anything runs in the
-// cell, its services stand still until that is done, so that both are of one moment: what the cell was told by them is in
-// their files. The caller has the cell's lock.
-func (e *Engine) besideServices(ctx context.Context, c *state.Cell, do func(at map[string]cell.CheckpointID) error) error {
+// besideServices makes what the services of a cell keep checkpoints, by name, and then does something. Where anything runs
+// in the cell, its services stand still until that is done or calls goOn, so that both are of one moment: what the cell was
+// told by them is in their files. The caller has the cell's lock.
+func (e *Engine) besideServices(ctx context.Context, c *state.Cell, do func(at map[string]cell.CheckpointID, goOn func()) error) error {
 	if len(c.Services) == 0 {
-		return do(nil)
+		return do(nil, func() {})
 	}
-	at, together := map[string]cell.CheckpointID{}, !e.alive.AtRest(c.ID)
+	s := settling{e: e, ctx: ctx, together: !e.alive.AtRest(c.ID), at: map[string]cell.CheckpointID{}}
+	defer s.goOn()
 	return e.services.Within(ctx, c, func() error {
-		return e.settleServices(ctx, c.Services, together, at, func() error { return do(at) })
+		return s.settle(c.Services, func() error { return do(s.at, s.goOn) })
 	})
 }
 
-// settleServices is besideServices for what is left of a list.
-func (e *Engine) settleServices(ctx context.Context, list []state.Service, together bool, at map[string]cell.CheckpointID, do func() error) error {
+// settling is the work of besideServices.
+type settling struct {
+	e        *Engine
+	ctx      context.Context
+	together bool
+	at       map[string]cell.CheckpointID
+	held     []func() // lets each go on
+}
+
+// goOn lets the services go on that stand still.
+func (s *settling) goOn() {
+	for _, release := range s.held {
+		release()
+	}
+	s.held = nil
+}
+
+// settle makes checkpoints of the services of a list, and then does something, with the locks of their cells.
+func (s *settling) settle(list []state.Service, do func() error) error {
 	if len(list) == 0 {
 		return do()
 	}
-	s := list[0]
-	return e.alive.Within(ctx, s.Cell, "checkpoint", func(within cell.RunID) error {
-		if together {
-			release, err := e.alive.Hold(ctx, s.Cell)
+	of, e := list[0], s.e
+	return e.alive.Within(s.ctx, of.Cell, "checkpoint", func(within cell.RunID) error {
+		if s.together {
+			release, err := e.alive.Hold(s.ctx, of.Cell)
 			if err != nil {
 				return err
 			}
-			defer release()
+			s.held = append(s.held, release)
 		}
-		c, err := e.alive.Usable(s.Cell)
+		c, err := e.alive.Usable(of.Cell)
 		if err != nil {
 			return err
 		}
-		k, err := e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindService}, within, false)
+		k, err := e.settleWith(s.ctx, &c, state.Checkpoint{Kind: state.KindService}, within, false)
 		if err != nil {
-			return cell.Errorf(cell.KindOf(err), "engine.checkpoint", cell.HintOf(err), "cannot keep what service %s has: %w", s.Name, err)
+			return cell.Errorf(cell.KindOf(err), "engine.checkpoint", cell.HintOf(err), "cannot keep what service %s has: %w", of.Name, err)
 		}
-		at[s.Name] = k.ID
-		return e.settleServices(ctx, list[1:], together, at, do)
+		s.at[of.Name] = k.ID
+		err = s.settle(list[1:], do)
+		s.goOn() // before another act has the lock
+		return err
 	})
 }
 
@@ -131,6 +151,7 @@ func (e *Engine) copyServices(of *state.Cell, at *state.Checkpoint, c *state.Cel
 		return nil, cell.Errorf(cell.Conflict, "engine.Fork", fmt.Sprintf("fork the cell as it is now: pando fork %s; or another checkpoint: pando history %s", of.Title(), of.Title()),
 			"cannot fork %s: it was made to look at the files, and what services (%s) had then was not kept", of.Selector(at), join(of.ServiceNames()))
 	}
+	c.Services = nil
 	first.Services = map[string]cell.CheckpointID{}
 	for _, s := range of.Services {
 		was, err := e.reg.Cell(s.Cell)
@@ -151,6 +172,7 @@ func (e *Engine) copyServices(of *state.Cell, at *state.Checkpoint, c *state.Cel
 		}
 		lease := &state.Lease{Cell: copied.ID, Since: time.Now().UTC(), Labels: e.labelsOf(was.ID)}
 		copied.Maker.Sign(lease, false)
+		lease.Until = time.Time{} // its end is that of the cell it serves
 		e.alive.SetLeaseEnv(lease, e.alive.LeasedEnv(was.ID))
 		c.Services = append(c.Services, state.Service{Name: s.Name, Cell: copied.ID, Image: s.Image, ImageID: s.ImageID})
 		first.Services[s.Name] = begins.ID

@@ -100,9 +100,9 @@ func (m *Manager) expireCells(ctx context.Context, dry bool, now time.Time) (ite
 	return items, nil
 }
 
-// over reports whether a cell is kept no longer.
+// over reports whether a cell is kept no longer. That of a service goes with the cell that it serves.
 func (m *Manager) over(c *state.Cell, now time.Time) bool {
-	return m.expired(c, now) || m.keptOut(c, now)
+	return c.Serves == nil && (m.expired(c, now) || m.keptOut(c, now))
 }
 
 // expired reports whether a cell has been kept for long enough, and nothing happens in it.

@@ -80,6 +80,9 @@ type config struct {
 		ExposedPorts map[string]json.RawMessage `json:"ExposedPorts"`
 		Volumes      map[string]json.RawMessage `json:"Volumes"`
 		StopSignal   string                     `json:"StopSignal"`
+		Healthcheck  struct {
+			Test []string `json:"Test"`
+		} `json:"Healthcheck"` // Docker's; OCI's has none
 	} `json:"config"`
 	RootFS struct {
 		Type    string        `json:"type"`

@@ -228,11 +228,11 @@ func readAll(t testing.TB, r io.Reader) string {
 func TestService(t *testing.T) {
 	t.Parallel()
 	var c config
-	err := json.Unmarshal([]byte(`{"config":{"Entrypoint":["/e"],"Cmd":["a"],"StopSignal":"SIGINT","ExposedPorts":{"5432/tcp":{},"53/udp":{},"80":{},"0":{},"x":{},"90-92":{},"70000":{}},"Volumes":{"/b/":{},"/a":{},"rel":{}}}}`), &c)
+	err := json.Unmarshal([]byte(`{"config":{"Entrypoint":["/e"],"Cmd":["a"],"StopSignal":"SIGINT","Healthcheck":{"Test":["CMD-SHELL","ask it"],"Interval":5},"ExposedPorts":{"5432/tcp":{},"53/udp":{},"80":{},"0":{},"x":{},"90-92":{},"70000":{}},"Volumes":{"/b/":{},"/a":{},"rel":{}}}}`), &c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Service{Entrypoint: []string{"/e"}, Command: []string{"a"}, Ports: []int{80, 90, 91, 92, 5432}, Volumes: []string{"/a", "/b"}, StopSignal: "SIGINT"}
+	want := Service{Entrypoint: []string{"/e"}, Command: []string{"a"}, Ports: []int{80, 90, 91, 92, 5432}, Volumes: []string{"/a", "/b"}, StopSignal: "SIGINT", Ready: []string{"ask it"}, ReadyShell: true}
 	if got := c.service(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -69,6 +69,19 @@ type Service struct {
 	Ports      []int    `json:"ports,omitempty"`   // of TCP, on which it listens; ascending
 	Volumes    []string `json:"volumes,omitempty"` // directories with its data; ascending
 	StopSignal string   `json:"stop_signal,omitempty"`
+	// Ready is a command that succeeds when the program works: the test of HEALTHCHECK, but for its first word.
+	// ReadyShell: it is one text, for the image's shell.
+	Ready      []string `json:"ready,omitempty"`
+	ReadyShell bool     `json:"ready_shell,omitempty"`
+}
+
+// SetReady takes a test as Docker has it: CMD or CMD-SHELL, and the command. Others (NONE) are no test.
+func (s *Service) SetReady(test []string) {
+	s.Ready, s.ReadyShell = nil, false
+	if len(test) < 2 || test[0] != "CMD" && test[0] != "CMD-SHELL" {
+		return
+	}
+	s.Ready, s.ReadyShell = test[1:], test[0] == "CMD-SHELL"
 }
 
 // AddPort adds a port as an image names it: "5432", "5432/tcp", "8000-8010". Those of other protocols, and what is no
@@ -111,6 +124,7 @@ const maxPorts = 256
 // service is what a config says of the image's program.
 func (c *config) service() Service {
 	s := Service{Entrypoint: c.Config.Entrypoint, Command: c.Config.Cmd, StopSignal: c.Config.StopSignal}
+	s.SetReady(c.Config.Healthcheck.Test)
 	for port := range c.Config.ExposedPorts {
 		s.AddPort(port)
 	}

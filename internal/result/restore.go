@@ -60,6 +60,9 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 		return api.RestoreResult{}, err
 	}
 	res = api.RestoreResult{Number: k.Number, Lost: []string{}, Proof: state.ProofLayers}
+	if len(k.Services) > 0 {
+		res.Services = c.ServiceNames()
+	}
 	lost := m.lostBy(&c, &k)
 	for _, r := range lost {
 		res.Lost = append(res.Lost, r.ID)

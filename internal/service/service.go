@@ -51,6 +51,8 @@ type Cells interface {
 	// Running reports whether a service's program runs, and Launch starts it, with its cell.
 	Running(id cell.ID) bool
 	Launch(ctx context.Context, c *state.Cell) error
+	// Ready asks a service whether it can be used, once it listens on ports. why is what it said if not.
+	Ready(ctx context.Context, c *state.Cell, ports []cell.Listening) (ready bool, why string)
 	// Said is the end of what the program wrote since it was last started.
 	Said(id cell.ID) string
 	// Ask asks the program to end; ended is closed when it has, or runs no more.
@@ -135,47 +137,76 @@ func (m *Manager) start(ctx context.Context, s *state.Service) error {
 	if err == nil && (c.State == cell.Removed || c.Serves == nil) {
 		err = cell.Errorf(cell.NotFound, "service.Start", "", "cell %s was removed", c.Title())
 	}
-	switch {
-	case err != nil:
-	case !m.cfg.Cells.Running(s.Cell):
-		err = m.cfg.Cells.Launch(ctx, &c)
-	case c.State == cell.Paused:
+	launched := false
+	if err == nil {
+		launched, err = m.launch(ctx, &c)
+	}
+	if err == nil && !launched && c.State == cell.Paused {
 		err = m.cfg.Cells.Resume(ctx, c.ID)
 	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return cell.Errorf(cell.KindOf(err), "service.Start", cell.HintOf(err), "cannot start service %s: %w", s.Name, err)
+		return m.cannotStart(ctx, s.Name, err)
 	}
-	return m.await(ctx, &c)
+	return m.await(ctx, &c, launched)
 }
 
-// readyTick is how often a service is looked at that is not ready yet.
-const readyTick = 20 * time.Millisecond
+// launch starts a service that does not run.
+func (m *Manager) launch(ctx context.Context, c *state.Cell) (did bool, err error) {
+	if m.cfg.Cells.Running(c.ID) {
+		return false, nil
+	}
+	return true, m.cfg.Cells.Launch(ctx, c)
+}
 
-// await waits until a service listens.
-func (m *Manager) await(ctx context.Context, c *state.Cell) error {
+func (m *Manager) cannotStart(ctx context.Context, name string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return cell.Errorf(cell.KindOf(err), "service.Start", cell.HintOf(err), "cannot start service %s: %w", name, err)
+}
+
+// readyTick is how often a service is looked at that does not listen yet, askTick how often one is asked whether it can
+// be used.
+const (
+	readyTick = 20 * time.Millisecond
+	askTick   = 100 * time.Millisecond
+)
+
+// await waits until a service can be used. One that was not launched for it may just be ending: it is then.
+func (m *Manager) await(ctx context.Context, c *state.Cell, launched bool) error {
 	const opName = "service.Start"
 	hint := "pando run --image " + c.Image + " -- " + c.Serves.Command[0] + " … starts it alone, and shows all that it says"
 	wait, cancel := context.WithTimeout(ctx, m.cfg.Ready)
 	defer cancel()
-	tick := time.NewTicker(readyTick)
-	defer tick.Stop()
 	for {
 		if !m.cfg.Cells.Running(c.ID) {
-			return cell.Errorf(cell.Unavailable, opName, hint, "service %s has ended before it was ready%s", c.Serves.Name, said(m.cfg.Cells.Said(c.ID)))
+			if launched {
+				return cell.Errorf(cell.Unavailable, opName, hint, "service %s has ended before it was ready%s", c.Serves.Name, said(m.cfg.Cells.Said(c.ID)))
+			}
+			did, err := m.launch(ctx, c)
+			if err != nil {
+				return m.cannotStart(ctx, c.Serves.Name, err)
+			}
+			launched = did
 		}
-		if m.listens(wait, c) {
-			return nil
+		tick, missing := readyTick, "does not listen on "+portsText(c.Serves.Ports)
+		if ports := m.listens(wait, c); ports != nil {
+			ready, why := m.cfg.Cells.Ready(wait, c, ports)
+			if ready {
+				return nil
+			}
+			tick, missing = askTick, "is not ready"
+			if why != "" {
+				missing += " (" + why + ")"
+			}
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(tick):
 		case <-wait.Done():
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return cell.Errorf(cell.Unavailable, opName, hint, "service %s does not listen on %s after %s%s", c.Serves.Name, portsText(c.Serves.Ports), m.cfg.Ready, said(m.cfg.Cells.Said(c.ID)))
+			return cell.Errorf(cell.Unavailable, opName, hint, "service %s %s after %s%s", c.Serves.Name, missing, m.cfg.Ready, said(m.cfg.Cells.Said(c.ID)))
 		}
 	}
 }
@@ -201,17 +232,20 @@ func portsText(ports []int) string {
 	return "one of the ports " + strings.Join(words, ", ")
 }
 
-// listens reports whether a service listens on one of its ports: images name more than are used.
-func (m *Manager) listens(ctx context.Context, c *state.Cell) bool {
+// listens are the ports on which a service listens, nil if none of its own is among them: images name more than are used.
+func (m *Manager) listens(ctx context.Context, c *state.Cell) []cell.Listening {
 	inst, release := m.cfg.Cells.Ref(c.ID)
 	if inst == nil {
-		return false
+		return nil
 	}
 	defer release()
 	list, err := inst.Ports(ctx)
-	return err == nil && slices.ContainsFunc(list, func(l cell.Listening) bool {
+	if err != nil || !slices.ContainsFunc(list, func(l cell.Listening) bool {
 		return len(c.Serves.Ports) == 0 || slices.Contains(c.Serves.Ports, l.Port)
-	})
+	}) {
+		return nil
+	}
+	return list
 }
 
 // Connect has the gateway of a cell connect to its services, which run.

@@ -24,13 +24,14 @@ type world struct {
 	*Manager
 	end func()
 
-	mu      sync.Mutex
-	cells   map[cell.ID]state.Cell
-	runs    map[cell.ID]chan struct{} // programs, until they end
-	listens map[cell.ID][]cell.Listening
-	deaf    bool  // programs do not end when they are asked to
-	fails   error // of a launch
-	did     []string
+	mu             sync.Mutex
+	cells          map[cell.ID]state.Cell
+	runs           map[cell.ID]chan struct{} // programs, until they end
+	listens        map[cell.ID][]cell.Listening
+	deaf           bool  // programs do not end when they are asked to
+	fails          error // of a launch
+	asks, recovers int   // how often it was asked whether it can be used, and says no at first
+	did            []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -119,6 +120,15 @@ func (w *world) Launch(_ context.Context, c *state.Cell) error {
 	w.runs[c.ID] = make(chan struct{})
 	w.note("launch %s", c.ID)
 	return nil
+}
+
+func (w *world) Ready(context.Context, *state.Cell, []cell.Listening) (bool, string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asks++; w.asks <= w.recovers {
+		return false, "it recovers"
+	}
+	return true, ""
 }
 
 // over ends a program.
@@ -295,6 +305,7 @@ func TestServicesThatDoNotStart(t *testing.T) {
 		"launch":  {func(w *world) { w.fails = cell.Errorf(cell.NotFound, "", "", "no such program") }, 0, "cannot start service db: no such program"},
 		"removed": {func(w *world) { w.set("c-db", cell.Removed) }, 0, "cannot start service db: cell web.db was removed"},
 		"silent":  {func(w *world) { w.listens["c-db"] = []cell.Listening{{Port: 1}} }, 0, "service db does not listen on port 5432 after 1m0s:\nits last words"},
+		"unready": {func(w *world) { w.recovers = 1 << 20 }, 0, "service db is not ready (it recovers) after 1m0s:\nits last words"},
 		"ended":   {func(w *world) { w.listens["c-db"] = nil }, time.Second, "service db has ended before it was ready:\nits last words"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -312,4 +323,25 @@ func TestServicesThatDoNotStart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One that can't be used yet is waited for, and one that has just ended is started.
+func TestServicesThatComeBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		w.recovers = 3
+		began := time.Now()
+		if err := w.Start(t.Context(), w.web()); err != nil || time.Since(began) != 3*askTick {
+			t.Errorf("%v, after %s", err, time.Since(began))
+		}
+		w.wants("launch c-db")
+		w.set("c-db", cell.Idle)                               // its cell was brought to rest,
+		time.AfterFunc(time.Second, func() { w.over("c-db") }) // and that it has ended is told late
+		if err := w.Start(t.Context(), w.web()); err != nil {
+			t.Fatal(err)
+		}
+		w.wants("launch c-db")
+	})
 }

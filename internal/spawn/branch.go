@@ -25,6 +25,9 @@ import (
 // What branches of a cell have, and have not.
 const tookLive = "memory, files, home and /tmp of one instant"
 
+// tookServices is before that where the source has services.
+const tookServices = "what its services keep, "
+
 // Branch forks a cell's interpreter in the middle of its life. Until then its
 // files are a checkpoint of it; the source and the branches go on over them, each
 // in layers of its own. When it fails, the source goes on where it was.
@@ -74,8 +77,8 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 		return res, err
 	}
 	defer promised()
-	err = m.cfg.Beside(ctx, &b.src, func(at map[string]cell.CheckpointID) error {
-		b.services = at
+	err = m.cfg.Beside(ctx, &b.src, func(at map[string]cell.CheckpointID, goOn func()) error {
+		b.services, b.goOn = at, goOn
 		return carryOut(ctx, names)
 	})
 	res.PauseMS = ms(b.pause.Gap) // the source stood still, whatever came of it
@@ -86,6 +89,9 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 	for _, ch := range b.all {
 		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
 		res.Depth = ch.depth
+	}
+	if len(b.src.Services) > 0 {
+		res.Took = tookServices + res.Took
 	}
 	res.Checkpoint, res.MemoryTaken, res.Receipt = b.at.Number, b.at.MemoryTaken, b.receipt
 	res.Inherited, res.Renewed = generators(b.all)
@@ -148,8 +154,9 @@ type branching struct {
 	interp state.Interp // zero: there is none
 	shared *state.Shared
 	at     state.Checkpoint // of the source's files, as the branches begin
-	// services are the checkpoints of what the source's services keep, by name
+	// services are the checkpoints of what the source's services keep, by name; goOn lets these go on
 	services map[string]cell.CheckpointID
+	goOn     func()
 	all      []*child
 	modes    map[string]uint32 // of the tops of its layers, as they were when layers were made over them
 	pause    cell.Pause
@@ -263,6 +270,7 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	in, paused := m.cfg.Stage(ctx, "pause and copy")
 	ws, pause, err := b.w.Branch(in, spec)
 	b.pause = pause
+	b.goOn()
 	paused(err)
 	if err != nil && pause.Gap == 0 {
 		b.dropFiles()

@@ -23,6 +23,7 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	m, src := b.m, &b.src
 	in, captured := m.cfg.Stage(ctx, "capture")
 	t, err := m.snapshotOf(in, b.p, b.w, src, true)
+	b.goOn()
 	if captured(err); err != nil {
 		return err
 	}

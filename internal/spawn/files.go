@@ -175,7 +175,11 @@ func (m *Manager) beginHome(ctx context.Context, c *state.Cell, k *state.Checkpo
 
 // forkMemory makes cells that go on at a checkpoint with memory.
 func (m *Manager) forkMemory(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
-	took := fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
+	with := ""
+	if len(src.Services) > 0 {
+		with = tookServices
+	}
+	took := with + fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
 	b := &branching{m: m, began: began, count: count, src: *src, terms: want, copied: true, act: state.BatchFork, took: took, at: *k}
 	res := api.ForkResult{Took: took}
 	names, done, err := m.claimNumbered(src.Title(), src.Title()+"-fork-", name, count)

@@ -122,9 +122,9 @@ type Config struct {
 	KeepablePolicy func(text string) (kept string, variables bool, err error)
 
 	// Of services. Beside makes what a cell's services keep checkpoints, by name, and has them stand still until do
-	// returns; CopyServices gives a new cell copies of them, as records; Serve starts those of a cell that lives, and
+	// returns or calls goOn; CopyServices gives a new cell copies of them, as records; Serve starts those of a cell that lives, and
 	// connects it.
-	Beside       func(_ context.Context, _ *state.Cell, do func(at map[string]cell.CheckpointID) error) error
+	Beside       func(_ context.Context, _ *state.Cell, do func(at map[string]cell.CheckpointID, goOn func()) error) error
 	CopyServices func(of *state.Cell, at *state.Checkpoint, c *state.Cell, first *state.Checkpoint) ([]any, error)
 	Serve        func(context.Context, *state.Cell, backend.Instance) error
 

@@ -18,6 +18,8 @@ type Serves struct {
 	Workdir string   `json:"workdir"`
 	Ports   []int    `json:"ports,omitempty"`  // on which it listens once it is ready; none: any
 	Signal  string   `json:"signal,omitempty"` // that asks it to end; "": SIGTERM
+	// Ready is a command that succeeds in its cell when it can be used; nil: it can when it listens.
+	Ready []string `json:"ready,omitempty"`
 }
 
 // ServiceUses are a cell's services as its runs have them.
