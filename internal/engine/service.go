@@ -281,37 +281,43 @@ func (s serviceCells) Launch(ctx context.Context, c *state.Cell) error {
 // readyTimeout bounds a command that asks a service whether it can be used.
 const readyTimeout = 30 * time.Second
 
-// postgresPort is PostgreSQL's. It answers there, with an error, while it recovers what a copy or a crash left, and its
-// images have no HEALTHCHECK: their own pg_isready is asked.
-const postgresPort = 5432
+// postgresPort is PostgreSQL's. It listens there while it recovers what a copy or a crash left, and refuses to work, and
+// its images have no HEALTHCHECK: their own pg_isready is asked, where it is there. postgresRefuses is its exit code then.
+const (
+	postgresPort    = 5432
+	postgresRefuses = 1
+)
 
-func (s serviceCells) Ready(ctx context.Context, c *state.Cell, ports []cell.Listening) (ready bool, why string) {
-	command := c.Serves.Ready
-	if len(command) == 0 && slices.ContainsFunc(ports, func(l cell.Listening) bool { return l.Port == postgresPort }) {
+func (s serviceCells) Ready(ctx context.Context, c *state.Cell, ports []cell.Listening) (ready bool, why string, err error) {
+	command, asked := c.Serves.Ready, len(c.Serves.Ready) > 0
+	switch {
+	case asked:
+	case slices.ContainsFunc(ports, func(l cell.Listening) bool { return l.Port == postgresPort }):
 		command = []string{"pg_isready", "-q", "-h", "127.0.0.1"}
-	}
-	if len(command) == 0 {
-		return true, ""
+	default:
+		return true, "", nil
 	}
 	e := s.e
 	inst, release := e.alive.Ref(c.ID)
 	if inst == nil {
-		return false, ""
+		return false, "", nil
 	}
 	defer release()
 	env, workdir := cell.CommandEnv(e.govern.Env(c), e.alive.LeasedEnv(c.ID), c.Setup.User, false, ""), cmp.Or(c.Serves.Workdir, c.Source)
 	done, err := inst.Do(ctx, "ready-"+rand.Text(), cell.Start{Timeout: readyTimeout, LogLimit: 64 << 10, Process: cell.Process{
 		Args: command, Env: env, Path: cell.Candidates(command[0], env, workdir), Workdir: workdir,
 	}})
+	cannot := cell.KindOf(err) == cell.NoSuchBinary || cell.KindOf(err) == cell.NotRunnable
 	switch {
-	case err == nil && done.Status.Exit != nil && done.Status.Exit.Code == 0:
-		return true, ""
-	case err != nil && len(c.Serves.Ready) == 0 && cell.KindOf(err) == cell.NotFound: // the image has no such program
-		return true, ""
-	case err != nil:
-		return false, err.Error()
+	case !asked:
+		return cannot || err == nil && done.Status.Exit != nil && done.Status.Exit.Code != postgresRefuses, "", nil
+	case cannot:
+		return false, "", cell.Errorf(cell.KindOf(err), "engine.service", "choose another command: --service-ready", "cannot ask whether it is ready: %w", err)
+	case err != nil: // it may just be ending
+		return false, err.Error(), nil
 	}
-	return false, clip(strings.TrimSpace(redactor.String(strings.ToValidUTF8(string(done.Stdout)+string(done.Stderr), "�"))))
+	said := strings.ToValidUTF8(string(done.Stdout)+string(done.Stderr), "�")
+	return done.Status.Exit != nil && done.Status.Exit.Code == 0, clip(strings.TrimSpace(redactor.String(said))), nil
 }
 
 func (e *Engine) serviceFolder(id cell.ID) string { return filepath.Join(e.private(id), serviceFolder) }

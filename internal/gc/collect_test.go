@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -221,5 +222,42 @@ func TestStrays(t *testing.T) {
 	}
 	if _, err := os.Lstat(b.folder(c.ID)); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a service kept at checkpoints of its cell goes with these, and its cell with that.
+func TestServicesKeepWhatTheirCellNames(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	web, db := b.cell("web", 10), b.cell("web.db", 10)
+	db.Serves, db.Expires = &state.Serves{Of: web.ID, Name: "db"}, b.began
+	var kept [4]state.Checkpoint
+	for i := range kept {
+		kept[i] = b.checkpoint(&db, 10, func(k *state.Checkpoint) { k.Kind = state.KindService })
+	}
+	own := b.checkpoint(&db, 10, func(k *state.Checkpoint) { k.Kind = state.KindManual })
+	b.checkpoint(&db, 10, nil)
+	young := b.checkpoint(&db, 10, func(k *state.Checkpoint) { k.Kind, k.Created = state.KindService, time.Now() }) // a checkpoint under way is to name it
+	of := func(k state.Checkpoint) state.Checkpoint {
+		return b.checkpoint(&web, 10, func(at *state.Checkpoint) { at.Services = map[string]cell.CheckpointID{"db": k.ID} })
+	}
+	first, second := of(kept[1]), of(kept[2])
+	b.must(b.reg.Commit(&db))
+	if err := b.RemoveCheckpoint(&db, kept[1].Number); cell.KindOf(err) != cell.Conflict {
+		t.Errorf("a part of a checkpoint of the cell is removed: %v", err)
+	}
+	second.Gone = true
+	b.must(b.reg.Commit(&second))
+	if got, want := b.collected(true), "checkpoint web.db@2,checkpoint web.db@4,checkpoint web.db@5"; strings.Join(got, ",") != want {
+		t.Errorf("a dry collection says %q, want %s", got, want)
+	}
+	b.collected(false)
+	for i, want := range []bool{true, false, true, true} {
+		if b.gone(kept[i]) != want {
+			t.Errorf("@%d is gone: %v", kept[i].Number, !want)
+		}
+	}
+	if b.gone(own) || b.gone(young) || b.gone(first) || len(b.removed) > 0 {
+		t.Errorf("what nothing says is over went: %v, cells %v", []bool{b.gone(own), b.gone(young), b.gone(first)}, b.removed)
 	}
 }

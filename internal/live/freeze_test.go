@@ -155,3 +155,34 @@ func TestF31SleepAndRouse(t *testing.T) {
 		}
 	})
 }
+
+// A cell that is held stands still, whatever freezes it and lets it go on meanwhile, and goes on then.
+func TestHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.alive("c-1", false)
+		first, err := b.Hold(t.Context(), "c-1")
+		if err != nil || !f.isFrozen() {
+			t.Fatalf("it stands still: %v, %v", f.isFrozen(), err)
+		}
+		second, err := b.Hold(t.Context(), "c-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Unfreeze(t.Context(), f); err != nil || !f.isFrozen() {
+			t.Errorf("it goes on for another act: %v", err)
+		}
+		first()
+		if !f.isFrozen() {
+			t.Error("it goes on, and is held twice")
+		}
+		second()
+		if f.isFrozen() {
+			t.Error("it does not go on")
+		}
+		if release, err := b.Hold(t.Context(), "c-none"); err != nil {
+			t.Errorf("one at rest: %v", err)
+		} else {
+			release()
+		}
+	})
+}

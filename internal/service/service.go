@@ -51,8 +51,9 @@ type Cells interface {
 	// Running reports whether a service's program runs, and Launch starts it, with its cell.
 	Running(id cell.ID) bool
 	Launch(ctx context.Context, c *state.Cell) error
-	// Ready asks a service whether it can be used, once it listens on ports. why is what it said if not.
-	Ready(ctx context.Context, c *state.Cell, ports []cell.Listening) (ready bool, why string)
+	// Ready asks a service whether it can be used, once it listens on ports. why is what it said if not; it fails where
+	// asking again is in vain.
+	Ready(ctx context.Context, c *state.Cell, ports []cell.Listening) (ready bool, why string, err error)
 	// Said is the end of what the program wrote since it was last started.
 	Said(id cell.ID) string
 	// Ask asks the program to end; ended is closed when it has, or runs no more.
@@ -191,7 +192,10 @@ func (m *Manager) await(ctx context.Context, c *state.Cell, launched bool) error
 		}
 		tick, missing := readyTick, "does not listen on "+portsText(c.Serves.Ports)
 		if ports := m.listens(wait, c); ports != nil {
-			ready, why := m.cfg.Cells.Ready(wait, c, ports)
+			ready, why, err := m.cfg.Cells.Ready(wait, c, ports)
+			if err != nil {
+				return m.cannotStart(ctx, c.Serves.Name, err)
+			}
 			if ready {
 				return nil
 			}

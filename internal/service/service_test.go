@@ -122,13 +122,16 @@ func (w *world) Launch(_ context.Context, c *state.Cell) error {
 	return nil
 }
 
-func (w *world) Ready(context.Context, *state.Cell, []cell.Listening) (bool, string) {
+func (w *world) Ready(context.Context, *state.Cell, []cell.Listening) (bool, string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.asks++; w.asks <= w.recovers {
-		return false, "it recovers"
+	if w.recovers < 0 {
+		return false, "", errors.New("no such command")
 	}
-	return true, ""
+	if w.asks++; w.asks <= w.recovers {
+		return false, "it recovers", nil
+	}
+	return true, "", nil
 }
 
 // over ends a program.
@@ -306,6 +309,7 @@ func TestServicesThatDoNotStart(t *testing.T) {
 		"removed": {func(w *world) { w.set("c-db", cell.Removed) }, 0, "cannot start service db: cell web.db was removed"},
 		"silent":  {func(w *world) { w.listens["c-db"] = []cell.Listening{{Port: 1}} }, 0, "service db does not listen on port 5432 after 1m0s:\nits last words"},
 		"unready": {func(w *world) { w.recovers = 1 << 20 }, 0, "service db is not ready (it recovers) after 1m0s:\nits last words"},
+		"unasked": {func(w *world) { w.recovers = -1 }, 0, "cannot start service db: no such command"},
 		"ended":   {func(w *world) { w.listens["c-db"] = nil }, time.Second, "service db has ended before it was ready:\nits last words"},
 	} {
 		t.Run(name, func(t *testing.T) {
