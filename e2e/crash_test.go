@@ -176,6 +176,7 @@ type crash struct {
 	role string
 	file string // path of the step counter
 	src0 string
+	exit int // the exit code of an act of each that comes to its end
 }
 
 func newCrash(t *testing.T, bin, role string) *crash {
@@ -237,7 +238,7 @@ func (c *crash) each(prepare func(n int) (do []string), check func(n int, when s
 		step, killed := c.hit()
 		c.arm(0)
 		tried++
-		if !killed && o.code != 0 {
+		if !killed && o.code != c.exit {
 			c.t.Fatalf("uninterrupted, it ends with %d:\n%s", o.code, o.stderr)
 		}
 		check(n, fmt.Sprintf("killed at step %d (%s)", n, step), !killed)
@@ -289,6 +290,18 @@ func (c *crash) all(a act) {
 	c.t.Logf("%d steps tried in %v", tried, time.Since(began).Round(time.Millisecond))
 }
 
+// ended are the runs when a daemon has completed the work of the previous one, and whether it has.
+func (h *host) ended() (runs []api.Run, ended bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(testenv.Patience()); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		runs = h.runs()
+		if !slices.ContainsFunc(runs, func(r api.Run) bool { return r.Phase != "ended" }) {
+			return runs, true
+		}
+	}
+	return runs, false
+}
+
 // afterwards checks that the interrupted objects are complete, and removes them.
 func (c *crash) afterwards(a act, name, when string) {
 	h := c.host
@@ -296,18 +309,10 @@ func (c *crash) afterwards(a act, name, when string) {
 		h.t.Helper()
 		h.t.Errorf("%s: %s", when, fmt.Sprintf(format, args...))
 	}
-	deadline := time.Now().Add(testenv.Patience())
-	var runs []api.Run
-	for { // a daemon completes the work of the previous one
-		runs = h.runs()
-		if !slices.ContainsFunc(runs, func(r api.Run) bool { return r.Phase != "ended" }) {
-			break
-		}
-		if time.Now().After(deadline) {
-			bad("a run never ends: %+v", runs[0])
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	runs, ended := h.ended()
+	if !ended {
+		bad("a run never ends: %+v", runs[0])
+		return
 	}
 	for _, r := range runs {
 		if r.Verdict == "" || r.Receipt == "" {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // What services keep is a part of what their cell is: its checkpoints name those of their cells, what brings it back to
@@ -60,11 +62,7 @@ func (s *settling) settle(list []state.Service, do func() error) error {
 			}
 			s.held = append(s.held, release)
 		}
-		c, err := e.alive.Usable(of.Cell)
-		if err != nil {
-			return err
-		}
-		k, err := e.settleWith(s.ctx, &c, state.Checkpoint{Kind: state.KindService}, within, false)
+		_, k, err := e.settleService(s.ctx, of.Cell, within)
 		if err != nil {
 			return cell.Errorf(cell.KindOf(err), "engine.checkpoint", cell.HintOf(err), "cannot keep what service %s has: %w", of.Name, err)
 		}
@@ -75,61 +73,89 @@ func (s *settling) settle(list []state.Service, do func() error) error {
 	})
 }
 
+// settleService makes the files of the cell of a service a checkpoint. One whose keeper is lost meanwhile is at rest.
+func (e *Engine) settleService(ctx context.Context, id cell.ID, within cell.RunID) (c state.Cell, k state.Checkpoint, err error) {
+	for range 2 {
+		if c, err = e.alive.Usable(id); err != nil {
+			return c, k, err
+		}
+		inst := e.alive.Instance(id)
+		k, err = e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindService}, within, false)
+		if err == nil || inst == nil || !backend.Dead(ctx, inst) {
+			break
+		}
+	}
+	return c, k, err
+}
+
 // movedOn reports whether a checkpoint has other files of services than the head before it.
 func movedOn(k, head *state.Checkpoint) bool {
 	return k.Services != nil && !maps.Equal(k.Services, head.Services)
 }
 
 // servicesTo brings the services of a cell, which is at rest, to where they were at a checkpoint of the cell: they end,
-// and start on those files when the cell is used. What they had is a checkpoint before: the caller made one of the cell.
-// One that has changed nothing since stays as it is.
-func (e *Engine) servicesTo(ctx context.Context, c *state.Cell, to *state.Checkpoint) error {
+// and start on those files when the cell is used. What they had is a checkpoint: the caller made one of the cell before.
+// One that has changed nothing since stays as it is. The objects are to be committed with the cell; done is called when
+// they were, or were not, and nothing reaches the services until then.
+func (e *Engine) servicesTo(ctx context.Context, c *state.Cell, to *state.Checkpoint) (objects []any, done func(recorded bool), err error) {
 	if len(c.Services) == 0 || len(to.Services) == 0 { // it is a look
-		return nil
+		return nil, func(bool) {}, nil
 	}
-	return e.services.Within(ctx, c, func() error {
+	var over []func(recorded bool)
+	done = func(recorded bool) {
+		for _, f := range slices.Backward(over) {
+			f(recorded)
+		}
+	}
+	err = e.services.Within(ctx, c, func() error {
 		for _, s := range c.Services {
-			if err := e.serviceTo(ctx, s.Cell, to.Services[s.Name]); err != nil {
+			release, err := e.alive.Lock(ctx, s.Cell, "restore")
+			if err != nil {
+				return err
+			}
+			over = append(over, func(bool) { release() })
+			moved, left, err := e.serviceTo(ctx, s.Cell, to.Services[s.Name])
+			if err != nil {
 				return cell.Errorf(cell.KindOf(err), "engine.restore", cell.HintOf(err), "cannot bring service %s back to checkpoint %s: %w", s.Name, c.Selector(to), err)
+			}
+			if moved == nil {
+				continue
+			}
+			objects = append(objects, moved)
+			if left != nil {
+				over = append(over, func(recorded bool) {
+					if recorded {
+						e.dropLayer(moved.Provider, left.Layer)
+					}
+				})
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		done(false)
+		return nil, nil, err
+	}
+	return objects, done, nil
 }
 
-func (e *Engine) serviceTo(ctx context.Context, id cell.ID, to cell.CheckpointID) error {
-	release, err := e.alive.Lock(ctx, id, "restore")
+// serviceTo ends a service, and returns the record of its cell at a checkpoint, with the layer that it leaves; nil if it is
+// there. The caller has the lock of the cell.
+func (e *Engine) serviceTo(ctx context.Context, id cell.ID, to cell.CheckpointID) (moved *state.Cell, left *workspace.Generation, err error) {
+	c, now, err := e.settleService(ctx, id, "")
 	if err != nil {
-		return err
-	}
-	defer release()
-	c, err := e.alive.Usable(id)
-	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	k, err := e.servicePoint(&c, to)
-	if err != nil {
-		return err
-	}
-	now, err := e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindService}, "", false)
 	if err != nil || now.ID == k.ID || now.Tree == k.Tree && !k.Tree.IsZero() {
-		return err
+		return nil, nil, err
 	}
 	if err := e.alive.Deactivate(ctx, id, "restored"); err != nil {
-		return err
+		return nil, nil, err
 	}
-	old := c.Gen
+	left = c.Gen
 	c.Head, c.Gen, c.Cause = k.ID, nil, ""
-	if err := c.To(cell.Idle); err != nil {
-		return err
-	}
-	if err := e.reg.Commit(&c); err != nil {
-		return err
-	}
-	if old != nil {
-		e.dropLayer(c.Provider, old.Layer)
-	}
-	return nil
+	return &c, left, c.To(cell.Idle)
 }
 
 // servicePoint is a checkpoint of the cell of a service.

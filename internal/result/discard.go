@@ -110,12 +110,12 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 	if err != nil {
 		return err
 	}
+	services, moved, err := m.cfg.ServicesTo(ctx, c, &to)
+	if err != nil {
+		return err
+	}
 	recorded := false
-	defer func() {
-		if !recorded {
-			m.putServicesBack(c, was)
-		}
-	}()
+	defer func() { moved(recorded) }()
 	agreed, knownAt := c.Agreed, c.KnownAt
 	from, err := m.cfg.TreeOf(ctx, &to)
 	if err != nil {
@@ -126,6 +126,11 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 		if tree, err = m.cfg.Tree(args.Tree); err != nil {
 			return err
 		}
+		if err := m.cfg.Records.Commit(services...); err != nil { // the cell is used for what follows, and they with it
+			return err
+		}
+		moved(true)
+		services, moved = nil, func(bool) {}
 		if to, err = m.bringIn(ctx, c, from, tree, state.Checkpoint{Kind: state.KindManual, Message: "what was applied, without the rest"}); err != nil {
 			return errors.Join(err, m.putBack(c, was))
 		}
@@ -144,7 +149,7 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 			c.Applied[i].Checkpoint, c.Applied[i].Part, c.Applied[i].Held = to.ID, false, false
 		}
 	}
-	objects := []any{c}
+	objects := append([]any{c}, services...)
 	kept := 0
 	if at.ID != to.ID {
 		at.Expires = time.Now().Add(state.KeepResult).UTC()

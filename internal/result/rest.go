@@ -167,7 +167,13 @@ func (m *Manager) putBack(c *state.Cell, at cell.CheckpointID) error {
 	if _, err := m.moveHead(ctx, c, &k, false); err != nil {
 		return err
 	}
-	return m.cfg.Records.Commit(c)
+	services, moved, err := m.cfg.ServicesTo(ctx, c, &k)
+	if err != nil {
+		return err
+	}
+	err = m.cfg.Records.Commit(append([]any{c}, services...)...)
+	moved(err == nil)
+	return err
 }
 
 // bringIn writes into a cell, which is at a checkpoint and at rest, what a tree has otherwise, and makes that a checkpoint. c is

@@ -117,8 +117,7 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	if err != nil {
 		return res, err
 	}
-	was, err := m.moveHead(ctx, &c, &k, true)
-	if err != nil {
+	if _, err := m.moveHead(ctx, &c, &k, true); err != nil {
 		return res, err
 	}
 	if req.Verify {
@@ -134,13 +133,13 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 		return res, err
 	}
 	recorded := false
-	defer func() {
-		homed(recorded)
-		if !recorded {
-			m.putServicesBack(&c, was)
-		}
-	}()
-	objects := []any{&c}
+	defer func() { homed(recorded) }()
+	services, moved, err := m.cfg.ServicesTo(ctx, &c, &k)
+	if err != nil {
+		return res, err
+	}
+	defer func() { moved(recorded) }()
+	objects := append([]any{&c}, services...)
 	for i := range lost {
 		r := &lost[i]
 		if r.Applied > 0 && r.Verdict == cell.Accepted || r.Verdict == cell.Restored { // applied: it is in the source
@@ -185,6 +184,8 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	}
 	res.Receipt, recorded = d.String(), true
 	if mem != nil {
+		moved(true) // what goes on uses them
+		moved = func(bool) {}
 		mem.Resume(ctx, &res)
 	}
 	res.Cell, res.TreeDigest, res.TookMS = m.cfg.Show(&c), k.Tree.String(), float64(time.Since(began).Microseconds())/1000
@@ -206,8 +207,8 @@ func alsoEnds(n int, forGood bool) string {
 
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is
 // kept as a checkpoint if it is not one, with its home if withHome gives it that of the checkpoint.
-// c is changed, not committed; its services are there already. was is the checkpoint with what it was. The caller has
-// the cell's lock.
+// c is changed, not committed; its services are where they were, see Config.ServicesTo. was is the checkpoint with what
+// it was. The caller has the cell's lock.
 func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpoint, withHome bool) (was cell.CheckpointID, err error) {
 	if err := m.cfg.Records.Unfinished(c, ""); err != nil {
 		return "", err
@@ -239,30 +240,7 @@ func (m *Manager) moveHead(ctx context.Context, c *state.Cell, to *state.Checkpo
 		}
 	}
 	c.Head, c.Gen, c.Cause = to.ID, nil, ""
-	if err := c.To(cell.Idle); err != nil {
-		return was, err
-	}
-	if err := m.cfg.ServicesTo(ctx, c, to); err != nil {
-		m.putServicesBack(c, was)
-		return was, err
-	}
-	return was, nil
-}
-
-// putServicesBack brings the services of a cell, which stays where it was, to a checkpoint again.
-func (m *Manager) putServicesBack(c *state.Cell, at cell.CheckpointID) {
-	if len(c.Services) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	k, err := m.cfg.Records.Checkpoint(at)
-	if err == nil {
-		err = m.cfg.ServicesTo(ctx, c, &k)
-	}
-	if err != nil {
-		m.cfg.Log.Warn("cannot bring the services of a cell back to where it is", "cell", c.ID, "checkpoint", at, "error", err)
-	}
+	return was, c.To(cell.Idle)
 }
 
 // lostBy lists the runs with results that are in the workspace now and would not

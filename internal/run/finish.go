@@ -53,7 +53,13 @@ func (x *execution) reread() bool {
 	return true
 }
 
-func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr error) error {
+func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr error) (err error) {
+	defer func() {
+		if x.moved != nil {
+			x.moved(err == nil)
+			x.services, x.moved = nil, nil
+		}
+	}()
 	if err := x.recordExit(status, waitErr); err != nil {
 		return err
 	}
@@ -257,10 +263,17 @@ func (x *execution) goBack(ctx context.Context, after *state.Checkpoint) error {
 		return err
 	}
 	x.Cell.Head, x.Cell.Gen = x.Before.ID, nil
-	if err := x.m.cfg.ServicesTo(ctx, &x.Cell, &x.Before); ctx.Err() != nil {
-		return context.Cause(ctx) // the next daemon does it
-	} else if err != nil { // the files are there, all the same
+	services, moved, err := x.m.cfg.ServicesTo(ctx, &x.Cell, &x.Before)
+	switch {
+	case ctx.Err() != nil: // the next daemon does it
+		if err == nil {
+			moved(false)
+		}
+		return context.Cause(ctx)
+	case err != nil: // the files are there, all the same
 		x.Run.Notes = append(x.Run.Notes, "not all services are back where they were before the run: "+err.Error())
+	default:
+		x.services, x.moved = services, moved
 	}
 	if after.ID != x.Before.ID {
 		after.Expires = time.Now().Add(state.KeepResult).UTC()
@@ -311,7 +324,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 			return err
 		}
 	}
-	objects := []any{&x.Cell, after, run}
+	objects := append([]any{&x.Cell, after, run}, x.services...)
 	var owed *operation.Redo
 	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
 		args, err := json.Marshal(applyArgs{run.RunID()})

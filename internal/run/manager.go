@@ -62,8 +62,9 @@ type Config struct {
 	// Checkpoint makes the state of a cell after a run a checkpoint, and its head, if it is not
 	// one. It fails with an *Unaffordable for files that can't be kept.
 	Checkpoint func(ctx context.Context, c *state.Cell, run cell.RunID) (state.Checkpoint, error)
-	// ServicesTo brings the services of a cell at rest to where they were at a checkpoint of it.
-	ServicesTo func(ctx context.Context, c *state.Cell, to *state.Checkpoint) error
+	// ServicesTo brings the services of a cell at rest to where they were at a checkpoint of it. The objects are to be
+	// committed with the cell; done is called when they were, or were not.
+	ServicesTo func(ctx context.Context, c *state.Cell, to *state.Checkpoint) (objects []any, done func(recorded bool), err error)
 	// Check runs the check of a run in a fork of its result, and notes its outcome in the run.
 	Check func(ctx context.Context, j *Job, after *state.Checkpoint) error
 	// Side is the tree of a checkpoint with the contents of its files.

@@ -142,6 +142,8 @@ func (m *Manager) closing(err error) bool {
 type execution struct {
 	m *Manager
 	Job
+	services []any      // cells of services that went back with a run's, until these are recorded,
+	moved    func(bool) // and what is called then; nil: none did
 }
 
 // wait waits for the command. When the run is interrupted meanwhile, the
