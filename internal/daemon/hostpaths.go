@@ -55,6 +55,7 @@ var fields = access.Fields{
 	"ServiceRequest.image":   imageOfHost, // without a kind it is a reference
 	"ServiceRequest.command": harmless,    // it runs in a cell that is isolated
 	"ServiceRequest.env":     harmless,
+	"ServiceRequest.ready":   harmless, // as command
 	"RunRequest.with_secret": fileOfSource,
 	"RunRequest.allow":       harmless, // the gateway connects, and refuses the host's own addresses
 	"RunRequest.credentials": harmless, // every caller of scope run may have them lent

@@ -68,7 +68,7 @@ func (e *Engine) checkpointNow(ctx context.Context, id cell.ID, req api.Checkpoi
 			return api.Checkpoint{}, err
 		}
 	}
-	k, err := e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindManual, Message: req.Message}, within, within == "")
+	k, err := e.settleAll(ctx, &c, state.Checkpoint{Kind: state.KindManual, Message: req.Message}, within, within == "", true)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}

@@ -296,22 +296,27 @@ func (e *Engine) settle(ctx context.Context, c *state.Cell, kind, message string
 }
 
 // settleWith is settle, with what the new checkpoint is about, for a run, a caller within one (see live.Manager.Within),
-// or ""; with memory, it has what runs in the cell, too, where that can be captured. One that is more than a look
-// has what the cell's services keep.
-func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool) (out state.Checkpoint, err error) {
+// or ""; with memory, it has what runs in the cell, too, where that can be captured.
+func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool) (state.Checkpoint, error) {
+	return e.settleAll(ctx, c, k, within, memory, k.Kind == state.KindFork)
+}
+
+// settleAll is settleWith. A checkpoint that is more than a look has what the cell's services keep. With whole it fails where
+// that can't be had; else it is without that.
+func (e *Engine) settleAll(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory, whole bool) (out state.Checkpoint, err error) {
 	if len(c.Services) == 0 || k.Kind == state.KindLooked {
-		return e.settleFiles(ctx, c, k, within, memory)
+		return e.settleFiles(ctx, c, k, within, memory, func() {})
 	}
-	err = e.besideServices(ctx, c, func(at map[string]cell.CheckpointID, _ func()) (err error) {
+	err = e.besideServices(ctx, c, whole, func(at map[string]cell.CheckpointID, goOn func()) (err error) {
 		k.Services = at
-		out, err = e.settleFiles(ctx, c, k, within, memory)
+		out, err = e.settleFiles(ctx, c, k, within, memory, goOn)
 		return err
 	})
 	return out, err
 }
 
-// settleFiles is settleWith for a cell without services, or with those of k.
-func (e *Engine) settleFiles(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool) (state.Checkpoint, error) {
+// settleFiles is settleWith for a cell without services, or with those of k. taken is called when the cell's files were.
+func (e *Engine) settleFiles(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID, memory bool, taken func()) (state.Checkpoint, error) {
 	head, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return head, err
@@ -340,6 +345,7 @@ func (e *Engine) settleFiles(ctx context.Context, c *state.Cell, k state.Checkpo
 	if inst != nil {
 		t, err = e.underLiving(ctx, p, inst, c, &k, memory, withHome)
 		defer t.close()
+		taken()
 	} else {
 		if err = affordable(ctx, p, c); err == nil {
 			k.State, err = p.Freeze(ctx, *c.Gen)

@@ -45,6 +45,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	for _, c := range e.reg.Cells() {
 		e.services.Follow(&c)
+		e.serveAgain(&c)
 		e.followServed(&c)
 		if c.State == cell.Creating && !e.reg.InRun(c.ID) {
 			// Its run has ended or was never recorded.

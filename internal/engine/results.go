@@ -29,7 +29,7 @@ func (e *Engine) resultConfig() result.Config {
 		Checkpoint: func(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID) (state.Checkpoint, error) {
 			return e.settleWith(ctx, c, k, within, false)
 		},
-		ServicesTo: e.servicesTo, HomeAt: e.homeAt, EndOrphan: e.endOrphan, Memory: e.memoryOf, Processes: e.alive.CountProcesses, Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Show: e.cellView,
+		MayReturn: e.mayReturn, ServicesTo: e.servicesTo, HomeAt: e.homeAt, EndOrphan: e.endOrphan, Memory: e.memoryOf, Processes: e.alive.CountProcesses, Working: func(id cell.ID) bool { return e.runs.In(id) != nil }, Show: e.cellView,
 		Act: func(ctx context.Context, what string, id cell.ID) (context.Context, func(*error)) {
 			ctx, a := e.act(ctx, what, id)
 			return ctx, a.over

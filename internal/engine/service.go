@@ -86,6 +86,9 @@ func (e *Engine) planServices(p *runPlan) error {
 		if err := cell.CheckArguments(opName, append(slices.Clone(planned.Command), planned.Ready), planned.Env); err != nil {
 			return err
 		}
+		if redactor.String(planned.Ready) != planned.Ready {
+			return cell.Errorf(cell.Invalid, opName, "put it into a variable of the service (--service-env), and write $NAME", "cannot ask service %s so: the command has a secret in it, and is recorded", planned.Name)
+		}
 		for _, kv := range planned.Env {
 			if _, err := policy.CheckEnv(kv); err != nil {
 				return err
@@ -282,11 +285,8 @@ func (s serviceCells) Launch(ctx context.Context, c *state.Cell) error {
 const readyTimeout = 30 * time.Second
 
 // postgresPort is PostgreSQL's. It listens there while it recovers what a copy or a crash left, and refuses to work, and
-// its images have no HEALTHCHECK: their own pg_isready is asked, where it is there. postgresRefuses is its exit code then.
-const (
-	postgresPort    = 5432
-	postgresRefuses = 1
-)
+// its images have no HEALTHCHECK: their own pg_isready is asked, where it is there.
+const postgresPort = 5432
 
 func (s serviceCells) Ready(ctx context.Context, c *state.Cell, ports []cell.Listening) (ready bool, why string, err error) {
 	command, asked := c.Serves.Ready, len(c.Serves.Ready) > 0
@@ -310,7 +310,10 @@ func (s serviceCells) Ready(ctx context.Context, c *state.Cell, ports []cell.Lis
 	cannot := cell.KindOf(err) == cell.NoSuchBinary || cell.KindOf(err) == cell.NotRunnable
 	switch {
 	case !asked:
-		return cannot || err == nil && done.Status.Exit != nil && done.Status.Exit.Code != postgresRefuses, "", nil
+		if cannot || err == nil && done.Status.Exit != nil && done.Status.Exit.Code == 0 {
+			return true, "", nil
+		}
+		return false, "pg_isready: --service-ready true takes it as it is", nil
 	case cannot:
 		return false, "", cell.Errorf(cell.KindOf(err), "engine.service", "choose another command: --service-ready", "cannot ask whether it is ready: %w", err)
 	case err != nil: // it may just be ending

@@ -40,7 +40,9 @@ func (e *Engine) newSpawn() *spawn.Manager {
 			_, _, err := e.govern.Lend(c, c.Setup.Handles)
 			return err
 		},
-		Beside: e.besideServices, CopyServices: e.copyServices, Serve: e.serveCopy,
+		Beside: func(ctx context.Context, c *state.Cell, do func(map[string]cell.CheckpointID, func()) error) error {
+			return e.besideServices(ctx, c, true, do)
+		}, CopyServices: e.copyServices, Serve: e.serveCopy,
 		EvalOf: live.EvalOf, OutputTo: live.OutputTo, WarmTimeout: live.WarmTimeout,
 		Remove: e.remove, RemoveCells: e.removeCells, RemoveUnmade: e.removeUnmade,
 		RemoveNew: func(ctx context.Context, ids []cell.ID) error {

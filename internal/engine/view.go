@@ -550,7 +550,11 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 		if err := v.e.gc.Room(); err != nil {
 			return api.ForkResult{}, err
 		}
-		ctx, done, err := v.making(ctx, v.e.copyCount(id, req.Count), v.e.labelsOf(id))
+		n, err := v.e.copyCount(id, req.Count)
+		if err != nil {
+			return api.ForkResult{}, err
+		}
+		ctx, done, err := v.making(ctx, n, v.e.labelsOf(id))
 		if err != nil {
 			return api.ForkResult{}, err
 		}
@@ -571,7 +575,11 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 // Branch: see spawn.Manager.
 func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
 	return entered(v, id, func() (api.BranchResult, error) {
-		ctx, done, err := v.making(ctx, v.e.copyCount(id, req.Count), v.e.labelsOf(id))
+		n, err := v.e.copyCount(id, req.Count)
+		if err != nil {
+			return api.BranchResult{}, err
+		}
+		ctx, done, err := v.making(ctx, n, v.e.labelsOf(id))
 		if err != nil {
 			return api.BranchResult{}, err
 		}

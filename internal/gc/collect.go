@@ -49,7 +49,7 @@ func (m *Manager) collect(ctx context.Context, dry bool) (api.GCResult, error) {
 	for _, part := range []func() ([]api.GCItem, error){
 		func() ([]api.GCItem, error) { return m.expireCells(ctx, dry, now) },
 		func() ([]api.GCItem, error) { return m.expireCheckpoints(ctx, dry, now) },
-		func() ([]api.GCItem, error) { return m.expireServices(dry, now) },
+		func() ([]api.GCItem, error) { return m.expireServices(ctx, dry, now) },
 		func() ([]api.GCItem, error) { return m.expireSources(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireImages(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireCaches(dry, now) },
@@ -158,7 +158,7 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 	}
 	for _, c := range cells {
 		for _, k := range reg.Checkpoints(c.ID) {
-			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] || m.beginsResult(c.ID, k.ID) {
+			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] || m.beginsResult(c.ID, k.ID) || m.cfg.Records.IsPart(&c, k.ID) {
 				continue
 			}
 			item := api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "expired"}
@@ -190,45 +190,54 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 }
 
 // expireServices gives up what services kept at checkpoints of their cells that are gone.
-func (m *Manager) expireServices(dry bool, now time.Time) (items []api.GCItem, err error) {
-	reg := m.cfg.Records
+func (m *Manager) expireServices(ctx context.Context, dry bool, now time.Time) (items []api.GCItem, err error) {
 	young := m.cfg.Pins.oldest() // a checkpoint under way names them when it is there
-	for _, c := range reg.Cells() {
-		if c.Serves == nil || c.State == cell.Removed {
-			continue
-		}
-		needed := map[cell.CheckpointID]bool{c.Head: true}
-		for _, k := range reg.Checkpoints(c.Serves.Of) {
-			needed[k.Services[c.Serves.Name]] = true
-		}
-		for _, k := range reg.Checkpoints(c.ID) {
-			if k.Kind != state.KindService || needed[k.ID] || k.Created.After(young) || now.Sub(k.Created) < fresh {
+	for _, c := range m.cfg.Records.Cells() {
+		list := m.unnamed(c.ID, young, now)
+		if len(list) > 0 && !dry {
+			release, err := m.cfg.Lock(ctx, c.ID, "gc")
+			if errors.As(err, new(state.HeldByRun)) {
 				continue
 			}
-			items = append(items, api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "no checkpoint of the service's cell has it"})
-			if dry {
-				continue
-			}
-			k.Gone = true
-			if err := reg.Commit(&k); err != nil {
+			if err != nil {
 				return items, err
 			}
+			var objects []any
+			list = m.unnamed(c.ID, young, now)
+			for i := range list {
+				list[i].Gone = true
+				objects = append(objects, &list[i])
+			}
+			err = m.cfg.Records.Commit(objects...)
+			release()
+			if err != nil {
+				return items, err
+			}
+		}
+		for _, k := range list {
+			items = append(items, api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "no checkpoint of the service's cell has it"})
 		}
 	}
 	return items, nil
 }
 
-// besideOf is the checkpoint of the cell of a service that was made with one of the service; nil: there is none.
-func (m *Manager) besideOf(c *state.Cell, k *state.Checkpoint) *state.Checkpoint {
-	if c.Serves == nil {
+// unnamed are the checkpoints of the cell of a service that were made for ones of the cell it serves, and that none of these
+// has any more.
+func (m *Manager) unnamed(id cell.ID, young, now time.Time) (list []state.Checkpoint) {
+	c, err := m.cfg.Records.Cell(id)
+	if err != nil || c.Serves == nil || c.State == cell.Removed {
 		return nil
 	}
-	for _, of := range m.cfg.Records.Checkpoints(c.Serves.Of) {
-		if of.Services[c.Serves.Name] == k.ID {
-			return &of
+	needed := map[cell.CheckpointID]bool{c.Head: true}
+	for _, k := range m.cfg.Records.Checkpoints(c.Serves.Of) {
+		needed[k.Services[c.Serves.Name]] = true
+	}
+	for _, k := range m.cfg.Records.Checkpoints(id) {
+		if k.Kind == state.KindService && !needed[k.ID] && !k.Created.After(young) && now.Sub(k.Created) >= fresh {
+			list = append(list, k)
 		}
 	}
-	return nil
+	return list
 }
 
 // selector is how a checkpoint is written for people.

@@ -190,8 +190,8 @@ func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
 	case m.beginsResult(c.ID, k.ID):
 		return cell.Errorf(cell.Conflict, opName, "wait until the run has ended, or discard it", "cannot remove checkpoint %s@%d: a run began at it, and its result is kept", c.Title(), number)
 	default:
-		if of := m.besideOf(c, &k); of != nil {
-			return cell.Errorf(cell.Conflict, opName, "remove that", "cannot remove checkpoint %s@%d: it is a part of checkpoint @%d of the cell that service %s is of", c.Title(), number, of.Number, c.Serves.Name)
+		if m.cfg.Records.IsPart(c, k.ID) {
+			return cell.Errorf(cell.Conflict, opName, "it goes with that", "cannot remove checkpoint %s@%d: a checkpoint of the cell that it serves has it", c.Title(), number)
 		}
 		k.Gone = true
 	}

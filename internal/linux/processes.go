@@ -60,7 +60,7 @@ func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is
 // and puts them into its memory next. One without arguments is looked at again after execTick, until execWait is
 // over for a whole list: processes can take their arguments away.
 const (
-	execWait = 20 * time.Millisecond
+	execWait = 100 * time.Millisecond // on a busy machine it waits for its turn in the middle
 	execTick = 200 * time.Microsecond
 )
 

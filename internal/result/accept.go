@@ -378,7 +378,7 @@ func newKey() string {
 func (m *Manager) acceptedIn(o *offer) (ids []cell.RunID) {
 	here := m.cfg.Records.Ancestors(o.at.ID)
 	for _, r := range m.cfg.Records.Runs(o.c.ID) {
-		if r.Verdict == cell.Accepted && r.In.After != r.In.Before && here[r.In.After] {
+		if r.Verdict == cell.Accepted && !r.OffersNothing() && here[r.In.After] {
 			ids = append(ids, r.RunID())
 		}
 	}

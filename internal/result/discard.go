@@ -106,6 +106,9 @@ func (m *Manager) discardHeld(ctx context.Context, c *state.Cell, run *state.Run
 
 // doDiscard carries out a discard. out is completed, unless it is nil.
 func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Checkpoint, covers []state.Run, args discardArgs, out *api.DiscardResult) error {
+	if err := m.cfg.MayReturn(c, &to); err != nil {
+		return err
+	}
 	was, err := m.moveHead(ctx, c, &to, false)
 	if err != nil {
 		return err
@@ -199,6 +202,8 @@ func (m *Manager) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req
 		return out, cell.Errorf(cell.Conflict, opName, "it goes with the cell: pando rm "+c.Title(), "cannot discard the result of run %s: it was in the source, which is known by the files of it", run.ID)
 	case slices.Contains(c.KnownAt, k.ID):
 		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "cannot discard the result of run %s: it is in the source", run.ID)
+	case m.cfg.Records.IsPart(c, k.ID):
+		return out, cell.Errorf(cell.Conflict, opName, "it goes with that", "cannot discard the result of run %s: a checkpoint of the cell that %s serves has it", run.ID, c.Title())
 	}
 	k.Gone = true
 	if err := run.Decide(cell.Discarded, cmp.Or(req.Reason, "given up"), "user"); err != nil {
@@ -238,7 +243,7 @@ func (m *Manager) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err 
 		for _, r := range at[to.ID] {
 			if r.Undecided() {
 				runs = append(runs, r)
-			} else if r.In.After != r.In.Before {
+			} else if !r.OffersNothing() {
 				decided = true
 			}
 		}

@@ -67,6 +67,8 @@ type Config struct {
 	// Checkpoint makes the present state of a cell a checkpoint, of which k says what it is for, and its head, if it
 	// is not one, within a run or "". c is changed and committed.
 	Checkpoint func(ctx context.Context, c *state.Cell, k state.Checkpoint, within cell.RunID) (state.Checkpoint, error)
+	// MayReturn refuses to bring a cell back to a checkpoint where one of its services can't go with it.
+	MayReturn func(c *state.Cell, to *state.Checkpoint) error
 	// ServicesTo brings the services of a cell at rest to where they were at a checkpoint of it. The objects are to be
 	// committed with the cell; done is called when they were, or were not.
 	ServicesTo func(ctx context.Context, c *state.Cell, to *state.Checkpoint) (objects []any, done func(recorded bool), err error)

@@ -55,14 +55,15 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 	if k.Gone {
 		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "result.Restore", "pando history "+c.Title()+" shows those that are there", "checkpoint %s@%d was removed: it expired, was given up, or made room", c.Title(), k.Number)
 	}
+	if err := m.cfg.MayReturn(&c, &k); err != nil {
+		return api.RestoreResult{}, err
+	}
 	mem, err := m.cfg.Memory(req, &c, &k)
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
 	res = api.RestoreResult{Number: k.Number, Lost: []string{}, Proof: state.ProofLayers}
-	if len(k.Services) > 0 {
-		res.Services = c.ServiceNames()
-	}
+	res.Services = slices.DeleteFunc(c.ServiceNames(), func(name string) bool { return k.Services[name] == "" })
 	lost := m.lostBy(&c, &k)
 	for _, r := range lost {
 		res.Lost = append(res.Lost, r.ID)

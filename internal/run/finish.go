@@ -86,6 +86,13 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	if changed.Unread() && !x.ownFailure() && x.Run.Cause == "" {
 		x.Run.Cause = api.CauseUnreadable
 	}
+	if after.ID != x.Before.ID && after.Kind == state.KindAfter {
+		for _, name := range x.Cell.ServiceNames() {
+			if after.Services[name] == "" {
+				x.Run.Notes = append(x.Run.Notes, "what service "+name+" keeps is not a part of the result: it could not be kept; see the daemon's log")
+			}
+		}
+	}
 	x.Run.Applied = state.FilesOf(x.Cell.Applied, x.Run.RunID())
 	x.Run.Timings.Digest = ms(time.Since(t))
 	was, err := x.m.cfg.Evidence.Adopt(x.Run)
@@ -298,7 +305,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 			gone = run.Reason == api.ReasonNoChanges
 		case cell.Restored:
 			x.Cell.Expires = time.Now().Add(state.KeepResult).UTC()
-			gone = after.ID == x.Before.ID
+			gone = after.ID == x.Before.ID || run.OffersNothing()
 		}
 	}
 	t := time.Now()
@@ -417,6 +424,9 @@ func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, err
 	}
 	if err := x.m.cfg.Cells.Deactivate(ctx, x.Cell.ID, why.Error()); err != nil {
 		return x.Before, err
+	}
+	if x.Cell.Gen == nil { // they are not its own
+		return x.Before, fmt.Errorf("cannot keep the result: %w", err)
 	}
 	provider, layer := x.Cell.Provider, x.Cell.Gen.Layer
 	x.Cell.Head, x.Cell.Gen = back.ID, nil

@@ -283,7 +283,7 @@ func (m *Manager) connect(ctx context.Context, s *state.Service, inst backend.In
 // Follow brings the services of a cell to where the cell is: paused, removed, or at rest and not wanted for a while. It is for
 // whatever changes that, returns at once, and does nothing where nothing has to be done.
 func (m *Manager) Follow(c *state.Cell) {
-	if len(c.Services) == 0 {
+	if len(c.Services) == 0 || m.owner(c) != c.ID { // those of a copy for a check are not its own
 		return
 	}
 	id, list, gone, at := c.ID, slices.Clone(c.Services), c.State == cell.Removed, m.wanted(c.ID)

@@ -51,6 +51,7 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 	if err != nil {
 		return res, err
 	}
+	release = sync.OnceFunc(release)
 	defer release()
 	defer m.cfg.Pin()()
 	if err := m.still(ctx, id); err != nil {
@@ -85,6 +86,7 @@ func (m *Manager) Branch(ctx context.Context, id cell.ID, req api.BranchRequest)
 	if err != nil {
 		return res, err
 	}
+	release() // the source goes on meanwhile
 	notes = append(notes, m.serve(ctx, b.all)...)
 	for _, ch := range b.all {
 		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))

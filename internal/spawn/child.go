@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
@@ -61,10 +62,11 @@ func FilesOf(src *state.Cell, at *state.Checkpoint) (*state.Cell, *state.Checkpo
 // serve starts the services of new cells in which something goes on, and connects them. It returns what failed, in words.
 func (m *Manager) serve(ctx context.Context, made []*child) (notes []string) {
 	errs := make([]error, len(made))
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(copiesAtOnce)
 	for i, ch := range made {
 		if len(ch.c.Services) > 0 {
-			all.Go(func() { errs[i] = m.serveOne(ctx, ch) })
+			all.Go(func() error { errs[i] = m.serveOne(ctx, ch); return nil })
 		}
 	}
 	all.Wait()

@@ -40,20 +40,22 @@ func (m *Manager) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (re
 		req.Number = at.Number
 	}
 	defer m.cfg.Pin()()
+	var made []*child // in which something goes on
 	err = m.live.Within(ctx, id, "fork", func(run cell.RunID) (err error) {
-		res, err = m.fork(ctx, id, req, want, count, run)
+		res, made, err = m.fork(ctx, id, req, want, count, run)
 		return err
 	})
+	res.Notes = append(res.Notes, m.serve(ctx, made)...)
 	return res, err
 }
 
 // fork is Fork for a caller with the cell's lock: a run, or "".
-func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, want terms, count int, within cell.RunID) (res api.ForkResult, err error) {
+func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, want terms, count int, within cell.RunID) (res api.ForkResult, made []*child, err error) {
 	const opName = "spawn.Fork"
 	began := time.Now()
 	src, err := m.live.Usable(id)
 	if err != nil {
-		return api.ForkResult{}, err
+		return api.ForkResult{}, nil, err
 	}
 	var k state.Checkpoint
 	if req.Number > 0 {
@@ -61,36 +63,36 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 	} else {
 		if inst := m.live.Instance(src.ID); inst != nil && !req.Files {
 			if within != "" {
-				return api.ForkResult{}, cell.Errorf(cell.Conflict, opName, "wait until it has ended, or "+m.forkFiles(&src), "cannot fork %s: run %s is under way in it", src.Title(), within)
+				return api.ForkResult{}, nil, cell.Errorf(cell.Conflict, opName, "wait until it has ended, or "+m.forkFiles(&src), "cannot fork %s: run %s is under way in it", src.Title(), within)
 			}
 			if !backend.NothingRuns(ctx, inst) {
-				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName, m.branchOrFiles(ctx, &src),
+				return api.ForkResult{}, nil, cell.Errorf(cell.Unsupported, opName, m.branchOrFiles(ctx, &src),
 					"cannot fork %s: it has processes, and a fork of files would leave their memory behind", src.Title())
 			}
 		}
 		k, err = m.cfg.Settle(ctx, &src, state.KindFork, within)
 	}
 	if err != nil {
-		return api.ForkResult{}, err
+		return api.ForkResult{}, nil, err
 	}
 	if k.Gone {
-		return api.ForkResult{}, cell.Errorf(cell.NotFound, opName, "pando history "+src.Title()+" shows those that are there", "checkpoint %s@%d was removed: it expired, was given up, or made room", src.Title(), k.Number)
+		return api.ForkResult{}, nil, cell.Errorf(cell.NotFound, opName, "pando history "+src.Title()+" shows those that are there", "checkpoint %s@%d was removed: it expired, was given up, or made room", src.Title(), k.Number)
 	}
 	if _, err := m.cfg.Tree(ctx, &k); err != nil {
-		return api.ForkResult{}, err
+		return api.ForkResult{}, nil, err
 	}
 	if err := m.cfg.MayFork(&src, count); err != nil {
-		return api.ForkResult{}, err
+		return api.ForkResult{}, nil, err
 	}
 	if k.Memory != nil && !req.Files {
 		return m.forkMemory(ctx, &src, &k, req.Name, count, want, began)
 	}
 	if err := want.filesAlone(fmt.Sprintf("%s@%d", src.Title(), k.Number)); err != nil {
-		return api.ForkResult{}, err
+		return api.ForkResult{}, nil, err
 	}
 	names, named, err := m.claimNumbered(src.Title(), src.Title()+"-fork-", req.Name, count)
 	if err != nil {
-		return api.ForkResult{}, err
+		return api.ForkResult{}, nil, err
 	}
 	defer named()
 	parts := []string{"files"}
@@ -116,10 +118,10 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 		ch := newChild(&src, &k, nil)
 		c, first := ch.c, ch.first
 		if err := c.To(cell.Idle); err != nil { // it has files alone
-			return api.ForkResult{}, err
+			return api.ForkResult{}, nil, err
 		}
 		if err := m.beginHome(ctx, c, &k); err != nil {
-			return api.ForkResult{}, err
+			return api.ForkResult{}, nil, err
 		}
 		first.Home = k.Home
 		undo.Add("drop the home of a new cell", func(context.Context) error { m.dropFiles(c); return nil })
@@ -128,7 +130,7 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 		first.Created = now
 		copies, err := m.cfg.CopyServices(&src, &k, c, first)
 		if err != nil {
-			return api.ForkResult{}, err
+			return api.ForkResult{}, nil, err
 		}
 		objects = append(append(objects, c, first), copies...)
 		if kept := m.cfg.Caches(src.ID, c.ID, false); kept != nil && k.ID == src.Head {
@@ -139,21 +141,21 @@ func (m *Manager) fork(ctx context.Context, id cell.ID, req api.ForkRequest, wan
 	}
 	if run, ok := m.pendingOf(&k); ok {
 		if err := run.Decide(cell.Forked, "forked as "+several(names), "user"); err != nil {
-			return api.ForkResult{}, err
+			return api.ForkResult{}, nil, err
 		}
 		objects = append(objects, run)
 	}
 	in, sealed := m.cfg.Stage(ctx, "record")
 	d, err := m.cfg.SealFork(in, &src, &k, ids, objects...)
 	if sealed(err); err != nil {
-		return api.ForkResult{}, err
+		return api.ForkResult{}, nil, err
 	}
 	res = api.ForkResult{Took: fmt.Sprintf("%s as of %s@%d", took, src.Title(), k.Number), Dropped: lost,
 		TookMS: ms(time.Since(began)), Receipt: d.String()}
 	for _, c := range cells {
 		res.Cells = append(res.Cells, m.cfg.View(c))
 	}
-	return res, nil
+	return res, nil, nil
 }
 
 // beginHome gives a new cell the home of the checkpoint that it begins at, if that has one.
@@ -174,7 +176,7 @@ func (m *Manager) beginHome(ctx context.Context, c *state.Cell, k *state.Checkpo
 }
 
 // forkMemory makes cells that go on at a checkpoint with memory.
-func (m *Manager) forkMemory(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
+func (m *Manager) forkMemory(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, []*child, error) {
 	with := ""
 	if len(src.Services) > 0 {
 		with = tookServices
@@ -184,37 +186,36 @@ func (m *Manager) forkMemory(ctx context.Context, src *state.Cell, k *state.Chec
 	res := api.ForkResult{Took: took}
 	names, done, err := m.claimNumbered(src.Title(), src.Title()+"-fork-", name, count)
 	if err != nil {
-		return res, err
+		return res, nil, err
 	}
 	defer done()
 	promised, err := m.promise(count, true)
 	if err != nil {
-		return res, err
+		return res, nil, err
 	}
 	defer promised()
 	if b.p, err = m.cfg.Provider(src.Provider); err != nil {
-		return res, err
+		return res, nil, err
 	}
 	tree, err := m.cfg.Tree(ctx, k)
 	if err != nil {
-		return res, err
+		return res, nil, err
 	}
 	res.Notes = Unjoined(b.p, tree, "a copy")
 	t, err := m.snapshotAt(ctx, b.p, k)
 	if err != nil {
-		return res, err
+		return res, nil, err
 	}
 	defer t.forget()
 	if err := b.copies(ctx, t, names, tree.Root); err != nil {
-		return res, err
+		return res, nil, err
 	}
-	res.Notes = append(res.Notes, m.serve(ctx, b.all)...)
 	for _, ch := range b.all {
 		res.Cells = append(res.Cells, m.cfg.Brief(ch.c))
 	}
 	res.Inherited, res.Renewed = generators(b.all)
 	res.Dropped, res.TookMS, res.Receipt = droppedByCopy, ms(time.Since(began)), b.receipt
-	return res, nil
+	return res, b.all, nil
 }
 
 // droppedByCopy is what a cell that goes on at a checkpoint with memory has not.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -185,4 +186,12 @@ func (k *Checkpoint) forMore() bool {
 		return k.Memory == nil && (k.Home != nil || len(k.Services) > 0)
 	}
 	return false
+}
+
+// IsPart reports whether a checkpoint of the cell of a service is part of one of the cell that it serves.
+func (r *Registry) IsPart(c *Cell, id cell.CheckpointID) bool {
+	if c.Serves == nil {
+		return false
+	}
+	return slices.ContainsFunc(r.Checkpoints(c.Serves.Of), func(k Checkpoint) bool { return k.Services[c.Serves.Name] == id })
 }
