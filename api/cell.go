@@ -136,7 +136,7 @@ type RestoreResult struct {
 	TookMS     float64  `json:"took_ms"`
 	Receipt    string   `json:"receipt,omitempty"`
 	Reopened   []string `json:"reopened,omitempty"` // runs that are pending again
-	Services   []string `json:"services,omitempty"` // names of the services whose files were restored, too
+	Services   []string `json:"services,omitempty"` // names of the services that were restored, too
 	Memory     string   `json:"memory,omitempty"`   // for a checkpoint with memory: "restored", or the reason why it was not and nothing runs
 	Resumed    int      `json:"resumed,omitempty"`  // number of processes that continue
 	// Inherited names the random number generators in user space that the copies share with

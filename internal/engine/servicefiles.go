@@ -110,7 +110,7 @@ func (s *settling) mayDoWithout(of state.Service, err error) bool {
 	return true
 }
 
-// settleService makes the files of the cell of a service a checkpoint. One whose keeper is lost meanwhile is at rest.
+// settleService makes the files of the cell of a service a checkpoint. One that loses its keeper meanwhile is at rest.
 func (e *Engine) settleService(ctx context.Context, id cell.ID, within cell.RunID) (c state.Cell, k state.Checkpoint, err error) {
 	for range 2 {
 		if c, err = e.alive.Usable(id); err != nil {
