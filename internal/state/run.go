@@ -107,7 +107,10 @@ func (r *Run) Undecided() bool {
 // OffersNothing reports whether the workspace after a run is what it was before: a run that
 // timed out, for example, and wrote nothing, or changed what its services keep alone.
 func (r *Run) OffersNothing() bool {
-	return r.In.After != "" && (r.In.After == r.In.Before || r.Before != nil && r.After != nil && r.After.TreeDigest == r.Before.TreeDigest)
+	if r.In.After == "" || r.In.After == r.In.Before {
+		return r.In.After != ""
+	}
+	return len(r.Services) > 0 && r.Before != nil && r.After != nil && r.After.TreeDigest == r.Before.TreeDigest
 }
 
 // NeverStarted reports whether the run ended before its command ran.
