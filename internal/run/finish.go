@@ -305,7 +305,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 			gone = run.Reason == api.ReasonNoChanges
 		case cell.Restored:
 			x.Cell.Expires = time.Now().Add(state.KeepResult).UTC()
-			gone = after.ID == x.Before.ID || run.OffersNothing()
+			gone = after.ID == x.Before.ID
 		}
 	}
 	t := time.Now()
