@@ -560,12 +560,17 @@ type history struct {
 	cells   []string
 	runs    []api.Run
 	accepts []accept // of all cells, that changed the source, oldest first
+	acts    []string // what was done, printed with a failure
 }
 
-// accept is what the source's files were before it: path, and content, "" for none.
+func (h *history) did(format string, args ...any) {
+	h.acts = append(h.acts, fmt.Sprintf(format, args...))
+}
+
+// accept is what the source's files were before it, and after: path, and content, "" for none.
 type accept struct {
-	id  string // of what the cell's record has of it
-	old map[string]string
+	id       string // of what the cell's record has of it
+	old, new map[string]string
 }
 
 func (h *history) cell() string { return rapid.SampledFrom(h.cells).Draw(h.rt, "cell") }
@@ -584,15 +589,22 @@ func (h *history) script() string {
 	return strings.Join(lines, "; ")
 }
 
-func (h *history) run(name, script string) { h.runs = append(h.runs, h.bed.run(name, script)) }
+func (h *history) run(name, script string) {
+	h.did("run %s: %s", name, script)
+	h.runs = append(h.runs, h.bed.run(name, script))
+}
 
 func (h *history) exec() {
-	h.must(second(h.StartExec(h.ctx, h.id(h.cell()), api.ExecRequest{Command: []string{"sh", "-c", h.script()}, Wait: true})))
+	name, script := h.cell(), h.script()
+	h.did("exec %s: %s", name, script)
+	h.must(second(h.StartExec(h.ctx, h.id(name), api.ExecRequest{Command: []string{"sh", "-c", script}, Wait: true})))
 }
 
 // edit changes the source behind pando's back.
 func (h *history) edit() {
-	h.write(rapid.SampledFrom([]string{"a", "b", "mine"}).Draw(h.rt, "file"), fmt.Sprint("edited ", rapid.IntRange(0, 3).Draw(h.rt, "text")))
+	name, text := rapid.SampledFrom([]string{"a", "b", "mine"}).Draw(h.rt, "file"), fmt.Sprint("edited ", rapid.IntRange(0, 3).Draw(h.rt, "text"))
+	h.did("edit %s: %s", name, text)
+	h.write(name, text)
 }
 
 // waiting are the runs that wait for a verdict.
@@ -629,7 +641,9 @@ func (h *history) live() {
 	if rapid.Bool().Draw(h.rt, "fails") {
 		end = "; exit 1"
 	}
-	r, goOn := h.begin(name, h.script(), h.script()+end)
+	first, then := h.script(), h.script()+end
+	h.did("begin a run of %s: %s; then %s", name, first, then)
+	r, goOn := h.begin(name, first, then)
 	for range rapid.IntRange(1, 2).Draw(h.rt, "acts") {
 		switch rapid.IntRange(0, 3).Draw(h.rt, "act") {
 		case 0:
@@ -640,6 +654,7 @@ func (h *history) live() {
 			h.accept(name)
 		}
 	}
+	h.did("and go on")
 	h.runs = append(h.runs, goOn())
 	if taken := len(h.takenOf(name, r)) > 0; taken && h.verdict(r) == "restored" {
 		h.Errorf("run %s was restored, and a part of it is in the source", r.ID)
@@ -668,6 +683,7 @@ func (h *history) accept(name string) {
 	}
 	res, err := h.results.Accept(h.ctx, h.cellTarget(name), req)
 	now := h.files()
+	h.did("accept %s, merge %v, paths %q of %+v: applied %q, merged %+v, %v", name, req.Merge, req.Paths, d.Files, res.Applied, res.Merged, err)
 	if err != nil {
 		if !maps.Equal(source, now) || cell.KindOf(err) != cell.Conflict && cell.KindOf(err) != cell.Invalid {
 			h.Errorf("refused with %v, and the source became %q from %q", err, now, source)
@@ -694,7 +710,7 @@ func (h *history) accept(name string) {
 			shown[p] = true
 		}
 	}
-	old := map[string]string{}
+	old, became := map[string]string{}, map[string]string{}
 	for p := range union(source, now) {
 		if source[p] == now[p] {
 			continue
@@ -708,11 +724,11 @@ func (h *history) accept(name string) {
 		if !slices.Contains(res.Applied, p) {
 			h.Errorf("%s was changed in the source, and the answer says %q", p, res.Applied)
 		}
-		old[p] = source[p]
+		old[p], became[p] = source[p], now[p]
 	}
 	if len(old) > 0 {
 		list := h.applied(name)
-		h.accepts = append(h.accepts, accept{list[len(list)-1].ID, old})
+		h.accepts = append(h.accepts, accept{list[len(list)-1].ID, old, became})
 	}
 	for _, p := range res.Applied {
 		if _, changed := old[p]; !changed {
@@ -741,13 +757,16 @@ func (h *history) applied(name string) []state.Applied {
 
 // tookBack checks that the source is what it was without the accepts of a cell that its record
 // has no more: they need not be its newest, since undo takes back what the checkpoint that it
-// goes to does not come of. A file that a later accept of the cell changed is left to that.
+// goes to does not come of. A file that a later accept of the cell changed is left to that, and one that they changed and
+// changed back is whatever it is: another cell's accept may have written it since.
 func (h *history) tookBack(name string, was []state.Applied, source map[string]string) {
 	left := map[string]bool{}
 	for _, a := range h.applied(name) {
 		left[a.ID] = true
 	}
-	kept := map[string]bool{} // paths
+	kept := map[string]bool{}    // paths
+	last := map[string]string{}  // what the newest of those taken back wrote
+	first := map[string]string{} // what was there before the oldest
 	for _, a := range slices.Backward(was) {
 		at := slices.IndexFunc(h.accepts, func(x accept) bool { return x.id == a.ID })
 		if at < 0 {
@@ -759,11 +778,21 @@ func (h *history) tookBack(name string, was []state.Applied, source map[string]s
 			case left[a.ID]:
 				kept[p] = true
 			case kept[p]:
-			case text == "":
-				delete(source, p)
 			default:
-				source[p] = text
+				if _, later := last[p]; !later {
+					last[p] = h.accepts[at].new[p]
+				}
+				first[p] = text
 			}
+		}
+	}
+	for p, text := range first {
+		switch {
+		case text == last[p]:
+		case text == "":
+			delete(source, p)
+		default:
+			source[p] = text
 		}
 	}
 	h.wantFiles("taken back", source)
@@ -771,7 +800,8 @@ func (h *history) tookBack(name string, was []state.Applied, source map[string]s
 
 func (h *history) revert(name string) {
 	before, source, was := h.waiting(), h.files(), h.applied(name)
-	_, err := h.results.Revert(h.ctx, h.cellTarget(name), api.RevertRequest{})
+	res, err := h.results.Revert(h.ctx, h.cellTarget(name), api.RevertRequest{})
+	h.did("revert %s: %q, already %q, %v", name, res.Reverted, res.Already, err)
 	h.lost(before, nil)
 	if err != nil {
 		h.wantKind("revert", err, cell.Conflict)
@@ -799,6 +829,7 @@ func (h *history) sync() {
 	}
 	shown := compare()
 	res, err := h.results.Sync(h.ctx, h.id(name), api.SyncRequest{NoConflicts: rapid.Bool().Draw(h.rt, "no conflicts")})
+	h.did("sync %s: %q, merged %+v, %v", name, res.Synced, res.Merged, err)
 	h.lost(before, nil)
 	h.wantFiles("synced", source)
 	if err != nil {
@@ -821,6 +852,7 @@ func (h *history) undo() {
 		req.To = rapid.IntRange(0, head.Number-1).Draw(h.rt, "to")
 	}
 	res, err := h.results.Undo(h.ctx, c.ID, req)
+	h.did("undo %s to %d: at %d, reverted %q, %v", name, req.To, res.Number, res.Reverted, err)
 	if err != nil {
 		if cell.KindOf(err) != cell.NotFound || req.To == 0 { // a number that another line of the cell has
 			h.wantKind("undo", err, cell.Conflict)
@@ -857,6 +889,7 @@ func (h *history) discard() {
 	name := h.cell()
 	before, source, shown := h.waiting(), h.files(), h.shown(name)
 	res, err := h.results.Discard(h.ctx, h.cellTarget(name), api.DiscardRequest{Lose: true})
+	h.did("discard %s: runs %q, %v", name, ids(res.Runs), err)
 	h.wantFiles("discard", source)
 	if err != nil {
 		h.wantKind("discard", err, cell.Conflict)
@@ -865,9 +898,9 @@ func (h *history) discard() {
 	}
 	h.lost(before, ids(res.Runs))
 	for p := range h.shown(name) {
-		for _, a := range h.applied(name) { // what was applied and was in the cell stays there
+		for _, a := range h.applied(name) { // what was applied, is in the source and was in the cell stays there
 			at := slices.IndexFunc(h.accepts, func(x accept) bool { return x.id == a.ID })
-			if _, is := h.accepts[at].old[p]; is && !shown[p] {
+			if text, is := h.accepts[at].new[p]; is && text == source[p] && !shown[p] {
 				h.Errorf("after the discard the cell differs in %s, which %s brought into the source", p, a.ID)
 			}
 		}
@@ -895,6 +928,7 @@ func (h *history) giveUp() {
 		return
 	}
 	before, source := h.waiting(), h.files()
+	h.did("discard run %s", r.ID)
 	if _, err := h.results.Discard(h.ctx, runTarget(r), api.DiscardRequest{Lose: true}); err != nil {
 		h.wantKind("give up", err, cell.Conflict)
 	}
@@ -907,7 +941,9 @@ func (h *history) fork() {
 		return
 	}
 	name := fmt.Sprint("f", len(h.cells))
-	if _, err := h.Fork(h.ctx, h.id(h.cell()), api.ForkRequest{Name: name}); err != nil {
+	from := h.cell()
+	h.did("fork %s as %s", from, name)
+	if _, err := h.Fork(h.ctx, h.id(from), api.ForkRequest{Name: name}); err != nil {
 		h.Errorf("fork: %v", err)
 		return
 	}
@@ -929,6 +965,6 @@ func (h *history) check() {
 		}
 	}
 	if h.Failed() {
-		h.rt.Fatal("see above")
+		h.rt.Fatalf("see above, after\n%s", strings.Join(h.acts, "\n"))
 	}
 }
