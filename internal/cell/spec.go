@@ -136,6 +136,9 @@ type Mount struct {
 	Lower    []string  `json:"lower,omitempty"` // lower directories, topmost first; of a cache: above Source
 	Upper    string    `json:"upper,omitempty"` // overlay: writable layer; cache: made by the backend
 	Work     string    `json:"work,omitempty"`
+	// Part is, of an overlay, the folder of it that is shown, as a relative path; "": all of it. Mounts with the same
+	// Upper are parts of one file system.
+	Part string `json:"part,omitempty"`
 	// Plain says, of an overlay, that its writable layer is to mean the same above any other lower layers, at the
 	// cost of copies where a folder of a lower layer is renamed.
 	Plain bool `json:"plain,omitempty"`

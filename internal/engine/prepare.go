@@ -119,13 +119,13 @@ func (x *execution) source(ctx context.Context) error {
 			x.run.Notes = append(x.run.Notes, "the source could not be looked at: what was known of it is gone")
 			return nil
 		}
-		ix, err := workspace.Fingerprint(ctx, x.imported, e.cfg.Parser)
+		now, err := workspace.Fingerprint(ctx, x.imported, e.cfg.Parser)
 		if err != nil {
 			x.imported = nil
 			x.run.Notes = append(x.run.Notes, fmt.Sprintf("the source could not be looked at: %v", err))
 			return nil
 		}
-		x.run.In.SourceFP = ix.Fingerprint()
+		x.run.In.SourceFP = now
 		return nil
 	}
 	p, why, err := e.provider(ctx, x.p.backend)

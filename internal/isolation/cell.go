@@ -78,7 +78,8 @@ func (c *Cell) openMounts(files []*os.File, mine []bool) ([]*os.File, error) {
 	if len(c.w.Mounts) != len(mounts) {
 		return nil, fmt.Errorf("cannot read the cell's mounts")
 	}
-	var ns *linux.MountNS
+	o := opener{mounts: c.w.Spec.Mounts}
+	defer o.close()
 	for i, m := range c.w.Spec.Mounts {
 		if madeInside(m) || mine != nil && !mine[i] {
 			continue
@@ -93,13 +94,13 @@ func (c *Cell) openMounts(files []*os.File, mine []bool) ([]*os.File, error) {
 				return mounts, err
 			}
 		} else {
-			if ns == nil {
-				if ns, err = linux.NewMountNS(c.w.Scratch, 0); err != nil {
+			if o.ns == nil {
+				if o.ns, err = linux.NewMountNS(c.w.Scratch, 0); err != nil {
 					return mounts, err
 				}
-				defer ns.Close()
+				defer o.ns.Close()
 			}
-			if f, err = openMount(ns, m, nil); err != nil {
+			if f, err = o.open(i); err != nil {
 				return mounts, err
 			}
 		}

@@ -156,11 +156,13 @@ func (h *Host) openMounts(w *wire, keeperPID int, mine []bool) (files []*os.File
 		return nil, err
 	}
 	defer ids.Close()
+	o := opener{ns: ns, ids: ids, mounts: w.Spec.Mounts}
+	defer o.close()
 	for i, m := range w.Spec.Mounts {
 		if madeInside(m) || mine != nil && !mine[i] {
 			continue
 		}
-		f, err := openMount(ns, m, ids)
+		f, err := o.open(i)
 		if err != nil {
 			return files, err
 		}
@@ -168,6 +170,57 @@ func (h *Host) openMounts(w *wire, keeperPID int, mine []bool) (files []*os.File
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// An opener opens the mounts of one cell.
+type opener struct {
+	ns     *linux.MountNS
+	ids    *os.File // as for openMount
+	mounts []cell.Mount
+	parts  map[int]*os.File // by number in mounts: those that were opened with another one
+}
+
+// open is openMount for one of the mounts. What is a part of an overlay is opened with its other parts: the overlay can be
+// mounted once.
+func (o *opener) open(i int) (*os.File, error) {
+	m := o.mounts[i]
+	if m.Part == "" {
+		return openMount(o.ns, m, o.ids)
+	}
+	if f := o.parts[i]; f != nil {
+		delete(o.parts, i)
+		return f, nil
+	}
+	whole, err := openMount(o.ns, m, o.ids)
+	if err != nil {
+		return nil, err
+	}
+	var at []int
+	var folders []string
+	for k, x := range o.mounts {
+		if x.Part != "" && x.Upper == m.Upper {
+			at, folders = append(at, k), append(folders, x.Part)
+		}
+	}
+	files, err := o.ns.Parts(whole, folders)
+	if err != nil {
+		return nil, cannotMount(m, err)
+	}
+	if o.parts == nil {
+		o.parts = map[int]*os.File{}
+	}
+	for k, f := range files {
+		o.parts[at[k]] = f
+	}
+	f := o.parts[i]
+	delete(o.parts, i)
+	return f, nil
+}
+
+func (o *opener) close() {
+	for _, f := range o.parts {
+		f.Close()
+	}
 }
 
 // openedEntry is the files for entering a cgroup, in the order of wire.
@@ -219,11 +272,15 @@ func openMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) 
 	if err == nil {
 		return f, nil
 	}
+	return nil, cannotMount(m, err)
+}
+
+func cannotMount(m cell.Mount, err error) error {
 	kind, hint := cell.Unsupported, "run `pando doctor`"
 	if errors.Is(err, os.ErrNotExist) {
 		kind, hint = cell.NotFound, "check that the source of the mount exists"
 	}
-	return nil, cell.Errorf(kind, "isolation.Create", hint, "cannot mount %s: %w", m.Target, err)
+	return cell.Errorf(kind, "isolation.Create", hint, "cannot mount %s: %w", m.Target, err)
 }
 
 func makeMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) {

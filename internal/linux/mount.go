@@ -2,6 +2,7 @@ package linux
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 
@@ -160,6 +161,37 @@ func (m *MountNS) Close() {
 	close(m.work)
 	<-m.done
 	m.behind.Wait()
+}
+
+// Parts makes a detached mount of each of some folders of the detached mount f, which it takes. Each is a relative path
+// without symlinks.
+func (m *MountNS) Parts(f *os.File, folders []string) (parts []*os.File, err error) {
+	err = m.Do(func() error {
+		at := filepath.Join(m.scratch, "parts")
+		if err := os.MkdirAll(at, 0o700); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(int(f.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return &os.PathError{Op: "move_mount", Path: at, Err: err}
+		}
+		defer unix.Unmount(at, unix.MNT_DETACH)
+		for _, name := range folders {
+			part, err := Detach(filepath.Join(at, name), false)
+			if err != nil {
+				return err
+			}
+			parts = append(parts, part)
+		}
+		return nil
+	})
+	f.Close()
+	if err != nil {
+		for _, p := range parts {
+			p.Close()
+		}
+		return nil, err
+	}
+	return parts, nil
 }
 
 // Bind makes a detached copy of the mount at path with attributes a, from m's

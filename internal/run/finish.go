@@ -215,12 +215,11 @@ func (x *execution) fingerprint(ctx context.Context) <-chan cell.Digest {
 		return out
 	}
 	go func() {
-		ix, err := workspace.Fingerprint(ctx, x.Imported, x.m.cfg.Parser)
+		now, err := workspace.Fingerprint(ctx, x.Imported, x.m.cfg.Parser)
 		if err != nil {
-			out <- cell.Digest{}
-			return
+			now = cell.Digest{}
 		}
-		out <- ix.Fingerprint()
+		out <- now
 	}()
 	return out
 }

@@ -45,6 +45,14 @@ type Imported struct {
 	Bytes       int64
 	Copied      int // files that were read by this import
 	Index       *Index
+	Parts       []Part // of a workspace with several directories of the host
+}
+
+// Part is what was imported of one directory of several. State is that of the whole workspace; all else is of the folder
+// alone.
+type Part struct {
+	Directory
+	*Imported
 }
 
 // LeftOut is one path that is not, or only partly, in the base, or is in it although it is a

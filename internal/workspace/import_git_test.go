@@ -150,7 +150,7 @@ func TestX12LinkedRepositories(t *testing.T) {
 				gitIn(t, i.source, "tag", "v2")
 				ix, err := workspace.Fingerprint(ctx, im, nil)
 				i.must(err)
-				if ix.Fingerprint() == im.Fingerprint {
+				if ix == im.Fingerprint {
 					t.Error("a commit does not change the fingerprint")
 				}
 				before := im

@@ -35,23 +35,26 @@ func look(ctx context.Context, src *sourceTree, left []LeftOut) ([]Found, error)
 	return all, err
 }
 
-// Fingerprint walks a source and returns its fingerprint, as an import that left out the same
+// Fingerprint walks the sources of an import and returns their fingerprint, as an import that left out the same
 // paths would.
-func Fingerprint(ctx context.Context, prev *Imported, parser *parse.Parser) (ix *Index, err error) {
+func Fingerprint(ctx context.Context, prev *Imported, parser *parse.Parser) (sum cell.Digest, err error) {
+	if prev.Index == nil {
+		return fingerprintOf(ctx, prev, parser)
+	}
 	src, top, err := openSource(prev.Index.source)
 	if err != nil {
-		return nil, err
+		return sum, err
 	}
 	defer src.Close()
 	all, err := look(ctx, src, prev.LeftOut)
 	if err != nil {
-		return nil, err
+		return sum, err
 	}
 	tracked, err := gitdir.Tracked(ctx, prev.Index.source, parser)
 	if k := cell.KindOf(err); err != nil && k != cell.Unsupported && k != cell.TooLarge {
-		return nil, err
+		return sum, err
 	}
-	return newIndex(prev.Index.source, top, all, tracked, prev.LeftOut, 0), nil
+	return newIndex(prev.Index.source, top, all, tracked, prev.LeftOut, 0).Fingerprint(), nil
 }
 
 // update updates the previous base: a new layer with the changes. It returns nil when a new
