@@ -190,7 +190,7 @@ func (p *planner) setting(name string) string {
 	if !path.IsAbs(file) {
 		file = p.expand("~/.config/go/env")
 	}
-	if pl := p.t.resolve(file); within(p.source, pl.path) || p.redirected(pl) {
+	if pl := p.t.resolve(file); p.inSource(pl.path) || p.redirected(pl) {
 		return ""
 	}
 	for line := range strings.Lines(p.t.text(file, maxSetting)) {

@@ -3,6 +3,7 @@ package image
 import (
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -12,13 +13,13 @@ import (
 
 // A guard decides what of the host may be a mount's source (FAILURES H60).
 type guard struct {
-	t      *tree
-	home   string      // without symlinks; "" if unknown
-	homes  []string    // every directory that is known to be a home
-	source string      // without symlinks; "" if there is none
-	state  []string    // pando's own, without symlinks
-	places []realPlace // existing places of secrets in the home
-	alias  map[inode]string
+	t       *tree
+	home    string      // without symlinks; "" if unknown
+	homes   []string    // every directory that is known to be a home
+	sources []string    // without symlinks
+	state   []string    // pando's own, without symlinks
+	places  []realPlace // existing places of secrets in the home
+	alias   map[inode]string
 }
 
 type inode struct{ dev, ino uint64 }
@@ -56,7 +57,7 @@ var systemPlaces = []struct{ path, what string }{
 	{"/var/lib/bluetooth", "keys of devices"},
 }
 
-func newGuard(t *tree, home, source string, state []string) *guard {
+func newGuard(t *tree, home string, sources, state []string) *guard {
 	g := &guard{t: t, alias: map[inode]string{}}
 	g.homes = []string{"/root"}
 	for _, e := range t.list("/home") {
@@ -83,8 +84,10 @@ func newGuard(t *tree, home, source string, state []string) *guard {
 			}
 		}
 	}
-	if source != "" {
-		g.source = t.resolve(source).path
+	for _, s := range sources {
+		if s != "" {
+			g.sources = append(g.sources, t.resolve(s).path)
+		}
 	}
 	for _, s := range state {
 		if s != "" {
@@ -192,7 +195,7 @@ func (g *guard) refuseAuto(pl place) string {
 	if why := g.refuse(pl); why != "" {
 		return why
 	}
-	if within(pl.path, g.source) && g.source != "" {
+	if slices.ContainsFunc(g.sources, func(s string) bool { return within(pl.path, s) }) {
 		return "it holds the source"
 	}
 	return ""
@@ -203,7 +206,7 @@ func (g *guard) refuseAuto(pl place) string {
 // Kinds: NotFound, Invalid, Denied.
 func CheckSource(source, home string, state ...string) error {
 	t := newTree("/")
-	return newGuard(t, home, source, state).checkSource(source)
+	return newGuard(t, home, []string{source}, state).checkSource(source)
 }
 
 // systemRoots are mounted in every cell and can't be a workspace.

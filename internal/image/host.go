@@ -1,7 +1,9 @@
 package image
 
 import (
+	"cmp"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -9,14 +11,17 @@ import (
 
 // HostRequest is what the host image is made for.
 type HostRequest struct {
-	Root    string    // where the host's files lie: "/"; tests have others
-	Env     []string  // the caller's environment, NAME=value
-	Home    string    // the caller's home directory; its path is the cell's too
-	Cwd     string    // the caller's directory, for relative --mount sources
-	User    cell.User // identity of commands in the cell
-	Source  string    // the source directory; "" for a cell without one
-	Workdir string    // where the command will run
-	Command []string  // the command; its program must be reachable
+	Root   string    // where the host's files lie: "/"; tests have others
+	Env    []string  // the caller's environment, NAME=value
+	Home   string    // the caller's home directory; its path is the cell's too
+	Cwd    string    // the caller's directory, for relative --mount sources
+	User   cell.User // identity of commands in the cell
+	Source string    // the source directory; "" for a cell without one
+	// Further are directories that are sources beside Source, and Top is what the paths of all are named from.
+	Further []string
+	Top     string
+	Workdir string   // where the command will run
+	Command []string // the command; its program must be reachable
 	// Confined: the caller may not name files of the host. Workdir and the path of a
 	// program are looked up in the cell alone, and no hint says what the host has.
 	Confined bool
@@ -31,14 +36,14 @@ type HostRequest struct {
 
 // HostPlan is a root file system as data. Mounts are in the order in which
 // they are made, parents before children. The caller puts the cell's own
-// places into it with Insert: at Home, at Tmp and at Workspace.
+// places into it with Insert: at Home, at Tmp and at Workspaces.
 type HostPlan struct {
 	Mounts     []cell.Mount
 	Env        []string // sorted, complete; the caller adds what was asked with --env
 	Path       string   // the value of PATH in Env
 	Home       string   // where the cell's own home directory belongs
 	Tmp        string   // where the cell's own /tmp belongs
-	Workspace  string   // where the workspace belongs: Source without symlinks
+	Workspaces []string // where the workspace belongs: the sources without symlinks, that of Source first
 	Workdir    string   // Workdir without symlinks of the host, where these are looked up
 	Notes      []Note
 	Outside    []Lead // what the source points to and the cell does not have
@@ -99,6 +104,8 @@ type planner struct {
 	env     map[string]string
 	home    string   // without symlinks
 	source  string   // without symlinks; "" if there is none
+	sources []string // it, and those beside it
+	top     string   // what paths of the sources are named from
 	workdir string   // without symlinks
 	uid     uint32   // owner of the home
 	path    []string // PATH's entries, absolute
@@ -144,7 +151,7 @@ func newPlanner(req HostRequest) (*planner, error) {
 		return nil, cell.Errorf(cell.Invalid, op, "set HOME to a directory of your own", "cannot make a root file system: %q is no home directory", req.Home)
 	}
 	p.req.Home = path.Clean(req.Home)
-	p.g = newGuard(p.t, p.req.Home, req.Source, req.State)
+	p.g = newGuard(p.t, p.req.Home, append([]string{req.Source}, req.Further...), req.State)
 	home := p.t.resolve(p.req.Home)
 	p.home, p.uid = home.path, home.uid
 	for _, s := range []string{"/usr", "/etc", "/run", "/proc", "/dev", "/sys", "/tmp"} {
@@ -156,12 +163,20 @@ func newPlanner(req HostRequest) (*planner, error) {
 		if err := p.g.checkSource(req.Source); err != nil {
 			return nil, err
 		}
-		p.source = p.g.source
-		p.own(p.source)
+		p.source, p.sources = p.g.sources[0], p.g.sources
+		for _, s := range req.Further {
+			if err := p.g.checkSource(s); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if req.Source == "" && req.Place != "" {
 		p.source = path.Clean(req.Place)
-		p.own(p.source)
+		p.sources = []string{p.source}
+	}
+	p.top = cmp.Or(req.Top, p.source)
+	for _, s := range p.sources {
+		p.own(s)
 	}
 	p.own(p.home)
 	p.own("/tmp")
@@ -186,7 +201,7 @@ func newPlanner(req HostRequest) (*planner, error) {
 		}
 	}
 	p.rows = managerRoots(p)
-	p.plan = HostPlan{Home: p.home, Tmp: "/tmp", Workspace: p.source, Workdir: p.workdir}
+	p.plan = HostPlan{Home: p.home, Tmp: "/tmp", Workspaces: p.sources, Workdir: p.workdir}
 	return p, nil
 }
 
@@ -195,8 +210,20 @@ func newPlanner(req HostRequest) (*planner, error) {
 // confined caller learns nothing of them.
 func (p *planner) resolvesWorkdir() bool {
 	w := p.req.Workdir
-	return w != "" && !p.req.Confined && !(p.req.Source == "" && p.source != "" && within(p.source, path.Clean(w)))
+	return w != "" && !p.req.Confined && !(p.req.Source == "" && p.inSource(path.Clean(w)))
 }
+
+// inSource reports whether a path is in a source.
+func (p *planner) inSource(at string) bool {
+	return slices.ContainsFunc(p.sources, func(s string) bool { return within(s, at) })
+}
+
+// holdsSource reports whether a path is a source or above one.
+func (p *planner) holdsSource(at string) bool {
+	return slices.ContainsFunc(p.sources, func(s string) bool { return within(at, s) })
+}
+
+func (p *planner) isSource(at string) bool { return slices.Contains(p.sources, at) }
 
 func (p *planner) own(target string) {
 	p.slots[target] = slot{Mount: cell.Mount{Target: target}, cells: true}
@@ -222,7 +249,7 @@ func (p *planner) shown(at string) bool {
 	case !ok:
 		return false
 	case s.cells:
-		return s.Target == p.source
+		return p.isSource(s.Target)
 	case s.Target == "/etc":
 		return etcShows(at)
 	}
@@ -250,7 +277,7 @@ func (p *planner) mount(pl place, kind cell.MountKind, label string) (refused st
 		switch {
 		case s.own && s.Kind == cell.Cache, s.own && kind == cell.Bind:
 			return ""
-		case s.cells && s.Target == p.source && p.source != "":
+		case s.cells && p.isSource(s.Target):
 			return "" // comes with the workspace
 		case s.asked && !s.own:
 			return "--mount put something else there"
@@ -291,7 +318,7 @@ func (p *planner) link(pl place) {
 		if _, ok := p.slots[l.at]; ok || within("/proc", l.at) {
 			continue
 		}
-		if s, ok := p.slotOf(l.at); ok && (s.own || s.asked || s.cover || s.Target == "/etc" || s.cells && s.Target == p.source) {
+		if s, ok := p.slotOf(l.at); ok && (s.own || s.asked || s.cover || s.Target == "/etc" || s.cells && p.isSource(s.Target)) {
 			continue
 		}
 		p.slots[l.at] = slot{Mount: cell.Mount{Kind: cell.Link, Target: l.at, Source: l.text, Why: "as on the host"}}

@@ -25,7 +25,7 @@ func TestHostBase(t *testing.T) {
 		}
 	}
 	f.wantsNone(p, "/opt", "/srv", "/mnt", "/media", "/var", "/root", "/home", "/home/u", "/tmp", "/proc", "/dev", "/sys")
-	if p.Home != h || p.Tmp != "/tmp" || p.Workspace != proj || p.Workdir != proj || len(p.Notes) != 0 || len(p.Downgrades) != 0 {
+	if p.Home != h || p.Tmp != "/tmp" || p.Workspaces[0] != proj || p.Workdir != proj || len(p.Notes) != 0 || len(p.Downgrades) != 0 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -65,8 +65,8 @@ func TestHostHomeOnAnotherDisk(t *testing.T) {
 	f.file("/data/homes/u/.ssh/id", canary)
 	f.path("/home/u/.nvm/versions/node/v20.1.0/bin")
 	p := f.plan()
-	if p.Home != "/data/homes/u" || p.Workspace != "/data/homes/u/src/proj" {
-		t.Errorf("home %s, workspace %s", p.Home, p.Workspace)
+	if p.Home != "/data/homes/u" || p.Workspaces[0] != "/data/homes/u/src/proj" {
+		t.Errorf("home %s, workspace %s", p.Home, p.Workspaces[0])
 	}
 	f.wantsLink(p, "/home/u", "/data/homes/u")
 	if m, ok := mountAt(p, "/data/homes/u/.nvm/versions/node/v20.1.0"); !ok || !m.Owned {
@@ -95,8 +95,8 @@ func TestHostWhoseTmpIsALink(t *testing.T) {
 	f.req.Source, f.req.Workdir = "/tmp/work/p", "/tmp/work/p"
 	p := f.plan()
 	f.wantsNone(p, "/tmp")
-	if p.Workspace != "/private/tmp/work/p" {
-		t.Errorf("workspace %s", p.Workspace)
+	if p.Workspaces[0] != "/private/tmp/work/p" {
+		t.Errorf("workspace %s", p.Workspaces[0])
 	}
 }
 
@@ -123,8 +123,8 @@ func TestHostRefusesImpossibleHomes(t *testing.T) {
 	f.req.Home = "/nonexistent"
 	f.plan()
 	f.req.Home, f.req.Source, f.req.Workdir = h, "", ""
-	if p := f.plan(); p.Workspace != "" {
-		t.Errorf("workspace %s", p.Workspace)
+	if p := f.plan(); len(p.Workspaces) > 0 {
+		t.Errorf("workspace %s", p.Workspaces)
 	}
 	f.req.State = []string{"/usr/local/pando"}
 	f.fails(cell.Unsupported)

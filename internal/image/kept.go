@@ -121,7 +121,7 @@ func (p *planner) tell(env map[string]string) {
 // refuseKept says why a directory can't be a kept cache. Of the host it shows what a cache could show
 // without being kept, or a path of the caller's what --mount could, and nothing else.
 func (p *planner) refuseKept(k keptDir, pl place) string {
-	if p.source != "" && (within(p.source, pl.path) || within(pl.path, p.source)) {
+	if p.inSource(pl.path) || p.holdsSource(pl.path) {
 		return "it is part of the source, or holds it"
 	}
 	if p.redirected(pl) {
@@ -154,7 +154,7 @@ func (r *rooted) keepIn() error {
 		why := r.refuseTargetIn(pl.path)
 		switch {
 		case why != "":
-		case within(r.plan.Workspace, pl.path) || within(pl.path, r.plan.Workspace):
+		case slices.ContainsFunc(r.plan.Workspaces, func(w string) bool { return within(w, pl.path) || within(pl.path, w) }):
 			why = "it is part of the workspace, or holds it"
 		case pl.exists() && !pl.isDir():
 			why = "it is no directory"

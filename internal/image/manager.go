@@ -170,7 +170,7 @@ func (p *planner) npmPrefix() string {
 	if !path.IsAbs(file) {
 		file = join(p.req.Home, ".npmrc")
 	}
-	if pl := p.t.resolve(file); within(p.source, pl.path) || p.redirected(pl) {
+	if pl := p.t.resolve(file); p.inSource(pl.path) || p.redirected(pl) {
 		return ""
 	}
 	for line := range strings.Lines(p.t.text(file, 1<<20)) {

@@ -91,7 +91,7 @@ func (p *planner) askedSource(text string) (asked, error) {
 	if why := p.refuseAsked(pl); why != "" {
 		return asked{}, cell.Errorf(cell.Denied, op, p.askedHint(pl), "cannot mount %s: %s", src, why)
 	}
-	if writable && p.source != "" && within(p.source, pl.path) {
+	if writable && p.inSource(pl.path) {
 		return asked{}, cell.Errorf(cell.Denied, op, "leave out :rw", "cannot mount %s writable: it is part of the source, which a cell never changes", src)
 	}
 	if !path.IsAbs(dst) || path.Clean(dst) != dst {
@@ -134,7 +134,7 @@ func (p *planner) refuseAsked(pl place) string {
 	if why := p.g.refuse(pl); why != "" {
 		return why
 	}
-	if p.source != "" && within(pl.path, p.source) {
+	if p.holdsSource(pl.path) {
 		return "it holds the source, which is in the cell as the workspace"
 	}
 	switch pl.mode & unix.S_IFMT {

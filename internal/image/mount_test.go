@@ -130,7 +130,7 @@ func TestF60AliasIsRecognised(t *testing.T) {
 	f := newFake(t)
 	f.file(h+"/.ssh/id", canary)
 	tr := newTree(f.root)
-	g := newGuard(tr, h, "", nil)
+	g := newGuard(tr, h, nil, nil)
 	for _, at := range []string{h, h + "/.ssh", "/home"} {
 		i := tr.lstat(at)
 		if why := g.refuse(place{path: "/mnt/alias", info: i}); !strings.Contains(why, "under another name") {
@@ -143,7 +143,7 @@ func TestF60AliasIsRecognised(t *testing.T) {
 }
 
 func TestF60DevicesAndSocketsAreRefused(t *testing.T) {
-	g := newGuard(newTree(t.TempDir()), h, "", nil)
+	g := newGuard(newTree(t.TempDir()), h, nil, nil)
 	for _, typ := range []uint32{unix.S_IFBLK, unix.S_IFCHR, unix.S_IFSOCK, unix.S_IFIFO} {
 		if g.refuse(place{path: "/data/x", info: info{mode: typ | 0o666}}) == "" {
 			t.Errorf("type %o is mounted", typ)
@@ -280,7 +280,7 @@ func TestF60SourceIsChecked(t *testing.T) {
 	f.link("/data/dev", "/dev")
 	state := []string{h + "/.local/share/pando", h + "/src/withstate/.pando"}
 	f.dir(h + "/src/withstate/.pando")
-	g := newGuard(newTree(f.root), h, "", state)
+	g := newGuard(newTree(f.root), h, nil, state)
 	for src, kind := range map[string]cell.Kind{
 		h:                           cell.Denied,
 		h + "/":                     cell.Denied,

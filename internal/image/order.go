@@ -79,7 +79,7 @@ func (p *planner) finish() (*HostPlan, error) {
 // canNest refuses a mount that was asked for inside a read-only directory that
 // has no such file to mount it on.
 func (p *planner) canNest(up, s slot) error {
-	if up.cells && up.Target != p.source || up.Kind == cell.Tmpfs || up.Kind == cell.Cache || up.Kind == cell.Overlay {
+	if up.cells && !p.isSource(up.Target) || up.Kind == cell.Tmpfs || up.Kind == cell.Cache || up.Kind == cell.Overlay {
 		return nil
 	}
 	on := p.t.lstat(s.Target)

@@ -75,12 +75,12 @@ func TestPlansAreInOrder(t *testing.T) {
 		p := f.plan()
 		p.Insert(
 			cell.Mount{Kind: cell.Bind, Target: p.Tmp, Source: "/own/tmp"},
-			cell.Mount{Kind: cell.Overlay, Target: p.Workspace},
+			cell.Mount{Kind: cell.Overlay, Target: p.Workspaces[0]},
 			cell.Mount{Kind: cell.Bind, Target: p.Home, Source: "/own/home"},
 		)
 		checkOrder(t, p.Mounts)
 		for _, m := range p.Mounts {
-			if strings.HasPrefix(m.Target, p.Workspace+"/") {
+			if strings.HasPrefix(m.Target, p.Workspaces[0]+"/") {
 				t.Errorf("%s is mounted inside the workspace", m.Target)
 			}
 		}

@@ -51,7 +51,14 @@ func (p *planner) outside() {
 	if p.source == "" || p.req.Source == "" {
 		return
 	}
-	queue := []folder{{path: p.source}}
+	for _, s := range p.sources {
+		p.outsideOf(s)
+	}
+}
+
+// outsideOf is outside for one of the sources.
+func (p *planner) outsideOf(source string) {
+	queue := []folder{{path: source}}
 	for n := 0; n < len(queue); n++ {
 		queue[n].entries = p.t.list(queue[n].path)
 		f := queue[n]
@@ -99,8 +106,8 @@ func (p *planner) manifest(at, name string) {
 
 // rel names a file for people: as seen from the source if it lies there.
 func (p *planner) rel(at string) string {
-	if below(p.source, at) {
-		return at[len(p.source)+1:]
+	if p.inSource(at) && below(p.top, at) {
+		return strings.TrimPrefix(at[len(p.top):], "/")
 	}
 	return at
 }
@@ -117,7 +124,7 @@ func (p *planner) follow(from, to string) {
 // lead names a place that the file from of the source points to, unless it is
 // part of the source or the cell has it anyway.
 func (p *planner) lead(from string, pl place) {
-	if !pl.exists() || within(p.source, pl.path) {
+	if !pl.exists() || p.inSource(pl.path) {
 		return
 	}
 	if p.shown(pl.path) {
@@ -148,7 +155,7 @@ func (p *planner) outsider(from string, pl place, why, fix string) {
 // redirected reports whether the way to pl passes a symlink of the source: the
 // caller named a path in the source, and the source says where it leads.
 func (p *planner) redirected(pl place) bool {
-	return p.source != "" && !within(p.source, pl.path) && slices.ContainsFunc(pl.links, func(l link) bool { return within(p.source, l.at) })
+	return p.source != "" && !p.inSource(pl.path) && slices.ContainsFunc(pl.links, func(l link) bool { return p.inSource(l.at) })
 }
 
 // refuseRedirected says why pl is not shown when the source redirects the path
@@ -159,7 +166,7 @@ func (p *planner) refuseRedirected(pl place) string {
 	}
 	if !p.shown(pl.path) {
 		for _, l := range pl.links {
-			if within(p.source, l.at) {
+			if p.inSource(l.at) {
 				p.lead(l.at, pl)
 				break
 			}
@@ -242,7 +249,7 @@ func (p *planner) symlink(at string, e entry) {
 	if !path.IsAbs(to) {
 		to = join(path.Dir(at), to)
 	}
-	if within(p.source, path.Clean(to)) && !strings.Contains(e.text, "..") {
+	if p.inSource(path.Clean(to)) && !strings.Contains(e.text, "..") {
 		return
 	}
 	for _, own := range []string{"/dev", "/proc"} {
@@ -257,20 +264,21 @@ func (p *planner) symlink(at string, e entry) {
 // project is a member of something larger.
 func (p *planner) above(top folder) {
 	has := func(dir, name string) bool { return p.t.lstat(join(dir, name)).exists() }
-	dir := p.source
+	source := top.path
+	dir := source
 	for range 4 {
 		if dir = path.Dir(dir); dir == "/" || within(dir, p.home) {
 			return
 		}
 		fix := ""
 		if p.g.refuseSource(dir, p.t.resolve(dir)) == "" {
-			fix = "--from " + dir + " --workdir " + p.source
+			fix = "--from " + dir + " --workdir " + source
 		}
 		if top.has("go.mod") && !top.has("go.work") && p.env["GOWORK"] == "" && has(dir, "go.work") {
 			p.note(join(dir, "go.work"), "is above the source: in the cell Go uses the module alone", fix)
 		}
 		if top.has("Cargo.toml") && has(dir, "Cargo.toml") && strings.Contains(p.t.text(join(dir, "Cargo.toml"), maxManifest), "[workspace]") &&
-			!strings.Contains(p.t.text(join(p.source, "Cargo.toml"), maxManifest), "[workspace]") {
+			!strings.Contains(p.t.text(join(source, "Cargo.toml"), maxManifest), "[workspace]") {
 			p.note(join(dir, "Cargo.toml"), "is a workspace above the source, which is not in the cell", fix)
 		}
 		if top.has("package.json") && !top.has("node_modules") && has(dir, "node_modules") {

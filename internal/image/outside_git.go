@@ -16,8 +16,8 @@ func (p *planner) gitDir(at string, isDir bool) {
 		if !ok {
 			return
 		}
-		if p.req.Root == "/" && path.Dir(at) == p.source {
-			if linked, err := gitdir.FindLinked(p.source); linked != nil && err == nil { // import brings it in
+		if p.req.Root == "/" && p.isSource(path.Dir(at)) {
+			if linked, err := gitdir.FindLinked(path.Dir(at)); linked != nil && err == nil { // import brings it in
 				p.alternates(at, join(linked.Common, "objects/info/alternates"))
 				return
 			}

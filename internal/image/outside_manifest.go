@@ -133,7 +133,7 @@ func (p *planner) nodeModules(dir string) {
 			if !path.IsAbs(to) {
 				to = join(d, to)
 			}
-			if within(p.source, path.Clean(to)) {
+			if p.inSource(path.Clean(to)) {
 				continue
 			}
 			at := join(d, e.name)

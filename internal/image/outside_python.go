@@ -61,7 +61,7 @@ func (p *planner) venv(dir string, ofProject bool) {
 // python shows an interpreter that the file from names.
 func (p *planner) python(from, at string, ofProject bool) {
 	pl := p.t.resolve(at)
-	if !pl.isProgram() || p.source != "" && within(p.source, pl.path) {
+	if !pl.isProgram() || p.inSource(pl.path) {
 		return
 	}
 	if ofProject {
@@ -100,7 +100,7 @@ func (p *planner) sitePackages(dir string, ofProject bool) {
 		switch {
 		case ofProject:
 			p.lead(dir, pl)
-		case !pl.exists() || within(p.source, pl.path):
+		case !pl.exists() || p.inSource(pl.path):
 		case p.isPersonal(pl.path):
 			// The caller's own tools: their parts may lie in hidden directories.
 			p.showParts([]part{{pl.path, cell.Bind}}, linkedFrom+dir)

@@ -79,6 +79,7 @@ func Rooted(req RootedRequest) (*HostPlan, error) {
 	r := &rooted{planner: p, in: in, req: req}
 	if req.Builds {
 		r.planner.req.Home, r.source = BuildDir+"/home", BuildDir+"/workspace"
+		r.sources = []string{r.source}
 	}
 	if err := r.places(); err != nil {
 		return nil, err
@@ -138,7 +139,7 @@ func (p *planner) checkDir(dir string) error {
 		return cell.Errorf(cell.Denied, op, "name a directory that holds a root file system", "cannot use image %s: %s", name, why)
 	}
 	why := p.g.refuse(pl)
-	if why == "" && p.source != "" && within(pl.path, p.source) {
+	if why == "" && p.holdsSource(pl.path) {
 		why = "it holds the source"
 	}
 	if why != "" {
@@ -152,12 +153,17 @@ func (p *planner) checkDir(dir string) error {
 func (r *rooted) places() error {
 	r.slots = map[string]slot{}
 	at := func(p string) string { return r.in.resolve(p).path }
-	r.plan.Home, r.plan.Tmp, r.plan.Workspace = at(r.planner.req.Home), "/tmp", at(r.source)
-	r.plan.Workdir = r.plan.Workspace
+	r.plan.Home, r.plan.Tmp, r.plan.Workspaces, r.plan.Workdir = at(r.planner.req.Home), "/tmp", nil, at(r.source)
+	for _, s := range r.sources {
+		if at(s) != s && len(r.sources) > 1 {
+			return cell.Errorf(cell.Unsupported, "image.Rooted", "use another image, or --image host", "cannot bring several directories into this image: its symlinks lead %s to %s", s, at(s))
+		}
+		r.plan.Workspaces = append(r.plan.Workspaces, at(s))
+	}
 	if r.planner.req.Workdir != "" {
 		r.plan.Workdir = at(r.planner.req.Workdir)
 	}
-	for _, own := range []string{r.plan.Home, r.plan.Workspace} {
+	for _, own := range append([]string{r.plan.Home}, r.plan.Workspaces...) {
 		if own == "/" || slices.ContainsFunc(reservedInImages, func(s string) bool { return within(s, own) }) {
 			return cell.Errorf(cell.Denied, "image.Rooted", "use another image, or --image host", "cannot use this image: its symlinks lead %s to %s", own, own)
 		}

@@ -66,8 +66,8 @@ func TestRootedShowsTheImageAndNothingElse(t *testing.T) {
 	if RootOf(p.Mounts) != f.root+"/srv/root" {
 		t.Errorf("RootOf = %s", RootOf(p.Mounts))
 	}
-	if p.Home != "/home/u" || p.Workspace != "/home/u/src/proj" {
-		t.Errorf("home %s, workspace %s", p.Home, p.Workspace)
+	if p.Home != "/home/u" || p.Workspaces[0] != "/home/u/src/proj" {
+		t.Errorf("home %s, workspace %s", p.Home, p.Workspaces[0])
 	}
 	seeds := map[string]string{}
 	for _, s := range p.Seeds {
@@ -118,8 +118,8 @@ func TestRootedFollowsTheImagesLinks(t *testing.T) {
 	f.link("/srv/root/etc/ssl/certs/ca-certificates.crt", "../../../../../../../etc/shadow")
 	f.file("/srv/root/etc/shadow", "the image's own")
 	p := rootedPlan(t, f, req)
-	if p.Home != "/var/homes/u" || p.Workspace != "/var/homes/u/src/proj" {
-		t.Errorf("home %s, workspace %s", p.Home, p.Workspace)
+	if p.Home != "/var/homes/u" || p.Workspaces[0] != "/var/homes/u/src/proj" {
+		t.Errorf("home %s, workspace %s", p.Home, p.Workspaces[0])
 	}
 	p.Talk("/talk")
 	targets := map[string]string{}

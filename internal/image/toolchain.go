@@ -44,7 +44,7 @@ func (p *planner) pathDir(dir string) {
 		return
 	}
 	switch {
-	case p.source != "" && within(p.source, pl.path):
+	case p.inSource(pl.path):
 	case isSystem(pl.path):
 		p.scan(pl.path, within("/usr/local", pl.path))
 	case m == nil || m.loose:
@@ -133,7 +133,7 @@ func (p *planner) interpreter(at string, depth int) (refused string) {
 	if len(words) == 0 || depth > maxChain {
 		return ""
 	}
-	if p.source != "" && within(p.source, at) { // the source names it
+	if p.inSource(at) { // the source names it
 		p.lead(at, p.t.resolve(words[0]))
 		return ""
 	}
@@ -201,7 +201,7 @@ func (p *planner) lookFor(name string, inSource bool) string {
 	found := ""
 	for _, dir := range p.path {
 		pl := p.t.resolve(dir)
-		if !pl.isDir() || p.foreign(dir) || !inSource && (within(p.source, pl.path) || p.redirected(pl)) || !p.names(pl.path)[name] {
+		if !pl.isDir() || p.foreign(dir) || !inSource && (p.inSource(pl.path) || p.redirected(pl)) || !p.names(pl.path)[name] {
 			continue
 		}
 		if at := join(dir, name); p.t.resolve(at).isProgram() {
