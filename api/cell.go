@@ -7,35 +7,37 @@ import (
 
 // Cell is an isolated place where commands run.
 type Cell struct {
-	ID          string       `json:"cell"`
-	Name        string       `json:"name"`      // the id when it has none
-	Anonymous   bool         `json:"anonymous"` // made by a run without --cell, and removed with it
-	State       string       `json:"state"`
-	Cause       string       `json:"cause,omitempty"` // cause of state failed, or of the latest end of its processes
-	Source      string       `json:"source,omitempty"`
-	Backend     string       `json:"backend"`
-	Isolation   string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
-	Image       string       `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH"
-	ImageID     string       `json:"image_digest,omitempty"` // of an OCI image: the digest of its manifest
-	Created     time.Time    `json:"created"`
-	Expires     time.Time    `json:"expires,omitzero"`
-	Head        int          `json:"head"`                 // number of the checkpoint that its workspace is at or started from
-	Checkpoints int          `json:"checkpoints"`          // number of its checkpoints
-	Runs        int          `json:"runs"`                 // number of its runs
-	Detached    string       `json:"detached,omitempty"`   // the run with a command at a terminal that no client is attached to
-	Agent       string       `json:"agent,omitempty"`      // the coding agent that was last started in it
-	LatestRun   string       `json:"latest_run,omitempty"` // id of its latest run
-	Verdict     string       `json:"verdict,omitempty"`    // of the latest run
-	Pending     []string     `json:"pending,omitempty"`    // ids of the runs with pending results, newest first
-	Parent      *Parent      `json:"parent,omitempty"`     // the cell that it was forked from
-	Provider    Provider     `json:"workspace"`
-	Assurance   *Assurance   `json:"assurance,omitempty"` // while it has processes
-	Downgrades  []string     `json:"downgrades"`
-	Processes   int          `json:"processes"`      // number of its processes now
-	Disk        int64        `json:"disk,omitempty"` // bytes of its own layers
-	Policy      string       `json:"policy_digest,omitempty"`
-	LeftOut     []LeftOut    `json:"left_out"`
-	Interpreter *Interpreter `json:"interpreter,omitempty"` // of a cell that has, or had, an interpreter
+	ID        string `json:"cell"`
+	Name      string `json:"name"`      // the id when it has none
+	Anonymous bool   `json:"anonymous"` // made by a run without --cell, and removed with it
+	State     string `json:"state"`
+	Cause     string `json:"cause,omitempty"` // cause of state failed, or of the latest end of its processes
+	Source    string `json:"source,omitempty"`
+	// Repositories are directories that are in it beside Source, each at its own path.
+	Repositories []string     `json:"repositories,omitempty"`
+	Backend      string       `json:"backend"`
+	Isolation    string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
+	Image        string       `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH"
+	ImageID      string       `json:"image_digest,omitempty"` // of an OCI image: the digest of its manifest
+	Created      time.Time    `json:"created"`
+	Expires      time.Time    `json:"expires,omitzero"`
+	Head         int          `json:"head"`                 // number of the checkpoint that its workspace is at or started from
+	Checkpoints  int          `json:"checkpoints"`          // number of its checkpoints
+	Runs         int          `json:"runs"`                 // number of its runs
+	Detached     string       `json:"detached,omitempty"`   // the run with a command at a terminal that no client is attached to
+	Agent        string       `json:"agent,omitempty"`      // the coding agent that was last started in it
+	LatestRun    string       `json:"latest_run,omitempty"` // id of its latest run
+	Verdict      string       `json:"verdict,omitempty"`    // of the latest run
+	Pending      []string     `json:"pending,omitempty"`    // ids of the runs with pending results, newest first
+	Parent       *Parent      `json:"parent,omitempty"`     // the cell that it was forked from
+	Provider     Provider     `json:"workspace"`
+	Assurance    *Assurance   `json:"assurance,omitempty"` // while it has processes
+	Downgrades   []string     `json:"downgrades"`
+	Processes    int          `json:"processes"`      // number of its processes now
+	Disk         int64        `json:"disk,omitempty"` // bytes of its own layers
+	Policy       string       `json:"policy_digest,omitempty"`
+	LeftOut      []LeftOut    `json:"left_out"`
+	Interpreter  *Interpreter `json:"interpreter,omitempty"` // of a cell that has, or had, an interpreter
 	// Certificate is the measurement of the hazards of a cell that was forked with its memory
 	// (type Certificate).
 	Certificate json.RawMessage `json:"certificate,omitempty"`

@@ -9,8 +9,9 @@ type GitHead struct {
 // HeadMoved says that the source has another branch or commit checked out than at the import or,
 // after an apply, at the latest apply. New commits on the same branch do not count.
 type HeadMoved struct {
-	Was GitHead `json:"was"` // the head that the changes belong to
-	Now GitHead `json:"now"` // the checked out head
+	Source string  `json:"source"` // the directory with the repository
+	Was    GitHead `json:"was"`    // the head that the changes belong to
+	Now    GitHead `json:"now"`    // the checked out head
 	// OtherFiles says that branch and commit both differ, so files that the changes rely on may
 	// differ. Applying them there requires other_branch.
 	OtherFiles bool `json:"other_files"`

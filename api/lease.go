@@ -6,6 +6,8 @@ import "time"
 type CreateRequest struct {
 	Name string `json:"name,omitempty"` // default: a generated one
 	From string `json:"from,omitempty"` // source directory, absolute; "": an empty workspace
+	// Repositories are further directories that come into the cell beside From, as in RunRequest.
+	Repositories []string `json:"repositories,omitempty"`
 	// Upload is the id of an uploaded source (Upload.ID), instead of From. The cell consumes the
 	// upload.
 	Upload string `json:"upload,omitempty"`

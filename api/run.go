@@ -9,6 +9,9 @@ type RunRequest struct {
 	Agent   *AgentRequest `json:"agent,omitempty"` // start a coding agent
 	// From is the source directory, absolute. Empty with a cell that exists.
 	From string `json:"from,omitempty"`
+	// Repositories are further directories that come into a new cell beside From, each at its own path; absolute. Their
+	// changes are one result with those of From. Paths are relative to the nearest directory above all.
+	Repositories []string `json:"repositories,omitempty"`
 	// Upload is the id of an uploaded source (Upload.ID), instead of From: its place is
 	// /workspace. The run consumes the upload.
 	Upload string `json:"upload,omitempty"`
@@ -160,32 +163,34 @@ type Run struct {
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.
-	DowngradeWords []string  `json:"downgrade_words,omitempty"`
-	Source         string    `json:"source"`
-	Backend        string    `json:"backend"`
-	Isolation      string    `json:"isolation"`              // "isolated" or "not isolated" (backend none)
-	Image          string    `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH": its root file system
-	ImageID        string    `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
-	Phase          string    `json:"phase"`                  // preparing, executing, finishing, ended
-	Created        time.Time `json:"created"`
-	Started        time.Time `json:"started,omitzero"`
-	Ended          time.Time `json:"ended,omitzero"` // when it ended
-	ExitCode       *int      `json:"exit_code"`      // null: not started, or not ended
-	Signal         string    `json:"signal,omitempty"`
-	Cause          string    `json:"cause,omitempty"`    // the cause of its end, if not the command's own
-	Verdict        string    `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it runs
-	Reason         string    `json:"reason,omitempty"`   // reason of the verdict
-	By             string    `json:"by,omitempty"`       // origin of the verdict: "pando", "user"
-	Applied        int       `json:"applied,omitempty"`  // number of files written to the source by an accept
-	Before         *Point    `json:"before,omitempty"`   // the workspace before it
-	After          *Point    `json:"after,omitempty"`    // the workspace after it
-	Receipt        string    `json:"receipt,omitempty"`  // digest of the newest receipt
-	Receipts       []string  `json:"receipts,omitempty"` // digests of all its receipts, oldest first
-	Policy         string    `json:"policy_digest,omitempty"`
-	Changes        Changes   `json:"changes"` // size of its changes
-	LeftOut        []LeftOut `json:"left_out"`
-	Notes          []string  `json:"notes,omitempty"`
-	Conflicts      []string  `json:"conflicts,omitempty"` // paths that accept --apply will refuse
+	DowngradeWords []string `json:"downgrade_words,omitempty"`
+	Source         string   `json:"source"`
+	// Repositories are the directories that are in its cell beside Source.
+	Repositories []string  `json:"repositories,omitempty"`
+	Backend      string    `json:"backend"`
+	Isolation    string    `json:"isolation"`              // "isolated" or "not isolated" (backend none)
+	Image        string    `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH": its root file system
+	ImageID      string    `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
+	Phase        string    `json:"phase"`                  // preparing, executing, finishing, ended
+	Created      time.Time `json:"created"`
+	Started      time.Time `json:"started,omitzero"`
+	Ended        time.Time `json:"ended,omitzero"` // when it ended
+	ExitCode     *int      `json:"exit_code"`      // null: not started, or not ended
+	Signal       string    `json:"signal,omitempty"`
+	Cause        string    `json:"cause,omitempty"`    // the cause of its end, if not the command's own
+	Verdict      string    `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it runs
+	Reason       string    `json:"reason,omitempty"`   // reason of the verdict
+	By           string    `json:"by,omitempty"`       // origin of the verdict: "pando", "user"
+	Applied      int       `json:"applied,omitempty"`  // number of files written to the source by an accept
+	Before       *Point    `json:"before,omitempty"`   // the workspace before it
+	After        *Point    `json:"after,omitempty"`    // the workspace after it
+	Receipt      string    `json:"receipt,omitempty"`  // digest of the newest receipt
+	Receipts     []string  `json:"receipts,omitempty"` // digests of all its receipts, oldest first
+	Policy       string    `json:"policy_digest,omitempty"`
+	Changes      Changes   `json:"changes"` // size of its changes
+	LeftOut      []LeftOut `json:"left_out"`
+	Notes        []string  `json:"notes,omitempty"`
+	Conflicts    []string  `json:"conflicts,omitempty"` // paths that accept --apply will refuse
 	// Commits are the commits that it made in the cell; null when there are none.
 	Commits   *CellCommits `json:"commits,omitempty"`
 	Check     *Check       `json:"check,omitempty"` // outcome of --check
@@ -328,18 +333,20 @@ type Canaries struct {
 
 // Plan is the answer to a dry run.
 type Plan struct {
-	Source     string         `json:"source"`
-	Files      int            `json:"files"` // number of files to import
-	Bytes      int64          `json:"bytes"`
-	LeftOut    []LeftOut      `json:"left_out"`
-	Home       []HomeEntry    `json:"home,omitempty"` // what would come into the home of the cell, of the caller's and by the policy
-	Mounts     []Mount        `json:"mounts"`         // everything that would be visible
-	Env        []string       `json:"env"`            // names
-	Notes      []string       `json:"notes"`
-	Limits     []AppliedLimit `json:"limits"`
-	Allowed    []string       `json:"allowed"`  // hosts it might reach, requests a person would decide on, and credentials lent to it
-	Enforced   []string       `json:"enforced"` // the enforced parts
-	Downgrades []string       `json:"downgrades"`
+	Source string `json:"source"`
+	// Repositories are the directories that come into its cell beside Source.
+	Repositories []string       `json:"repositories,omitempty"`
+	Files        int            `json:"files"` // number of files to import
+	Bytes        int64          `json:"bytes"`
+	LeftOut      []LeftOut      `json:"left_out"`
+	Home         []HomeEntry    `json:"home,omitempty"` // what would come into the home of the cell, of the caller's and by the policy
+	Mounts       []Mount        `json:"mounts"`         // everything that would be visible
+	Env          []string       `json:"env"`            // names
+	Notes        []string       `json:"notes"`
+	Limits       []AppliedLimit `json:"limits"`
+	Allowed      []string       `json:"allowed"`  // hosts it might reach, requests a person would decide on, and credentials lent to it
+	Enforced     []string       `json:"enforced"` // the enforced parts
+	Downgrades   []string       `json:"downgrades"`
 	// DowngradeWords are stable words for what is asked for and weaker than the default.
 	DowngradeWords []string      `json:"downgrade_words,omitempty"`
 	Policy         string        `json:"policy_digest"`

@@ -166,6 +166,9 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 	}
 	field(w, "state", state)
 	field(w, "source", c.Source)
+	for _, r := range c.Repositories {
+		field(w, "with", r)
+	}
 	field(w, "labels", labelWords(c.Labels))
 	field(w, "at", fmt.Sprintf("@%d of %s", c.Head, plural(c.Checkpoints, "checkpoint")))
 	if c.LatestRun != "" {
@@ -266,6 +269,9 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	field(w, "cell", name)
 	field(w, "command", strings.Join(r.Command, " "))
 	field(w, "source", r.Source)
+	for _, with := range r.Repositories {
+		field(w, "with", with)
+	}
 	field(w, "backend", r.Backend+", "+imageWords(r.Image, r.ImageID))
 	bareField(w, r.Isolation)
 	field(w, "phase", r.Phase)

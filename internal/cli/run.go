@@ -56,7 +56,7 @@ closed, this command is killed, or the detach keys are typed. pando attach comes
 type runFlags struct {
 	req          api.RunRequest
 	policy, keys string
-	env          []string
+	env, with    []string
 	detach       bool
 	noConfig     bool
 	beside       serviceFlags
@@ -92,6 +92,16 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 			return &api.Error{Kind: "not-found", Message: "cannot read the policy: " + err.Error(), Hint: "name a file with --policy; `pando help policy` shows what is in one"}
 		}
 		req.Policy, req.PolicyName = string(b), r.policy
+	}
+	for _, dir := range r.with {
+		if a.remote {
+			return &api.Error{Kind: "unsupported", Message: "cannot bring in " + dir + ": the daemon is on another machine, to which one directory can be sent", Hint: "leave out --with, or use a daemon on this machine"}
+		}
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		req.Repositories = append(req.Repositories, abs)
 	}
 	if a.remote {
 		if err := a.sendSource(cmd.Context(), req, cmd.Flags().Changed("from")); err != nil {
@@ -132,6 +142,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	req, f := &r.req, c.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&req.From, "from", "", "source directory (default: the git repository that this directory is in, or the directory); --from . is this directory alone")
+	f.StringArrayVar(&r.with, "with", nil, "bring this further directory into the new cell, at its own path, such as ../shared-lib: one diff, one accept")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm, none: not isolated (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF, dockerfile:PATH[#STAGE]")
@@ -164,7 +175,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.BoolVarP(&r.detach, "detach", "d", false, "return when the run has started; pando logs -f follows it. With -t it has a terminal, for pando attach and send")
 	f.BoolVar(&r.noConfig, "no-config", false, "go without the defaults of pando config")
 	annotate(f, perStart, "from", "cell", "policy", "anew", "workdir", "dry-run", "detach", "no-config")
-	annotate(f, ofCell, "image", "kernel", "with-secret")
+	annotate(f, ofCell, "image", "kernel", "with", "with-secret")
 	annotate(f, anewCell, "mount", "read-only", "cache", "cache-write", "allow", "credential", "cpus", "memory", "pids", "disk")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm", "none")
 	complete(c, "on-failure", "restore", "pending", "ask")
@@ -493,6 +504,9 @@ func (a *app) planRun(ctx context.Context, r *runFlags) error {
 		}
 		fmt.Fprintf(w, "would run   %s\n", printable(strings.Join(p.Command, " ")))
 		fmt.Fprintf(w, "source      %s: %s, %s\n", p.Source, plural(p.Files, "file"), size(p.Bytes))
+		for _, with := range p.Repositories {
+			fmt.Fprintf(w, "with        %s\n", with)
+		}
 		fmt.Fprintf(w, "backend     %s, %s, policy %s\n", p.Backend, imageWords(p.Image, ""), short(p.Policy))
 		bareField(w, p.Isolation)
 		section(w, "left out", len(p.LeftOut), func(i int) string { return leftOutWords(p.LeftOut[i]) })

@@ -51,7 +51,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	defer cancel()
 	x := &execution{e: e, p: p, l: run.Unwatched(ctx), run: &state.Run{}, made: e.pins.Begin()}
 	defer x.made.End()
-	x.c = state.Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
+	x.c = state.Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, Repositories: p.further, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}
 	if p.step != nil {
 		x.c.Builds, x.c.Image, x.c.ImageKey = true, p.step.name, p.step.on
@@ -139,7 +139,7 @@ func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runP
 		return nil, err
 	}
 	run := api.RunRequest{
-		Command: []string{"sh"}, From: req.From, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env,
+		Command: []string{"sh"}, From: req.From, Repositories: req.Repositories, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env,
 		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credentials, Mounts: req.Mounts, ReadOnly: req.ReadOnly, Caches: req.Caches, Services: req.Services, CacheWrite: req.CacheWrite, Limits: req.Limits,
 		CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}

@@ -122,7 +122,7 @@ func (x *execution) buildContext(ctx context.Context, dir string, made *gc.Pin) 
 	if dir == x.p.source && x.p.from == "" {
 		with, names = x.p.with, x.p.req.WithSecret
 	}
-	im, _, err := e.importSource(ctx, p, dir, with, names, x.p.policy.Secrets == policy.SecretsMask, made, func(files, _ int64) {
+	im, _, err := e.importSource(ctx, p, []workspace.Directory{{Source: dir}}, with, names, x.p.policy.Secrets == policy.SecretsMask, made, func(files, _ int64) {
 		x.report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: dir})
 	})
 	if err != nil {

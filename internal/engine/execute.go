@@ -150,8 +150,8 @@ func (x *execution) setUp() error {
 	x.plan.Insert(
 		cell.Mount{Kind: cell.Bind, Target: x.plan.Home, Owned: true, Role: cell.RoleHome, Why: whyHome},
 		cell.Mount{Kind: cell.Bind, Target: x.plan.Tmp, Owned: true, Role: cell.RoleTmp, Why: whyTmp},
-		cell.Mount{Target: x.plan.Workspace, Role: cell.RoleWorkspace, Why: whyWorkspace},
 	)
+	x.plan.Insert(workspaceMounts(x.plan.Workspaces)...)
 	if x.c.Builds {
 		x.plan.Insert(cell.Mount{Kind: cell.Bind, Target: "/", Owned: true, Role: cell.RoleTop, Why: whyTop})
 	}

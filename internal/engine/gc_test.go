@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/gc"
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/store"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // told tells of every object that was put.
@@ -332,7 +333,7 @@ func TestF20ImportUnderWay(t *testing.T) {
 	b.Engine.work.Wait()
 	p := b.cfg.Providers[0]
 	w := b.pins.Begin()
-	im, key, err := b.importSource(b.ctx, p, b.src, nil, nil, false, w, func(int64, int64) {})
+	im, key, err := b.importSource(b.ctx, p, []workspace.Directory{{Source: b.src}}, nil, nil, false, w, func(int64, int64) {})
 	b.must(err)
 	path := b.sources.path(key, "json")
 	if st, err := os.Stat(path); err != nil || time.Since(st.ModTime()) > time.Minute {

@@ -259,7 +259,7 @@ func (f *finding) accept() any {
 		out.Merged = append(out.Merged, api.Merged(f))
 	}
 	if h := a.Head; h != nil {
-		out.Head = &api.HeadMoved{Was: api.GitHead(h.Was), Now: api.GitHead(h.Now), OtherFiles: h.OtherFiles}
+		out.Head = &api.HeadMoved{Source: h.Source, Was: api.GitHead(h.Was), Now: api.GitHead(h.Now), OtherFiles: h.OtherFiles}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -24,23 +25,28 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if p.cell != nil && p.cell.State == cell.Creating {
 		return api.Plan{}, cell.Errorf(cell.Conflict, "engine.Plan", "wait a moment and try again", "cell %s is being made", p.cell.Title())
 	}
-	out := api.Plan{Source: p.source, Command: redactArgs(p.req.Command), Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()), Image: p.image.String(), Policy: p.policy.Digest().String(),
+	out := api.Plan{Source: p.source, Repositories: p.further, Command: redactArgs(p.req.Command), Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()), Image: p.image.String(), Policy: p.policy.Digest().String(),
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
 	out.Home = p.listHome()
 	hidden := p.policy.Files.Hidden
-	c := state.Cell{Source: p.source, NoSource: p.from != "", Image: p.image.String()}
+	c := state.Cell{Source: p.source, Repositories: p.further, NoSource: p.from != "", Image: p.image.String()}
 	if p.cell != nil {
 		c = *p.cell
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
 		out.LeftOut = state.LeftOutAPI(leftOutOf(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }), hidden))
 	} else {
-		s, err := workspace.Survey(ctx, orElse(p.from, p.source), p.with, p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
-		if err != nil {
-			return out, err
+		for i, d := range p.sources() {
+			s, err := workspace.Survey(ctx, d.Source, withOf(p.with, d.At, i == 0), p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
+			if err != nil {
+				return out, err
+			}
+			for k := range s.LeftOut {
+				s.LeftOut[k].Path = filepath.Join(d.At, s.LeftOut[k].Path)
+			}
+			out.Files, out.Bytes, out.LeftOut = out.Files+s.Files, out.Bytes+s.Bytes, append(out.LeftOut, state.LeftOutAPI(leftOutOf(s.LeftOut, hidden))...)
+			out.Notes = append(out.Notes, s.Notes...)
 		}
-		out.Files, out.Bytes, out.LeftOut = s.Files, s.Bytes, state.LeftOutAPI(leftOutOf(s.LeftOut, hidden))
-		out.Notes = append(out.Notes, s.Notes...)
 	}
 	x := &execution{e: e, p: p, c: c, run: &state.Run{}}
 	if err := x.planImage(ctx); err != nil {
@@ -50,8 +56,8 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	x.nameOutside()
 	out.LeftOut = append(out.LeftOut, state.LeftOutAPI(leftOutOf(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }), hidden))...)
 	out.Notes = append(out.Notes, x.run.Notes...)
-	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Role: cell.RoleHome, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Role: cell.RoleTmp, Why: whyTmp},
-		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Role: cell.RoleWorkspace, Why: whyWorkspace})
+	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Role: cell.RoleHome, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Role: cell.RoleTmp, Why: whyTmp})
+	img.Insert(workspaceMounts(img.Workspaces)...)
 	for _, m := range img.Mounts {
 		out.Mounts = append(out.Mounts, api.Mount{Target: m.Target, Source: m.Source, Kind: string(m.Kind), ReadOnly: m.ReadOnly, Kept: m.Kept, Why: m.Why})
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,9 +17,9 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gc"
-	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -140,7 +141,7 @@ func (x *execution) source(ctx context.Context) error {
 	if x.p.req.Upload != "" {
 		im, err = x.importUpload(ctx, p, progress)
 	} else {
-		im, key, err = e.importSource(ctx, p, orElse(x.p.from, x.p.source), x.p.with, x.p.req.WithSecret, x.p.policy.Secrets == policy.SecretsMask, x.made, progress)
+		im, key, err = e.importSource(ctx, p, x.p.sources(), x.p.with, x.p.req.WithSecret, x.p.policy.Secrets == policy.SecretsMask, x.made, progress)
 	}
 	if err != nil {
 		return err
@@ -153,7 +154,7 @@ func (x *execution) source(ctx context.Context) error {
 	}
 	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot, x.c.With = key, im.LeftOut, p.Name(), why, x.p.req.WithSecret
 	if x.p.from == "" {
-		x.c.KnownHead = gitdir.HeadAt(x.p.source)
+		x.c.KnownHeads = result.HeadsOf(&x.c)
 	}
 	return nil
 }
@@ -176,12 +177,12 @@ func (x *execution) imagePlan(ctx context.Context) (*image.HostPlan, error) {
 	}
 	r := image.HostRequest{
 		Root: "/", Env: req.CallerEnv, Home: e.cfg.User.Home, Cwd: orElse(req.CallerDir, x.c.Source),
-		User: e.cfg.User, Source: x.c.Source, Workdir: x.workdir(), Command: req.Command,
+		User: e.cfg.User, Source: x.c.Source, Further: x.c.Repositories, Top: x.c.Top(), Workdir: x.workdir(), Command: req.Command,
 		Mounts: mountFlags(x.p), EtcDir: e.etcDir(),
 		State: e.ownDirs(), Confined: x.p.confined, Caches: x.p.caches,
 	}
 	if x.c.NoSource {
-		r.Source, r.Place = "", x.c.Source
+		r.Source, r.Place, r.Top = "", x.c.Source, ""
 	}
 	if root.dir == "" {
 		return image.Host(r)
@@ -239,24 +240,27 @@ func (x *execution) workdir() string {
 
 // standing is the folder of the workspace in which the caller of a run is, if it is one.
 func (x *execution) standing() string {
-	top := x.c.Source
+	top := x.c.Top()
 	if x.run.ID == "" || x.c.NoSource || x.p.confined || x.p.req.CallerDir == "" {
-		return top
+		return x.c.Source
 	}
 	dir, err := filepath.EvalSymlinks(x.p.req.CallerDir)
 	if err != nil {
-		return top
+		return x.c.Source
+	}
+	if !slices.ContainsFunc(x.c.Parts(), func(d workspace.Directory) bool { return dir == d.Source || strings.HasPrefix(dir, d.Source+"/") }) {
+		return x.c.Source
 	}
 	rel, err := filepath.Rel(top, dir)
 	if err != nil || rel == "." || !filepath.IsLocal(rel) {
-		return top
+		return x.c.Source
 	}
 	tree, err := x.e.tree(x.l.Context(), &x.before)
 	if err != nil {
-		return top
+		return x.c.Source
 	}
 	if at, err := tree.Lookup(rel); err != nil || at.Type != workspace.Folder {
-		return top
+		return x.c.Source
 	}
 	return filepath.Join(top, rel)
 }

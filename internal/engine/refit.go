@@ -38,7 +38,7 @@ func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoi
 		m := &mounts[i]
 		switch {
 		case m.Role == cell.RoleWorkspace:
-			*m = p.Mount(*c.Gen, m.Target)
+			*m = workspaceMount(c, p, m)
 		case m.Role == cell.RoleHome:
 			*m = ownMount(m, p, c.Home, filepath.Join(private, "home"))
 		case m.Role == cell.RoleTmp:
@@ -183,7 +183,7 @@ func (e *Engine) forkSpec(c *state.Cell, p workspace.Provider) (spec cell.Spec, 
 		m := &mounts[i]
 		switch {
 		case m.Role == cell.RoleWorkspace:
-			*m = p.Mount(*c.Gen, m.Target)
+			*m = workspaceMount(c, p, m)
 		case m.Role == cell.RoleHome:
 			*m = ownMount(m, p, c.Home, "")
 		case m.Role == cell.RoleTmp:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,7 +67,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		p.made = viewOf(ctx)
 	}
 	run := &state.Run{
-		ID: string(cell.NewRunID()), Command: redactArgs(p.req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
+		ID: string(cell.NewRunID()), Command: redactArgs(p.req.Command), Source: p.source, Repositories: p.further, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
 		Phase: cell.Preparing, Created: time.Now().UTC(), LeftOut: []state.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
 		Image: p.image.String(),
 		In: state.RunInternal{Confined: p.confined, IdlePause: p.agent.idlePause(), OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
@@ -178,6 +179,7 @@ type runPlan struct {
 	kept      []string       // what that is, for people
 	source    string
 	from      string      // what is imported, when that is not the source
+	further   []string    // directories that come into the workspace beside the source
 	cell      *state.Cell // nil: to be made
 	backend   backend.Backend
 	image     image.Name
@@ -270,8 +272,10 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		err = v.mayImport(req.From, req.Upload)
 	case req.Upload != "":
 		err = cell.Errorf(cell.Invalid, opName, "leave it out, or work in a new cell", "cannot run in cell %s with an uploaded source: the cell has files already", p.cell.Title())
-	case !p.cell.NoSource:
-		err = v.sameDirectory(p.cell.Source) // of which the policy is read, and to which a result may be applied
+	case !p.cell.NoSource: // of which the policy is read, and to which a result may be applied
+		for _, d := range p.cell.Parts() {
+			err = cmp.Or(err, v.sameDirectory(d.Source))
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -315,16 +319,29 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, err
 		}
 	}
+	if err := v.planRepositories(p); err != nil {
+		return nil, err
+	}
 	if err := p.letIn(p.source); err != nil {
 		return nil, err
 	}
 	return p, v.planGovernance(p)
 }
 
-// letIn refuses to let in what is not in the source.
+// letIn refuses to let in what is in none of the sources.
 func (p *runPlan) letIn(source string) error {
+	parts := []workspace.Directory{{Source: source}}
+	if len(p.further) > 0 {
+		parts = p.parts()
+	}
 	for w := range p.with {
-		if _, err := os.Lstat(filepath.Join(source, w)); err != nil {
+		err := fs.ErrNotExist
+		for i, d := range parts {
+			if rel, in := letInto(w, d.At, i == 0); in && err != nil {
+				_, err = os.Lstat(filepath.Join(d.Source, rel))
+			}
+		}
+		if err != nil {
 			return cell.Errorf(cell.NotFound, "engine.StartRun", "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
 				"cannot let in %s: %w", w, err)
 		}
@@ -352,6 +369,9 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	req, said := p.governed(e.stored)
 	eff, err := &govern.Effective{}, error(nil)
 	p.serviceHosts(&req, said)
+	if note := p.furtherPolicies(); note != "" {
+		p.kept = append(p.kept, note)
+	}
 	if p.step != nil { // under the policy of the run that wants the image
 		eff.Result = p.step.policy
 	} else if p.service != nil { // and of the cell that wants the service
@@ -394,12 +414,14 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if p.home, err = e.policyHome(p); err != nil {
 		return err
 	}
-	if len(eff.Files.Hidden)+len(eff.Files.ReadOnly)+len(eff.Processes.Deny) == 0 && !eff.Files.ReadOnlyRoot {
+	if len(eff.Files.Hidden)+len(eff.Files.ReadOnly)+len(eff.Processes.Deny)+len(p.further) == 0 && !eff.Files.ReadOnlyRoot {
 		return nil
 	}
 	// What can't be enforced is no policy: nothing runs without it.
 	caps, err := e.caps(e.life, p.backend)
-	if err == nil && caps.Mounts != "" {
+	if err == nil && caps.Mounts != "" && len(p.further) > 0 {
+		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out --with, or "+cell.Isolated, "cannot bring in %s: %s", p.further[0], caps.Mounts)
+	} else if err == nil && caps.Mounts != "" {
 		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out --read-only, and files and processes of the policy, or "+cell.Isolated,
 			"cannot hide, protect or deny anything: %s", caps.Mounts)
 	}
@@ -437,7 +459,10 @@ func (e *Engine) planExisting(p *runPlan) error {
 	if err := e.alive.SameProtocol(c); err != nil {
 		return err
 	}
-	p.source = c.Source
+	p.source, p.further = c.Source, c.Repositories
+	if err := p.sameRepositories(); err != nil {
+		return err
+	}
 	if p.req.From != "" {
 		from, err := workspace.CleanSource(p.req.From)
 		if err != nil {
@@ -475,7 +500,7 @@ func (e *Engine) record(ctx context.Context, p *runPlan) error {
 	if p.cell != nil {
 		return e.reg.Commit(append(objects, p.run)...)
 	}
-	c := &state.Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(), Image: p.image.String(),
+	c := &state.Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, Repositories: p.further, NoSource: p.from != "", Backend: p.backend.Name(), Image: p.image.String(),
 		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, Maker: p.made.maker()}
 	p.cell = c
 	objects = append(objects, c, p.run)

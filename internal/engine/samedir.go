@@ -70,7 +70,12 @@ func (v *View) sameSource(t result.Target) error {
 	if err != nil || c.NoSource {
 		return err
 	}
-	return v.sameDirectory(c.Source)
+	for _, d := range c.Parts() {
+		if err := v.sameDirectory(d.Source); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // samePaths is sameDirectory for what a plan has of the host besides the source: mounts,

@@ -259,9 +259,10 @@ func (v *View) byDigest(s string) (state.Checkpoint, bool, error) {
 // the nearest such source winning; without any, the newest run of all would
 // be a guess, so it is an error.
 func (v *View) latestFrom(dir string, counts func(*state.Run) bool) (state.Run, error) {
+	real := v.realDir(dir)
 	var best *state.Run
 	for _, r := range v.from(dir) {
-		if counts(&r) && (best == nil || len(r.Source) > len(best.Source)) {
+		if counts(&r) && (best == nil || len(r.SourceAbove(real)) > len(best.SourceAbove(real))) {
 			best = &r
 		}
 	}
@@ -272,13 +273,17 @@ func (v *View) latestFrom(dir string, counts func(*state.Run) bool) (state.Run, 
 	return *best, nil
 }
 
+// realDir is a directory without symlinks. To a confined caller it is what it says, whatever the host has there.
+func (v *View) realDir(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil && !v.isConfined() {
+		return real
+	}
+	return filepath.Clean(dir)
+}
+
 // from yields the runs of sources that are dir or above it, newest first.
 func (v *View) from(dir string) iter.Seq2[int, state.Run] {
-	if v.isConfined() { // whatever the host has there, the answer is the same
-		dir = filepath.Clean(dir)
-	} else if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
+	dir = v.realDir(dir)
 	return func(yield func(int, state.Run) bool) {
 		i := 0
 		for r := range v.e.reg.RunsFrom(dir) {

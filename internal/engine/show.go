@@ -92,7 +92,7 @@ func (e *Engine) cellView(c *state.Cell) api.Cell {
 // recordView is what the registry says of a cell.
 func (e *Engine) recordView(c *state.Cell) api.Cell {
 	v := api.Cell{
-		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
+		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source, Repositories: c.Repositories,
 		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.Runs(c.ID)),
 		Agent: c.Agent, LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: state.LeftOutAPI(leftOutOf(c.LeftOut, c.Setup.Hidden)), Policy: c.Setup.Policy.String(),
@@ -210,7 +210,7 @@ func join(list []string) string {
 func (e *Engine) briefView(c *state.Cell) api.Cell {
 	labels, lease := e.leaseView(c.ID)
 	return api.Cell{
-		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image,
+		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Repositories: c.Repositories, Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image,
 		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: state.LeftOutAPI(leftOutOf(c.LeftOut, c.Setup.Hidden)),
 		Policy: c.Setup.Policy.String(), Checkpoints: 1, Head: 1, Parent: e.parentView(c), Interpreter: e.interpView(c),
 		Labels: labels, Lease: lease,

@@ -38,14 +38,33 @@ type sourceRecord struct {
 	Files       int                 `json:"files"`
 	Bytes       int64               `json:"bytes"`
 	Index       cell.Digest         `json:"index"`
-	Boot        string              `json:"boot"` // when the base was last known to be whole (see gc.Manager.Survived)
+	Parts       []partRecord        `json:"parts,omitempty"` // of several directories
+	Boot        string              `json:"boot"`            // when the base was last known to be whole (see gc.Manager.Survived)
+}
+
+// partRecord is what is kept of one directory of several. Its index is one of those that follow each other in the file.
+type partRecord struct {
+	workspace.Directory
+	Fingerprint cell.Digest         `json:"fingerprint"`
+	LeftOut     []workspace.LeftOut `json:"left_out"`
+	Notes       []string            `json:"notes"`
+	Files       int                 `json:"files"`
+	Bytes       int64               `json:"bytes"`
+	Index       int                 `json:"index"` // size, in bytes
 }
 
 // importSource brings a source into a base, from what is known of it.
-func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, mask bool, made *gc.Pin, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
+func (e *Engine) importSource(ctx context.Context, p workspace.Provider, dirs []workspace.Directory, with secret.With, names []string, mask bool, made *gc.Pin, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
 	names = append([]string(nil), names...)
 	sort.Strings(names)
-	words := append([]string{p.Name(), source}, names...)
+	words := []string{p.Name()}
+	for _, d := range dirs {
+		words = append(words, d.Source)
+	}
+	if len(dirs) > 1 {
+		words = append(words, "")
+	}
+	words = append(words, names...)
 	if mask {
 		words = append(words, "", string(policy.SecretsMask)) // no name is empty
 	}
@@ -58,17 +77,18 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 	defer release()
 	prev, err := e.lastImport(name)
 	if err != nil {
-		e.log.Warn("cannot use the last import", "source", source, "error", err)
+		e.log.Warn("cannot use the last import", "source", dirs[0].Source, "error", err)
 	}
-	im, err := workspace.Import(ctx, workspace.ImportRequest{
-		Source: source, With: with, Mask: mask, Provider: p, Objects: e.cfg.Objects, Prev: prev, Parser: e.cfg.Parser, Progress: progress,
-	})
+	im, err := workspace.ImportAll(ctx, workspace.ImportRequest{
+		With: with, Mask: mask, Provider: p, Objects: e.cfg.Objects, Prev: prev, Parser: e.cfg.Parser, Progress: progress,
+		WithIn: func(at string) secret.With { return withOf(with, at, at == dirs[0].At) },
+	}, dirs)
 	if err != nil {
 		return nil, "", err
 	}
 	made.Use(im)
 	if prev == nil || im.Fingerprint != prev.Fingerprint {
-		if err := e.keepImport(name, source, im); err != nil {
+		if err := e.keepImport(name, dirs[0].Source, im); err != nil {
 			return nil, "", err
 		}
 	} else {
@@ -96,7 +116,7 @@ func (e *Engine) sourceNow(ctx context.Context, c *state.Cell) (_ workspace.Side
 	}
 	made := e.pins.Begin()
 	defer made.End()
-	im, _, err := e.importSource(ctx, p, c.Source, with, c.With, pol.Secrets == policy.SecretsMask, made, func(int64, int64) {})
+	im, _, err := e.importSource(ctx, p, c.Parts(), with, c.With, pol.Secrets == policy.SecretsMask, made, func(int64, int64) {})
 	if err != nil {
 		return workspace.Side{}, nil, err
 	}
@@ -134,10 +154,6 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	if cell.Sum(raw) != rec.Index {
 		return nil, nil // one of the two was written before a crash, the other not
 	}
-	ix, err := workspace.DecodeIndex(raw)
-	if err != nil {
-		return nil, err
-	}
 	t, err := e.trees.get(rec.Tree)
 	if err != nil {
 		return nil, err
@@ -159,9 +175,35 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 		}
 	}
 	im = &workspace.Imported{State: rec.State, Tree: t, Fingerprint: rec.Fingerprint, LeftOut: rec.LeftOut, Notes: rec.Notes,
-		Files: rec.Files, Bytes: rec.Bytes, Index: ix}
+		Files: rec.Files, Bytes: rec.Bytes}
+	if err := readIndexes(im, rec.Parts, raw); err != nil {
+		return nil, err
+	}
 	e.sources.load(name, im)
 	return im, nil
+}
+
+// readIndexes completes what is known of a source by its index, or by those of its parts.
+func readIndexes(im *workspace.Imported, parts []partRecord, raw []byte) (err error) {
+	if len(parts) == 0 {
+		im.Index, err = workspace.DecodeIndex(raw)
+		return err
+	}
+	for _, r := range parts {
+		part := &workspace.Imported{State: im.State, Fingerprint: r.Fingerprint, LeftOut: r.LeftOut, Notes: r.Notes, Files: r.Files, Bytes: r.Bytes}
+		if r.Index < 0 || r.Index > len(raw) {
+			return cell.Errorf(cell.Corrupt, "engine.lastImport", "", "what is known of the source does not fit together")
+		}
+		if part.Index, err = workspace.DecodeIndex(raw[:r.Index]); err != nil {
+			return err
+		}
+		if part.Tree, err = im.Tree.Part(r.At); err != nil {
+			return err
+		}
+		raw = raw[r.Index:]
+		im.Parts = append(im.Parts, workspace.Part{Directory: r.Directory, Imported: part})
+	}
+	return nil
 }
 
 func haveLayers(p workspace.Provider, s workspace.State) bool {
@@ -246,8 +288,17 @@ func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
 	if err != nil {
 		return err
 	}
-	raw := im.Index.Encode()
-	b, err := json.Marshal(sourceRecord{Source: source, State: im.State, Tree: tree, Fingerprint: im.Fingerprint, LeftOut: im.LeftOut,
+	var raw []byte
+	var parts []partRecord
+	if im.Index != nil {
+		raw = im.Index.Encode()
+	}
+	for _, p := range im.Parts {
+		ix := p.Index.Encode()
+		raw = append(raw, ix...)
+		parts = append(parts, partRecord{p.Directory, p.Fingerprint, p.LeftOut, p.Notes, p.Files, p.Bytes, len(ix)})
+	}
+	b, err := json.Marshal(sourceRecord{Parts: parts, Source: source, State: im.State, Tree: tree, Fingerprint: im.Fingerprint, LeftOut: im.LeftOut,
 		Notes: im.Notes, Files: im.Files, Bytes: im.Bytes, Index: cell.Sum(raw), Boot: linux.BootID()})
 	if err != nil {
 		return err

@@ -56,6 +56,11 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	}
 	row(b, "cell", cmp.Or(p.CellName, p.Cell))
 	row(b, "source", p.Source.Path+", "+untouchedWords(p.Source))
+	for i, r := range p.Source.Repositories {
+		if i > 0 {
+			row(b, "with", r.Source)
+		}
+	}
 	row(b, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored by git)", counted(p.Changes.Files, "file"), p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
 	for _, l := range p.Changes.First {
 		row(b, "look first", l.Line())
@@ -78,6 +83,9 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	three("checkpoint", numberWords(p.Before), numberWords(p.After))
 	three("tree digest", short(x.TreeDigest), short(y.TreeDigest))
 	three("content digest", short(x.ContentDigest), short(y.ContentDigest))
+	for _, r := range p.Source.Repositories {
+		three("tree of `"+r.At+"`", r.Before.Short(), r.After.Short())
+	}
 	three("source", p.Source.Before.Short(), p.Source.After.Short())
 	provider := p.Workspace.Name
 	if p.Workspace.Why != "" {

@@ -74,6 +74,8 @@ type sourceFacts struct {
 	After     cell.Digest     `json:"fingerprint_after,omitzero"`
 	Untouched bool            `json:"untouched"`
 	LeftOut   []state.LeftOut `json:"left_out"`
+	// Repositories are all directories of a workspace that has several, that at Path first.
+	Repositories []state.RunPart `json:"repositories,omitempty"`
 }
 
 type policyFacts struct {
@@ -116,6 +118,9 @@ func (m *Manager) newReceipt(ctx context.Context, run *state.Run, c *state.Cell)
 	if run.After != nil {
 		subjects = append(subjects, receipt.Subject{Name: "workspace after", Digest: digest(run.After.TreeDigest)})
 	}
+	for _, p := range run.In.Parts {
+		subjects = append(subjects, receipt.Subject{Name: p.Source + " before", Digest: p.Before}, receipt.Subject{Name: p.Source + " after", Digest: p.After})
+	}
 	return m.append(ctx, receipt.Request{Key: runKey(run), Type: receipt.PredicateRun, Subjects: subjects, Predicate: p})
 }
 
@@ -139,7 +144,7 @@ func (m *Manager) append(ctx context.Context, req receipt.Request) (receipt.Entr
 func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, error) {
 	p := runPredicate{
 		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: m.cfg.Version, Command: run.Command, Agent: run.Agent, Mode: run.Mode, ModeReason: run.ModeReason, Autonomy: run.Autonomy, ModelURL: run.ModelURL, Words: run.DowngradeWords, EnvNames: append([]string{}, run.In.EnvNames...),
-		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut},
+		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut, Repositories: run.In.Parts},
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,
 		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Caches: run.Caches, Services: run.Services, Secrets: run.Secrets,

@@ -50,10 +50,10 @@ func (m *Manager) mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Moun
 	if err != nil {
 		return nil, err
 	}
-	plan := &image.HostPlan{}
+	plan, top := &image.HostPlan{}, c.Top()
 	for _, x := range mounts {
-		if x.Role == cell.RoleWorkspace {
-			plan.Workspace = x.Target
+		if x.Role == cell.RoleWorkspace && len(c.Repositories) == 0 {
+			top = x.Target
 		}
 		if x.Role != cell.RoleHidden && x.Role != cell.RoleReadOnly {
 			plan.Mounts = append(plan.Mounts, x)
@@ -63,24 +63,38 @@ func (m *Manager) mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Moun
 	if err := os.WriteFile(empty, nil, 0o444); err != nil && !os.IsPermission(err) { // it is there already
 		return nil, err
 	}
-	for _, rel := range c.Setup.Hidden {
+	for _, rel := range inAll(c, tree, c.Setup.Hidden) {
 		switch entry, why := maskable(tree, rel); {
 		case why != "":
 			c.Setup.Unmasked = append(c.Setup.Unmasked, rel+" is not hidden: "+why)
 		case entry.Type == workspace.Folder:
-			plan.Insert(cell.Mount{Kind: cell.Tmpfs, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Role: cell.RoleHidden, Why: whyHidden})
+			plan.Insert(cell.Mount{Kind: cell.Tmpfs, Target: path.Join(top, rel), ReadOnly: true, Role: cell.RoleHidden, Why: whyHidden})
 		default:
-			plan.Insert(cell.Mount{Kind: cell.Bind, Target: path.Join(plan.Workspace, rel), Source: empty, ReadOnly: true, Owned: true, Role: cell.RoleHidden, Why: whyHidden})
+			plan.Insert(cell.Mount{Kind: cell.Bind, Target: path.Join(top, rel), Source: empty, ReadOnly: true, Owned: true, Role: cell.RoleHidden, Why: whyHidden})
 		}
 	}
-	for _, rel := range c.Setup.ReadOnly {
+	for _, rel := range inAll(c, tree, c.Setup.ReadOnly) {
 		if _, why := maskable(tree, rel); why != "" {
 			c.Setup.Unmasked = append(c.Setup.Unmasked, rel+" is not read-only: "+why)
 		} else {
-			plan.Insert(cell.Mount{Kind: cell.Protect, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Role: cell.RoleReadOnly, Why: whyReadOnly})
+			plan.Insert(cell.Mount{Kind: cell.Protect, Target: path.Join(top, rel), ReadOnly: true, Role: cell.RoleReadOnly, Why: whyReadOnly})
 		}
 	}
 	return plan.Mounts, nil
+}
+
+// inAll are the paths of a workspace that a policy means, which has them as in a repository: those in the first, and where the
+// others have such a path, theirs.
+func inAll(c *state.Cell, tree *workspace.Tree, paths []string) (list []string) {
+	for _, rel := range paths {
+		for i, d := range c.Parts() {
+			at := path.Join(d.At, rel)
+			if _, err := tree.Lookup(at); i == 0 || cell.KindOf(err) != cell.NotFound {
+				list = append(list, at)
+			}
+		}
+	}
+	return list
 }
 
 // maskable is what a path of the workspace is, or why no mount can lie there.

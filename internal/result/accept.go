@@ -238,7 +238,7 @@ func (m *Manager) resumeAccept(ctx context.Context, args acceptArgs) error {
 func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (out api.AcceptResult, err error) {
 	c := o.c
 	out = acceptResult(c, o, req)
-	made, err := commitsMade(o.base, o.after)
+	made, err := commitsIn(c, o.base, o.after)
 	if err != nil {
 		m.cfg.Log.Warn("cannot tell which commits were made in a cell", "cell", c.ID, "error", err)
 	}
@@ -325,7 +325,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	}
 	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, o.at.Point(), c.Setup.Downgrades
-	act.Applied, act.Source, act.Paths, act.Left = out.Applied, c.Source, req.Paths, out.Left
+	act.Applied, act.Source, act.Repositories, act.Paths, act.Left = out.Applied, c.Top(), c.Repositories, req.Paths, out.Left
 	act.Parts, act.Also, act.Branch, act.During = out.Parts, out.Also, o.branch.state(), o.during
 	for _, f := range out.Merged {
 		act.Merged = append(act.Merged, state.Merged(f))
@@ -334,7 +334,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 		act.Held = append(act.Held, state.Held(h))
 	}
 	if h := out.Head; h != nil {
-		act.Head = &state.HeadMoved{Was: gitdir.Head(h.Was), Now: gitdir.Head(h.Now), OtherFiles: h.OtherFiles}
+		act.Head = &state.HeadMoved{Source: h.Source, Was: gitdir.Head(h.Was), Now: gitdir.Head(h.Now), OtherFiles: h.OtherFiles}
 	}
 	if o.run != nil {
 		act.From = o.run.Before
@@ -363,7 +363,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 }
 
 func acceptResult(c *state.Cell, o *offer, req api.AcceptRequest) api.AcceptResult {
-	return api.AcceptResult{Cell: string(c.ID), CellName: c.Title(), Isolation: api.IsolationOf(c.Backend), Source: c.Source, Runs: []api.Run{}, Digest: o.digest.String(),
+	return api.AcceptResult{Cell: string(c.ID), CellName: c.Title(), Isolation: api.IsolationOf(c.Backend), Source: c.Top(), Runs: []api.Run{}, Digest: o.digest.String(),
 		Applied: []string{}, Merged: []api.Merged{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun, During: string(o.during), Looked: o.looked}
 }
 
@@ -565,7 +565,7 @@ func (m *Manager) apply(ctx context.Context, o *offer, req api.AcceptRequest, ar
 	ignored := none
 	var err error
 	if !req.Ignored {
-		if ignored, err = diff.IgnoredBy(ctx, base, after, m.cfg.Parser); err != nil {
+		if ignored, err = diff.IgnoredBy(ctx, base, after, c.Parts(), m.cfg.Parser); err != nil {
 			return nil, fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
 		}
 	}
@@ -686,8 +686,8 @@ func (m *Manager) bring(ctx context.Context, c *state.Cell, req apply.Request) (
 			req.Reserved = append(req.Reserved, l.Path)
 		}
 	}
-	req.Source, req.Homes, req.GitConfigs = c.Source, m.homesOf(c.Source), gitConfigs()
-	req.Backup = filepath.Join(m.cfg.Backups, cell.Sum([]byte(c.Source)).Short())
+	req.Source, req.Homes, req.GitConfigs = c.Top(), m.homesOf(c.Source), gitConfigs()
+	req.Backup = filepath.Join(m.cfg.Backups, cell.Sum([]byte(c.Top())).Short())
 	failpoint.Step("make the folder of an apply")
 	if err := os.MkdirAll(filepath.Dir(req.Backup), 0o700); err != nil {
 		return apply.Result{}, err

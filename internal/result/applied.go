@@ -12,7 +12,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
-	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -98,7 +97,7 @@ func (m *Manager) remember(ctx context.Context, o *offer, did applying, out *api
 			m.cfg.Log.Warn("cannot write a patch of what was applied", "cell", o.c.ID, "error", err)
 		}
 	}
-	o.c.Known, o.c.KnownHead = a.After, gitdir.HeadAt(o.c.Source)
+	o.c.Known, o.c.KnownHeads = a.After, HeadsOf(o.c)
 	for _, id := range []cell.CheckpointID{at, o.at.ID} {
 		if !slices.Contains(o.c.KnownAt, id) {
 			o.c.KnownAt = append(slices.Clone(o.c.KnownAt), id)

@@ -79,6 +79,9 @@ func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, req *api
 	if o.run != nil {
 		return nil, cannot(cell.Invalid, "take all that is in it: pando accept "+c.Title()+" --commits", "they come with what the cell is now, and not with one run")
 	}
+	if len(c.Repositories) > 0 {
+		return nil, cannot(cell.Unsupported, "take the files: pando accept "+c.Title()+" --apply; those of "+c.Source+" come as a branch: pando fetch "+c.Title(), "it has several repositories")
+	}
 	own, err := gitdir.Own(c.Source)
 	if err != nil {
 		return nil, cannot(cell.Unsupported, "", "%v", err)
@@ -203,7 +206,7 @@ func (m *Manager) branched(ctx context.Context, o *offer, args acceptArgs, done 
 		}
 		done = &state.Applied{ID: args.ID, At: time.Now().UTC(), Checkpoint: o.at.ID, Before: tree, After: tree}
 	}
-	done.Branch, o.c.KnownHead = o.branch.state(), gitdir.HeadAt(o.c.Source)
+	done.Branch, o.c.KnownHeads = o.branch.state(), HeadsOf(o.c)
 	o.c.Taken = append(slices.Clone(o.c.Taken), *done.Branch)
 	return done, nil
 }

@@ -18,6 +18,24 @@ import (
 // maxCommits bounds how many commits are counted.
 const maxCommits = 10000
 
+// commitsIn is commitsMade for the first of a cell's repositories in which there are any.
+func commitsIn(c *state.Cell, base, after workspace.Side) (*state.CellCommits, error) {
+	for _, d := range c.Parts() {
+		b, err := base.Part(d.At)
+		a, aerr := after.Part(d.At)
+		if err = cmp.Or(err, aerr); cell.KindOf(err) == cell.NotFound {
+			continue // all of it is removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		if made, err := commitsMade(b, a); made != nil || err != nil {
+			return made, err
+		}
+	}
+	return nil, nil
+}
+
 // commitsMade finds the commits that are on branches of the workspace's repository in after
 // and were not in base, and those in submodules that base has. It reads git's files, and
 // executes nothing. Its cost is that of the commits; where no branch moved, that of three

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/state"
@@ -26,6 +27,28 @@ type Changed struct {
 	taken   bool       // see Taken
 }
 
+// partsOf are the directories of a cell with several, with what each was in two trees.
+func partsOf(c *state.Cell, before, after *workspace.Tree) (list []state.RunPart, err error) {
+	if len(c.Repositories) == 0 {
+		return nil, nil
+	}
+	for _, d := range c.Parts() {
+		p := state.RunPart{Source: d.Source, At: d.At}
+		for _, x := range []struct {
+			of *workspace.Tree
+			to *cell.Digest
+		}{{before, &p.Before}, {after, &p.After}} {
+			t, err := x.of.Part(d.At)
+			if err != nil {
+				return nil, err
+			}
+			*x.to = t.Digest()
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
 // Compare computes what a run changed from one checkpoint of its cell to another, and notes it
 // in the run.
 func (m *Manager) Compare(ctx context.Context, run *state.Run, c *state.Cell, before, after *state.Checkpoint) (*Changed, error) {
@@ -39,8 +62,11 @@ func (m *Manager) Compare(ctx context.Context, run *state.Run, c *state.Cell, be
 	}
 	run.Before, run.After = before.Point(), after.Point()
 	run.In.After = after.ID
+	if run.In.Parts, err = partsOf(c, d.a.Tree, d.b.Tree); err != nil {
+		return nil, err
+	}
 	var unreadable string
-	if d.ignored, unreadable, err = m.ignoredBy(ctx, d.a, d.b); err != nil {
+	if d.ignored, unreadable, err = m.ignoredBy(ctx, c, d.a, d.b); err != nil {
 		return nil, err
 	}
 	if d.diff, err = diff.Compare(ctx, d.a, d.b, diff.Options{Ignored: d.ignored}); err != nil {
@@ -68,7 +94,7 @@ func (m *Manager) Compare(ctx context.Context, run *state.Run, c *state.Cell, be
 	run.Changes.FirstMore = max(0, len(first)-maxFirst)
 	run.Changes.First = first[:min(len(first), maxFirst)]
 	run.Conflicts = reservedTouched(c.LeftOut, d.diff)
-	if run.Commits, err = commitsMade(d.a, d.b); err != nil {
+	if run.Commits, err = commitsIn(c, d.a, d.b); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
 	}
 	return d, nil

@@ -14,8 +14,8 @@ import (
 
 // ignoredBy reports which of the changes between two states git ignores. When git's index
 // or its rules can't be read, it says so, and none is ignored.
-func (m *Manager) ignoredBy(ctx context.Context, a, b workspace.Side) (ignored func(path string, isDir bool) bool, unreadable string, err error) {
-	ignored, err = diff.IgnoredBy(ctx, a, b, m.cfg.Parser)
+func (m *Manager) ignoredBy(ctx context.Context, c *state.Cell, a, b workspace.Side) (ignored func(path string, isDir bool) bool, unreadable string, err error) {
+	ignored, err = diff.IgnoredBy(ctx, a, b, c.Parts(), m.cfg.Parser)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, "", err
@@ -53,7 +53,7 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	c, a, b := o.c, o.base, o.after
 	out := api.Diff{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), From: o.from, To: o.to, Runs: o.changed(), Digest: o.digest.String(),
 		Files: []api.FileChange{}, Held: []api.Held{}, First: []api.Look{}, Notes: []string{}}
-	commits, err := commitsMade(a, b)
+	commits, err := commitsIn(c, a, b)
 	if out.Commits = commits.API(); err != nil {
 		out.Notes = append(out.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
 	}
@@ -62,7 +62,7 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	}
 	ignored, unreadable := none, ""
 	if !req.Ignored {
-		if ignored, unreadable, err = m.ignoredBy(ctx, a, b); err != nil {
+		if ignored, unreadable, err = m.ignoredBy(ctx, c, a, b); err != nil {
 			return out, err
 		}
 		if unreadable != "" {

@@ -223,6 +223,9 @@ func (m *Manager) sourceCommits(ctx context.Context, c *state.Cell) ([]string, e
 	if err != nil {
 		return nil, err
 	}
+	if base, err = base.Part(c.Parts()[0].At); err != nil {
+		return nil, err
+	}
 	old := newGitFiles(base, gitFolder)
 	refs, err := old.refs("refs")
 	if err != nil {

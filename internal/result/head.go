@@ -10,20 +10,34 @@ import (
 )
 
 // headMoved compares what a cell's source has checked out with what it is known to have
-// had. It is nil when that is the same branch, whatever was committed there since, or when
+// had, and of several directories one that moved. It is nil when that is the same branch, whatever was committed there since, or when
 // one of both is not known.
-func headMoved(c *state.Cell) *api.HeadMoved {
-	was := c.KnownHead
-	if c.NoSource || was == (gitdir.Head{}) {
-		return nil
+func headMoved(c *state.Cell) (moved *api.HeadMoved) {
+	for i, d := range c.Parts() {
+		if c.NoSource || i >= len(c.KnownHeads) || c.KnownHeads[i] == (gitdir.Head{}) {
+			continue
+		}
+		was, now := c.KnownHeads[i], gitdir.HeadAt(d.Source)
+		switch {
+		case now == (gitdir.Head{}), now == was, was.Branch != "" && was.Branch == now.Branch:
+			continue
+		}
+		// From one detached HEAD to another may be a commit of the user's, as on a branch.
+		m := &api.HeadMoved{Source: d.Source, Was: api.GitHead(was), Now: api.GitHead(now), OtherFiles: was.Commit != now.Commit && was.Branch+now.Branch != ""}
+		if moved == nil || m.OtherFiles && !moved.OtherFiles {
+			moved = m
+		}
 	}
-	now := gitdir.HeadAt(c.Source)
-	switch {
-	case now == (gitdir.Head{}), now == was, was.Branch != "" && was.Branch == now.Branch:
-		return nil
+	return moved
+}
+
+// HeadsOf are what the repositories of a cell's directories have checked out, in the order of its parts; zero where there is
+// none.
+func HeadsOf(c *state.Cell) (list []gitdir.Head) {
+	for _, d := range c.Parts() {
+		list = append(list, gitdir.HeadAt(d.Source))
 	}
-	// From one detached HEAD to another may be a commit of the user's, as on a branch.
-	return &api.HeadMoved{Was: api.GitHead(was), Now: api.GitHead(now), OtherFiles: was.Commit != now.Commit && was.Branch+now.Branch != ""}
+	return list
 }
 
 // refuseOtherBranch refuses to apply an offer to another branch, with another commit, than
@@ -37,7 +51,7 @@ func refuseOtherBranch(o *offer, moved *api.HeadMoved, req api.AcceptRequest) er
 		back = "git switch --detach " + shortID(moved.Was.Commit)
 	}
 	return cell.Errorf(cell.Conflict, "result.Accept", fmt.Sprintf("go back with %s; to apply the changes to %s all the same: --other-branch", back, headWords(moved.Now)),
-		"cannot apply %s to %s: the changes go with %s, and %s is on %s now", o.title(), o.c.Source, headWords(moved.Was), o.c.Source, headWords(moved.Now))
+		"cannot apply %s to %s: the changes go with %s, and %s is on %s now", o.title(), moved.Source, headWords(moved.Was), moved.Source, headWords(moved.Now))
 }
 
 // headWords names what is checked out.

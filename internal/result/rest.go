@@ -204,14 +204,14 @@ func change(ctx context.Context, inst backend.Instance, c *state.Cell, from, to 
 			continue
 		}
 		gone = ch.Path
-		if err := inst.Manage(ctx, cell.FileAct{Act: cell.FileRemove, Path: path.Join(c.Source, ch.Path)}, nil, io.Discard); err != nil && cell.KindOf(err) != cell.NotFound {
+		if err := inst.Manage(ctx, cell.FileAct{Act: cell.FileRemove, Path: path.Join(c.Top(), ch.Path)}, nil, io.Discard); err != nil && cell.KindOf(err) != cell.NotFound {
 			return err
 		}
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(pack(w, changes, contents)) }()
 	defer r.Close()
-	return inst.WriteFiles(ctx, c.Source, c.Setup.User, r)
+	return inst.WriteFiles(ctx, c.Top(), c.Setup.User, r)
 }
 
 // pack writes what changes make into an archive.

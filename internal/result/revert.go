@@ -12,7 +12,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/commits"
-	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -113,7 +112,7 @@ func (m *Manager) resumeRevert(ctx context.Context, args revertArgs) error {
 }
 
 func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Applied, b *branch, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
-	out = api.RevertResult{CellName: c.Title(), Source: c.Source, Runs: []api.Run{}, Reverted: []string{}, Already: []string{}, DryRun: req.DryRun}
+	out = api.RevertResult{CellName: c.Title(), Source: c.Top(), Runs: []api.Run{}, Reverted: []string{}, Already: []string{}, DryRun: req.DryRun}
 	known, err := m.known(ctx, c)
 	if err != nil {
 		return out, err
@@ -196,7 +195,7 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 		return slices.ContainsFunc(list, func(a state.Applied) bool { return a.Branch != nil && *a.Branch == b })
 	})
 	if b != nil {
-		c.KnownHead = gitdir.HeadAt(c.Source)
+		c.KnownHeads = HeadsOf(c)
 	}
 	if err := m.disagree(c, list); err != nil {
 		return out, err
@@ -206,7 +205,7 @@ func (m *Manager) doRevert(ctx context.Context, c *state.Cell, list []state.Appl
 		objects = append(objects, &runs[i])
 	}
 	act := state.ActOn(c, "revert", cell.Pending, why)
-	act.Branch, act.Reverted, act.Already, act.Source, act.Downgrades = b.state(), out.Reverted, out.Already, c.Source, c.Setup.Downgrades
+	act.Branch, act.Reverted, act.Already, act.Source, act.Repositories, act.Downgrades = b.state(), out.Reverted, out.Already, c.Top(), c.Repositories, c.Setup.Downgrades
 	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, objects...)
 	if err != nil {
 		return out, err
@@ -306,7 +305,7 @@ func (m *Manager) cannotRevert(c *state.Cell, list []state.Applied, err error) e
 	const opName = "result.Revert"
 	if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
 		return cell.Errorf(cell.Conflict, opName, "nothing was changed; bring these files back to what was applied, or take the rest back by hand",
-			"cannot take it back from %s: %w", c.Source, ce)
+			"cannot take it back from %s: %w", c.Top(), ce)
 	}
 	if c.State != cell.Removed || cell.KindOf(err) != cell.NotFound {
 		return err

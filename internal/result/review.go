@@ -52,7 +52,7 @@ const maxFirst = 50
 // ignored reports what git ignores; nil: nothing.
 func (m *Manager) review(c *state.Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []state.Look, held []api.Held, err error) {
 	req := &apply.Request{Base: a.Tree, After: b, IsIgnored: ignored, Include: include}
-	if source, err := filepath.EvalSymlinks(c.Source); err == nil && !c.NoSource {
+	if source, err := filepath.EvalSymlinks(c.Top()); err == nil && !c.NoSource {
 		req.Source, req.Homes, req.GitConfigs = source, m.homesOf(source), gitConfigs()
 	}
 	for _, l := range c.LeftOut {

@@ -9,7 +9,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/glob"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
@@ -103,7 +102,7 @@ type syncing struct {
 }
 
 func (s *syncing) result(c *state.Cell) api.SyncResult {
-	out := api.SyncResult{Cell: string(c.ID), CellName: c.Title(), Source: c.Source, Synced: slices.Clone(s.brought), Merged: []api.Merged{}}
+	out := api.SyncResult{Cell: string(c.ID), CellName: c.Title(), Source: c.Top(), Synced: slices.Clone(s.brought), Merged: []api.Merged{}}
 	for _, f := range s.merged {
 		out.Merged = append(out.Merged, api.Merged(f))
 		out.Synced = append(append(out.Synced, f.Path), f.Also...)
@@ -131,7 +130,7 @@ func (m *Manager) sourceMoved(ctx context.Context, c *state.Cell, at cell.Checkp
 		return s, err
 	}
 	s.base = workspace.Side{Tree: agreed, Contents: m.pastOf(ctx, c)}
-	if s.ignored, err = diff.IgnoredBy(ctx, s.base, s.now, m.cfg.Parser); err != nil {
+	if s.ignored, err = diff.IgnoredBy(ctx, s.base, s.now, c.Parts(), m.cfg.Parser); err != nil {
 		return s, fmt.Errorf("cannot tell which changes git ignores: %w", err)
 	}
 	if s.changes, err = workspace.Changes(agreed, s.now.Tree); err != nil {
@@ -153,7 +152,7 @@ func (m *Manager) SourceChanges(ctx context.Context, id cell.ID) (out api.Source
 	if err != nil {
 		return out, err
 	}
-	out = api.SourceChanges{Cell: string(c.ID), CellName: c.Title(), Source: c.Source, Paths: []string{}}
+	out = api.SourceChanges{Cell: string(c.ID), CellName: c.Title(), Source: c.Top(), Paths: []string{}}
 	if c.NoSource {
 		return out, nil
 	}
@@ -185,7 +184,7 @@ func (m *Manager) filesWaiting(ctx context.Context, c *state.Cell) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	ignored, _, err := m.ignoredBy(ctx, o.base, o.after)
+	ignored, _, err := m.ignoredBy(ctx, c, o.base, o.after)
 	if err != nil {
 		return 0, err
 	}
@@ -301,7 +300,7 @@ func (m *Manager) doSync(ctx context.Context, c *state.Cell, at *state.Checkpoin
 	}
 	was := *c
 	if err = m.record(ctx, c, at, &after, s, args, out); err != nil {
-		c.Known, c.KnownHead, c.KnownAt, c.Contents, c.Agreed, c.Apart = was.Known, was.KnownHead, was.KnownAt, was.Contents, was.Agreed, was.Apart
+		c.Known, c.KnownHeads, c.KnownAt, c.Contents, c.Agreed, c.Apart = was.Known, was.KnownHeads, was.KnownAt, was.Contents, was.Agreed, was.Apart
 		return errors.Join(err, m.putBack(c, at.ID))
 	}
 	out.Before, out.Number = at.Number, after.Number
@@ -339,7 +338,7 @@ func (m *Manager) record(ctx context.Context, c *state.Cell, at, after *state.Ch
 		return err
 	}
 	if s.all {
-		c.KnownHead = gitdir.HeadAt(c.Source)
+		c.KnownHeads = HeadsOf(c)
 	}
 	c.KnownAt, c.Apart = append(slices.Clone(c.KnownAt), after.ID), true
 	keep(c, s.contents.have)
@@ -347,7 +346,7 @@ func (m *Manager) record(ctx context.Context, c *state.Cell, at, after *state.Ch
 		return err
 	}
 	act := state.ActOn(c, "sync", cell.Pending, "")
-	act.Verdict, act.From, act.To, act.Source, act.Synced, act.Merged, act.Downgrades = nil, at.Point(), after.Point(), c.Source, out.Synced, s.merged, c.Setup.Downgrades
+	act.Verdict, act.From, act.To, act.Source, act.Repositories, act.Synced, act.Merged, act.Downgrades = nil, at.Point(), after.Point(), c.Top(), c.Repositories, out.Synced, s.merged, c.Setup.Downgrades
 	d, err := m.cfg.Evidence.Seal(ctx, args.key(), act, c)
 	out.Receipt = d.String()
 	return err

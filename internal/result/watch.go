@@ -139,7 +139,7 @@ func (w *watch) changed(ctx context.Context, o *offer) (*api.DiffChange, error) 
 	ignored := none
 	if !w.req.Ignored {
 		var err error
-		if ignored, _, err = m.ignoredBy(ctx, o.base, o.after); err != nil {
+		if ignored, _, err = m.ignoredBy(ctx, o.c, o.base, o.after); err != nil {
 			return nil, err
 		}
 	}

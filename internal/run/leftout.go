@@ -104,7 +104,7 @@ func (m *Manager) ExecNotes(ctx context.Context, id cell.ID, workdir string, ins
 		return nil
 	}
 	f := newLeftOutFinder(&c, workdir, func(rel string) bool {
-		return inst.ReadFiles(ctx, path.Join(c.Source, rel), io.Discard) == nil
+		return inst.ReadFiles(ctx, path.Join(c.Top(), rel), io.Discard) == nil
 	})
 	stdout, stderr := d.Stdout, d.Stderr
 	if proc != nil {
@@ -171,7 +171,7 @@ func leftOutNotes(c *state.Cell, named []namedPath) (notes []string) {
 		case c.Anonymous():
 			note += "let it in with --with-secret " + word
 		default: // it was imported before
-			note += fmt.Sprintf("copy it in with pando cp %s %s, or make the cell with --with-secret %s", diff.ShellWord(filepath.Join(c.Source, l.Path)), diff.ShellWord(c.Title()+":"+l.Path), word)
+			note += fmt.Sprintf("copy it in with pando cp %s %s, or make the cell with --with-secret %s", diff.ShellWord(filepath.Join(c.Top(), l.Path)), diff.ShellWord(c.Title()+":"+l.Path), word)
 		}
 		notes = append(notes, note)
 	}
@@ -187,7 +187,7 @@ type leftOutFinder struct {
 
 func newLeftOutFinder(c *state.Cell, workdir string, there func(rel string) bool) *leftOutFinder {
 	known := map[string]bool{}
-	return &leftOutFinder{left: c.LeftOut, top: c.Source, workdir: cmp.Or(workdir, c.Source), there: func(rel string) bool {
+	return &leftOutFinder{left: c.LeftOut, top: c.Top(), workdir: cmp.Or(workdir, c.Source), there: func(rel string) bool {
 		is, asked := known[rel]
 		if !asked {
 			is = there(rel)

@@ -129,7 +129,7 @@ func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Chec
 	defer m.cfg.Pin()()
 	b.begin(was.Backend)
 	c := &b.c
-	c.Source, c.NoSource, c.Guest, c.Image, c.ImageID, c.ImageKey, c.Provider, c.WhyNot, c.LeftOut, c.ImportKey, c.KnownHead, c.With, c.SSHAgent = was.Source, was.NoSource, was.Guest, was.Image, was.ImageID, was.ImageKey, was.Provider, was.WhyNot, was.LeftOut, was.ImportKey, was.KnownHead, was.With, was.SSHAgent
+	c.Source, c.NoSource, c.Guest, c.Image, c.ImageID, c.ImageKey, c.Provider, c.WhyNot, c.LeftOut, c.ImportKey, c.KnownHeads, c.Repositories, c.With, c.SSHAgent = was.Source, was.NoSource, was.Guest, was.Image, was.ImageID, was.ImageKey, was.Provider, was.WhyNot, was.LeftOut, was.ImportKey, was.KnownHeads, was.Repositories, was.With, was.SSHAgent
 	c.Setup = was.Setup
 	b.at = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Kind: state.KindBase, Created: time.Now().UTC(), State: base.State, Tree: base.Tree, Content: base.Content}
 	c.Next++

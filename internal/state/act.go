@@ -9,40 +9,42 @@ import (
 
 // Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
 type Act struct {
-	Act        string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch"
-	Run        string      `json:"run,omitempty"`  // of Runs, when it is one
-	Runs       []Decided   `json:"runs,omitempty"` // that it decides
-	Cell       string      `json:"cell"`
-	CellName   string      `json:"cell_name,omitempty"`
-	Pando      string      `json:"pando"`
-	At         time.Time   `json:"at"`
-	Verdict    *Verdict    `json:"verdict,omitempty"`
-	Forced     bool        `json:"forced,omitempty"`
-	From       *Point      `json:"from,omitempty"`
-	To         *Point      `json:"to,omitempty"`
-	Proof      string      `json:"proof,omitempty"`
-	Lost       []string    `json:"lost,omitempty"`
-	Children   []string    `json:"children,omitempty"`
-	Digest     string      `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
-	Applied    []string    `json:"applied,omitempty"`
-	Paths      []string    `json:"paths,omitempty"`   // that were asked for; none: all
-	Parts      []string    `json:"parts,omitempty"`   // of which some hunks alone were asked for
-	Left       int         `json:"left,omitempty"`    // changed files that were not asked for, and wait
-	During     cell.RunID  `json:"during,omitempty"`  // the run that went on meanwhile, of which this is what it had made so far
-	Merged     []Merged    `json:"merged,omitempty"`  // with what the source had
-	Synced     []string    `json:"synced,omitempty"`  // paths of the cell that became as in the source, or were merged with that
-	Fetched    []Fetched   `json:"fetched,omitempty"` // branches of the cell in the repository of its source
-	Branch     *BranchMove `json:"branch,omitempty"`  // of the source, that commits of the cell moved, or that was moved back
-	Also       []string    `json:"also,omitempty"`    // paths that the commits change, and that the source had so
-	Caches     []string    `json:"caches,omitempty"`  // kept for the source from then on, with what the cell wrote to them
-	Reverted   []string    `json:"reverted,omitempty"`
-	Already    []string    `json:"already,omitempty"` // not Reverted: they were as before the accept
-	Held       []Held      `json:"held,omitempty"`
-	Source     string      `json:"source,omitempty"`
-	Head       *HeadMoved  `json:"head,omitempty"` // of the source: it was applied to another branch
-	Downgrades []string    `json:"downgrades,omitempty"`
-	Backend    string      `json:"backend"`
-	Isolation  string      `json:"isolation"` // "isolated" or "not isolated"
+	Act      string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch"
+	Run      string      `json:"run,omitempty"`  // of Runs, when it is one
+	Runs     []Decided   `json:"runs,omitempty"` // that it decides
+	Cell     string      `json:"cell"`
+	CellName string      `json:"cell_name,omitempty"`
+	Pando    string      `json:"pando"`
+	At       time.Time   `json:"at"`
+	Verdict  *Verdict    `json:"verdict,omitempty"`
+	Forced   bool        `json:"forced,omitempty"`
+	From     *Point      `json:"from,omitempty"`
+	To       *Point      `json:"to,omitempty"`
+	Proof    string      `json:"proof,omitempty"`
+	Lost     []string    `json:"lost,omitempty"`
+	Children []string    `json:"children,omitempty"`
+	Digest   string      `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
+	Applied  []string    `json:"applied,omitempty"`
+	Paths    []string    `json:"paths,omitempty"`   // that were asked for; none: all
+	Parts    []string    `json:"parts,omitempty"`   // of which some hunks alone were asked for
+	Left     int         `json:"left,omitempty"`    // changed files that were not asked for, and wait
+	During   cell.RunID  `json:"during,omitempty"`  // the run that went on meanwhile, of which this is what it had made so far
+	Merged   []Merged    `json:"merged,omitempty"`  // with what the source had
+	Synced   []string    `json:"synced,omitempty"`  // paths of the cell that became as in the source, or were merged with that
+	Fetched  []Fetched   `json:"fetched,omitempty"` // branches of the cell in the repository of its source
+	Branch   *BranchMove `json:"branch,omitempty"`  // of the source, that commits of the cell moved, or that was moved back
+	Also     []string    `json:"also,omitempty"`    // paths that the commits change, and that the source had so
+	Caches   []string    `json:"caches,omitempty"`  // kept for the source from then on, with what the cell wrote to them
+	Reverted []string    `json:"reverted,omitempty"`
+	Already  []string    `json:"already,omitempty"` // not Reverted: they were as before the accept
+	Held     []Held      `json:"held,omitempty"`
+	Source   string      `json:"source,omitempty"` // the directory that paths are relative to
+	// Repositories are the directories of its cell beside the first one.
+	Repositories []string   `json:"repositories,omitempty"`
+	Head         *HeadMoved `json:"head,omitempty"` // of the source: it was applied to another branch
+	Downgrades   []string   `json:"downgrades,omitempty"`
+	Backend      string     `json:"backend"`
+	Isolation    string     `json:"isolation"` // "isolated" or "not isolated"
 }
 
 // Decided is a run with the verdict that an act gave it.
@@ -67,6 +69,7 @@ type Held struct {
 
 // HeadMoved is what the source had checked out when changes were applied to another branch.
 type HeadMoved struct {
+	Source     string      `json:"source"`
 	Was        gitdir.Head `json:"was"` // the head that the changes belong to
 	Now        gitdir.Head `json:"now"`
 	OtherFiles bool        `json:"other_files"`

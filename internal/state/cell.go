@@ -15,28 +15,31 @@ import (
 
 // Cell is what the registry keeps of a cell.
 type Cell struct {
-	ID        cell.ID             `json:"id"`
-	Name      string              `json:"name,omitempty"`
-	State     cell.State          `json:"state"`
-	Cause     string              `json:"cause,omitempty"`
-	Source    string              `json:"source"`
-	Backend   string              `json:"backend"`
-	Image     string              `json:"image"`
-	ImageKey  cell.Digest         `json:"image_key,omitzero"`     // of an OCI image: by which it is kept
-	Builds    bool                `json:"builds,omitempty"`       // an image is being made in it
-	ImageID   string              `json:"image_digest,omitempty"` // of the image that its name meant when the cell was made
-	Family    cell.ID             `json:"family,omitempty"`       // the cell by which its keeper is named; "": itself
-	Created   time.Time           `json:"created"`
-	Expires   time.Time           `json:"expires,omitzero"`
-	RemovedAt time.Time           `json:"removed_at,omitzero"`
-	LastRun   cell.RunID          `json:"last_run,omitempty"`
-	Runs      int                 `json:"runs,omitempty"`
-	Next      int                 `json:"next"` // number of the next checkpoint
-	Parent    *Origin             `json:"parent,omitempty"`
-	Provider  string              `json:"provider"`
-	WhyNot    string              `json:"why_not,omitempty"` // why not a better provider
-	LeftOut   []workspace.LeftOut `json:"left_out,omitempty"`
-	ImportKey string              `json:"import_key,omitempty"`
+	ID     cell.ID    `json:"id"`
+	Name   string     `json:"name,omitempty"`
+	State  cell.State `json:"state"`
+	Cause  string     `json:"cause,omitempty"`
+	Source string     `json:"source"`
+	// Repositories are directories of the host that are in the workspace beside Source, each at its own path; clean and
+	// absolute. None lies in another or in Source.
+	Repositories []string            `json:"repositories,omitempty"`
+	Backend      string              `json:"backend"`
+	Image        string              `json:"image"`
+	ImageKey     cell.Digest         `json:"image_key,omitzero"`     // of an OCI image: by which it is kept
+	Builds       bool                `json:"builds,omitempty"`       // an image is being made in it
+	ImageID      string              `json:"image_digest,omitempty"` // of the image that its name meant when the cell was made
+	Family       cell.ID             `json:"family,omitempty"`       // the cell by which its keeper is named; "": itself
+	Created      time.Time           `json:"created"`
+	Expires      time.Time           `json:"expires,omitzero"`
+	RemovedAt    time.Time           `json:"removed_at,omitzero"`
+	LastRun      cell.RunID          `json:"last_run,omitempty"`
+	Runs         int                 `json:"runs,omitempty"`
+	Next         int                 `json:"next"` // number of the next checkpoint
+	Parent       *Origin             `json:"parent,omitempty"`
+	Provider     string              `json:"provider"`
+	WhyNot       string              `json:"why_not,omitempty"` // why not a better provider
+	LeftOut      []workspace.LeftOut `json:"left_out,omitempty"`
+	ImportKey    string              `json:"import_key,omitempty"`
 
 	// Head is the checkpoint that the workspace is at or started from. Gen is
 	// the writable layer above it, while there is one.
@@ -53,9 +56,9 @@ type Cell struct {
 	// KnownAt are the checkpoints, of any cell, with files that were applied to the source:
 	// Known's contents are theirs, or the import's. They are kept as long as the cell.
 	KnownAt []cell.CheckpointID `json:"known_at,omitempty"`
-	// KnownHead is what the source's repository had checked out at that time; zero when there
-	// was none, or it could not be read.
-	KnownHead gitdir.Head `json:"known_head,omitzero"`
+	// KnownHeads are what the repositories of the cell's directories (see Parts) had checked out at that time; zero where
+	// there was none, or it could not be read.
+	KnownHeads []gitdir.Head `json:"known_heads,omitempty"`
 	// Taken are the moves of the source's branch by commits of the cell, or of those that it comes of, oldest first.
 	Taken []BranchMove `json:"taken,omitempty"`
 	// Agreed is what the cell and its source came to have in common since the import, oldest first. What was taken
@@ -120,6 +123,26 @@ type Cell struct {
 type Origin struct {
 	Cell       cell.ID           `json:"cell"`
 	Checkpoint cell.CheckpointID `json:"checkpoint"`
+}
+
+// Top is the directory that the paths of a cell's workspace are relative to.
+func (c *Cell) Top() string {
+	top, _ := c.parts()
+	return top
+}
+
+// Parts are the directories of the host that a cell's workspace has, that of Source first. Of a workspace with one, its place
+// is "".
+func (c *Cell) Parts() []workspace.Directory {
+	_, parts := c.parts()
+	return parts
+}
+
+func (c *Cell) parts() (string, []workspace.Directory) {
+	if top, parts, err := workspace.Directories(append([]string{c.Source}, c.Repositories...)); err == nil {
+		return top, parts
+	}
+	return c.Source, []workspace.Directory{{Source: c.Source}} // an altered record
 }
 
 // Gens are the writable layers that a cell has now.

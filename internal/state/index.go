@@ -409,17 +409,19 @@ func (r *Registry) members(g group) iter.Seq[*Cell] {
 func (r *Registry) indexRun(v *Run, add bool) {
 	k := runAt{v.Created, v.RunID()}
 	in := func(to map[string]ordered[runAt], add bool) {
-		o, ok := to[v.Source]
-		switch {
-		case add && !ok:
-			o = newOrdered(r.walked, newestFirst)
-			to[v.Source] = o
-			fallthrough
-		case add:
-			o.ReplaceOrInsert(k)
-		case ok:
-			if o.Delete(k); o.Len() == 0 {
-				delete(to, v.Source)
+		for _, source := range append([]string{v.Source}, v.Repositories...) {
+			o, ok := to[source]
+			switch {
+			case add && !ok:
+				o = newOrdered(r.walked, newestFirst)
+				to[source] = o
+				fallthrough
+			case add:
+				o.ReplaceOrInsert(k)
+			case ok:
+				if o.Delete(k); o.Len() == 0 {
+					delete(to, source)
+				}
 			}
 		}
 	}

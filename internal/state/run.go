@@ -2,43 +2,56 @@ package state
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
 
+// SourceAbove is the one of a run's directories that dir is, or is in; "" for none.
+func (r *Run) SourceAbove(dir string) string {
+	for _, s := range append([]string{r.Source}, r.Repositories...) {
+		if dir == s || strings.HasPrefix(dir, strings.TrimSuffix(s, "/")+"/") {
+			return s
+		}
+	}
+	return ""
+}
+
 // Run is what the registry keeps of a run: what the API shows (see API), and in In what a
 // restarted daemon needs to go on.
 type Run struct {
-	ID        string       `json:"run"`
-	Cell      string       `json:"cell"`
-	CellName  string       `json:"cell_name,omitempty"` // the cell's name, if it has one
-	Command   []string     `json:"command"`             // redacted
-	Source    string       `json:"source"`
-	Backend   string       `json:"backend"`
-	Isolation string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
-	Image     string       `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH": its root file system
-	ImageID   string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
-	Phase     cell.Phase   `json:"phase"`                  // preparing, executing, finishing, ended
-	Created   time.Time    `json:"created"`
-	Started   time.Time    `json:"started,omitzero"`
-	Ended     time.Time    `json:"ended,omitzero"` // when it ended
-	ExitCode  *int         `json:"exit_code"`      // null: it did not start or has not ended
-	Signal    string       `json:"signal,omitempty"`
-	Cause     string       `json:"cause,omitempty"`    // why, when it was not the command's own doing
-	Verdict   cell.Verdict `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it goes on
-	Reason    string       `json:"reason,omitempty"`   // of the verdict
-	By        string       `json:"by,omitempty"`       // "pando", or "user"
-	Applied   int          `json:"applied,omitempty"`  // files written to the source when it was accepted
-	Before    *Point       `json:"before,omitempty"`   // the workspace before it
-	After     *Point       `json:"after,omitempty"`    // the workspace after it
-	Receipt   string       `json:"receipt,omitempty"`  // digest of the newest receipt
-	Receipts  []string     `json:"receipts,omitempty"` // digests of all its receipts, oldest first
-	Policy    string       `json:"policy_digest,omitempty"`
-	Changes   Changes      `json:"changes"` // how much it changed
-	LeftOut   []LeftOut    `json:"left_out"`
-	Notes     []string     `json:"notes,omitempty"`
-	Conflicts []string     `json:"conflicts,omitempty"` // paths that accept --apply will refuse
+	ID       string   `json:"run"`
+	Cell     string   `json:"cell"`
+	CellName string   `json:"cell_name,omitempty"` // the cell's name, if it has one
+	Command  []string `json:"command"`             // redacted
+	Source   string   `json:"source"`
+	// Repositories are the directories that are in its cell beside Source.
+	Repositories []string     `json:"repositories,omitempty"`
+	Backend      string       `json:"backend"`
+	Isolation    string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
+	Image        string       `json:"image"`                  // "host", "dir:PATH", "oci:REF", "dockerfile:PATH": its root file system
+	ImageID      string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
+	Phase        cell.Phase   `json:"phase"`                  // preparing, executing, finishing, ended
+	Created      time.Time    `json:"created"`
+	Started      time.Time    `json:"started,omitzero"`
+	Ended        time.Time    `json:"ended,omitzero"` // when it ended
+	ExitCode     *int         `json:"exit_code"`      // null: it did not start or has not ended
+	Signal       string       `json:"signal,omitempty"`
+	Cause        string       `json:"cause,omitempty"`    // why, when it was not the command's own doing
+	Verdict      cell.Verdict `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it goes on
+	Reason       string       `json:"reason,omitempty"`   // of the verdict
+	By           string       `json:"by,omitempty"`       // "pando", or "user"
+	Applied      int          `json:"applied,omitempty"`  // files written to the source when it was accepted
+	Before       *Point       `json:"before,omitempty"`   // the workspace before it
+	After        *Point       `json:"after,omitempty"`    // the workspace after it
+	Receipt      string       `json:"receipt,omitempty"`  // digest of the newest receipt
+	Receipts     []string     `json:"receipts,omitempty"` // digests of all its receipts, oldest first
+	Policy       string       `json:"policy_digest,omitempty"`
+	Changes      Changes      `json:"changes"` // how much it changed
+	LeftOut      []LeftOut    `json:"left_out"`
+	Notes        []string     `json:"notes,omitempty"`
+	Conflicts    []string     `json:"conflicts,omitempty"` // paths that accept --apply will refuse
 	// Commits were made by it in the cell; null when there are none.
 	Commits   *CellCommits `json:"commits,omitempty"`
 	Check     *Check       `json:"check,omitempty"` // outcome of --check
@@ -74,6 +87,8 @@ type Run struct {
 
 // RunInternal is what a restarted daemon needs of a run, beside what the API shows.
 type RunInternal struct {
+	// Parts are, of a cell with several directories, these with what each was before and after it.
+	Parts     []RunPart         `json:"parts,omitempty"`
 	Before    cell.CheckpointID `json:"before,omitempty"`
 	After     cell.CheckpointID `json:"after,omitempty"`
 	OnFailure string            `json:"on_failure"`
@@ -188,4 +203,12 @@ func (r *Registry) LatestResult(id cell.ID) *Run {
 		}
 	}
 	return nil
+}
+
+// RunPart is one directory of a run's workspace.
+type RunPart struct {
+	Source string      `json:"path"`   // of the host
+	At     string      `json:"at"`     // in the workspace
+	Before cell.Digest `json:"before"` // digests of its tree
+	After  cell.Digest `json:"after"`
 }

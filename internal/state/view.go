@@ -11,7 +11,7 @@ import (
 // API is what the API shows of a run's record. It does not know which clients are attached.
 func (r *Run) API() api.Run {
 	return api.Run{
-		ID: r.ID, Cell: r.Cell, CellName: r.CellName, Command: r.Command, Source: r.Source, Backend: r.Backend, Isolation: r.Isolation,
+		ID: r.ID, Cell: r.Cell, CellName: r.CellName, Command: r.Command, Source: r.Source, Repositories: r.Repositories, Backend: r.Backend, Isolation: r.Isolation,
 		Image: r.Image, ImageID: r.ImageID, Phase: string(r.Phase), Created: r.Created, Started: r.Started, Ended: r.Ended,
 		ExitCode: r.ExitCode, Signal: r.Signal, Cause: r.Cause, Verdict: string(r.Verdict), Reason: r.Reason, By: r.By, Applied: r.Applied,
 		Before: r.Before.API(), After: r.After.API(), Receipt: r.Receipt, Receipts: r.Receipts, Policy: r.Policy,

@@ -21,8 +21,10 @@ import (
 
 // ImportRequest configures an import.
 type ImportRequest struct {
-	Source   string // directory, absolute
-	With     secret.With
+	Source string // directory, absolute
+	With   secret.With
+	// WithIn is With for one of several directories, by its place in the workspace.
+	WithIn   func(at string) secret.With
 	Mask     bool // also leave out secrets that git tracks
 	Provider Provider
 	Objects  Objects

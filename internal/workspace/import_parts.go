@@ -155,6 +155,9 @@ func importAll(ctx context.Context, req ImportRequest, dirs []Directory, prev *I
 	for i, f := range dirs {
 		r := req
 		r.Source, r.Prev, r.Provider = f.Source, nil, placed{Provider: req.Provider, at: f.At, onto: out.State, whole: prev != nil}
+		if req.WithIn != nil {
+			r.With = req.WithIn(f.At)
+		}
 		if req.Progress != nil {
 			files, bytes := int64(out.Files), out.Bytes
 			r.Progress = func(f, b int64) { req.Progress(files+f, bytes+b) }

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -101,7 +102,38 @@ func Thousands(n int) string {
 // rules that can't be read, or that exceed a limit, are its error. An index of a
 // kind that is not supported tracks nothing, which ignores a little too much and
 // only costs an --ignored.
-func IgnoredBy(ctx context.Context, base, after workspace.Side, outside *parse.Parser) (func(path string, isDir bool) bool, error) {
+//
+// Of a workspace with several directories each is judged by its own repository.
+func IgnoredBy(ctx context.Context, base, after workspace.Side, parts []workspace.Directory, outside *parse.Parser) (func(path string, isDir bool) bool, error) {
+	if len(parts) == 1 && parts[0].At == "" {
+		return ignoredBy(ctx, base, after, outside)
+	}
+	in := map[string]func(string, bool) bool{}
+	for _, d := range parts {
+		b, err := base.Part(d.At)
+		a, aerr := after.Part(d.At)
+		if err = cmp.Or(err, aerr); cell.KindOf(err) == cell.NotFound {
+			continue // without files there are no rules
+		}
+		if err != nil {
+			return nil, err
+		}
+		if in[d.At], err = ignoredBy(ctx, b, a, outside); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.At, err)
+		}
+	}
+	return func(path string, isDir bool) bool {
+		for at, ignored := range in {
+			if rest, ok := strings.CutPrefix(path, at+"/"); ok {
+				return ignored(rest, isDir)
+			}
+		}
+		return false
+	}, nil
+}
+
+// ignoredBy is IgnoredBy for one directory.
+func ignoredBy(ctx context.Context, base, after workspace.Side, outside *parse.Parser) (func(path string, isDir bool) bool, error) {
 	if _, err := base.Tree.Lookup(".git"); err != nil {
 		return func(string, bool) bool { return false }, nil
 	}
