@@ -439,3 +439,26 @@ func FuzzManifests(f *testing.F) {
 		})
 	})
 }
+
+// What one source points to in another is in the cell; what they point to outside of all is named from the directory above.
+func TestOutsideSeveral(t *testing.T) {
+	const lib = "/home/u/src/lib"
+	f := newFake(t)
+	f.file(proj+"/go.mod", "module m\n\nreplace example.com/lib => ../lib\nreplace example.com/a => ../a\n")
+	f.file(lib+"/go.mod", "module lib\n\nreplace example.com/m => ../proj\nreplace example.com/b => ../b\n")
+	for _, m := range []string{"a", "b"} {
+		f.file("/home/u/src/"+m+"/go.mod", "module "+m)
+	}
+	f.link(proj+"/to-lib", "../lib/go.mod")
+	f.req.Further, f.req.Top = []string{lib}, "/home/u/src"
+	p := f.plan()
+	f.wantsOutside(p, "proj/go.mod", "/home/u/src/a")
+	f.wantsOutside(p, "lib/go.mod", "/home/u/src/b")
+	if len(p.Outside) != 2 || !slices.Equal(p.Workspaces, []string{proj, lib}) {
+		t.Errorf("%+v; workspaces %q", p.Outside, p.Workspaces)
+	}
+	f.req.Mounts = []string{"/home/u/src:/mnt"}
+	f.fails(cell.Denied)
+	f.req.Mounts, f.req.Further = nil, []string{"/home/u"}
+	f.fails(cell.Denied)
+}

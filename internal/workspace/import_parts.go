@@ -243,7 +243,7 @@ func fingerprintOf(ctx context.Context, prev *Imported, parser *parse.Parser) (c
 	return cell.Sum(sum), nil
 }
 
-// placed is a provider whose new states get their files in a folder.
+// placed is a provider that puts the files of new states into a folder.
 type placed struct {
 	Provider
 	at    string

@@ -81,6 +81,18 @@ func testMounts(k *bench) {
 		k.nothingLeft()
 		return
 	}
+	// Two folders of one overlay, each a mount of its own; nothing else of it is seen.
+	parts := filepath.Join(k.dir, "parts")
+	for _, d := range []string{"lower/a", "lower/x/b", "lower/x/c", "fs", "work"} {
+		k.must(os.MkdirAll(filepath.Join(parts, d), 0o755))
+	}
+	for _, f := range []string{"lower/a/f", "lower/x/b/f", "lower/x/c/f"} {
+		k.must(os.WriteFile(filepath.Join(parts, f), []byte(f+"\n"), 0o644))
+	}
+	for target, part := range map[string]string{"/one": "a", "/two/b": "x/b"} {
+		s.Mounts = append(s.Mounts, cell.Mount{Kind: cell.Overlay, Target: target, Part: part, Lower: []string{parts + "/lower"}, Upper: parts + "/fs", Work: parts + "/work", Owned: true})
+	}
+	Removable(k.T, parts+"/work")
 	// A covered directory of the workspace, with something below it that is not covered.
 	private := filepath.Join(k.folder(s), "private")
 	k.must(os.MkdirAll(filepath.Join(private, "open"), 0o755))
@@ -108,6 +120,9 @@ func testMounts(k *bench) {
 		{"chmod 0777 private", k.caps.Refuses != ""},
 		{"test \"$(stat -c %a private)\" = 777", false},
 		{"touch /scratch/x /tmp/x", true},
+		{"cat /one/f /two/b/f && echo changed > /one/f && echo new > /two/b/new && rm /two/b/f", true},
+		{"ls /two/c || ls /one/../x || ls /one/b", false},
+		{"rmdir /two/b", false},
 		{"/programs/true", true},
 	} {
 		st, c := k.run(i, x.script)
@@ -120,6 +135,12 @@ func testMounts(k *bench) {
 	}
 	if b, _ := os.ReadFile(filepath.Join(top, "fs", "f")); string(b) != "changed\n" {
 		k.Errorf("the writable layer has %q", b)
+	}
+	if b, _ := os.ReadFile(filepath.Join(parts, "fs/a/f")); string(b) != "changed\n" {
+		k.Errorf("a file of the first folder is %q", b)
+	}
+	if b, _ := os.ReadFile(filepath.Join(parts, "fs/x/b/new")); string(b) != "new\n" {
+		k.Errorf("a file of the second folder is %q", b)
 	}
 	if b, _ := os.ReadFile(filepath.Join(private, "secret")); string(b) != "secret\n" {
 		k.Errorf("what was covered is now %q", b)
