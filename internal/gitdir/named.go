@@ -27,6 +27,7 @@ type Places struct {
 	Extra  []string // further configuration files of git
 	System string   // prefix of /etc; "" outside of tests
 	Nested []string // folders of the source with a repository of their own
+	Beside []string // work trees beside the source, used together with it; absolute
 }
 
 // namer collects the names in configurations.

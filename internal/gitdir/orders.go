@@ -20,30 +20,37 @@ import (
 // hold no path and no command (see harmless).
 func Orders(p Places) []Named {
 	n := newNamer(p)
+	tops := []string{p.Source} // to which paths in a user's configuration are relative
+	for _, dir := range p.Nested {
+		tops = append(tops, filepath.Join(p.Source, dir))
+	}
+	tops = append(tops, p.Beside...)
 	for _, h := range append([]string{""}, p.Homes...) {
 		files := []string{filepath.Join(h, ".config/git/config"), filepath.Join(h, ".gitconfig")}
 		if h == "" {
 			files = []string{p.System + "/etc/gitconfig", p.System + "/usr/local/etc/gitconfig"}
 		}
 		for _, file := range files {
-			n.gitConfig(file, []string{p.Source}, false, 0)
+			n.gitConfig(file, tops, false, 0)
 		}
 	}
 	for _, file := range p.Extra {
-		n.gitConfig(file, []string{p.Source}, false, 0)
+		n.gitConfig(file, tops, false, 0)
 	}
-	repo, err := Find(p.Source)
-	if err != nil {
-		// Git runs nothing from an unreadable repository. If only the format is unknown here,
-		// the config is read all the same.
-		repo = nil
-		if dir := dirAt(p.Source); dir != "" {
-			repo = &Repo{dir: dir, common: commonDir(dir), top: p.Source}
+	for _, top := range append([]string{p.Source}, p.Beside...) {
+		repo, err := Find(top)
+		if err != nil {
+			// Git runs nothing from an unreadable repository. If only the format is unknown here,
+			// the config is read all the same.
+			repo = nil
+			if dir := dirAt(top); dir != "" {
+				repo = &Repo{dir: dir, common: commonDir(dir), top: top}
+			}
 		}
-	}
-	if repo != nil {
-		n.repository(repo.dir, repo.top)
-		n.repository(repo.common, repo.top)
+		if repo != nil {
+			n.repository(repo.dir, repo.top)
+			n.repository(repo.common, repo.top)
+		}
 	}
 	for _, dir := range p.Nested {
 		top := filepath.Join(p.Source, dir)

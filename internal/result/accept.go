@@ -686,13 +686,21 @@ func (m *Manager) bring(ctx context.Context, c *state.Cell, req apply.Request) (
 			req.Reserved = append(req.Reserved, l.Path)
 		}
 	}
-	req.Source, req.Homes, req.GitConfigs = c.Top(), m.homesOf(c.Source), gitConfigs()
-	req.Backup = filepath.Join(m.cfg.Backups, cell.Sum([]byte(c.Top())).Short())
 	failpoint.Step("make the folder of an apply")
-	if err := os.MkdirAll(filepath.Dir(req.Backup), 0o700); err != nil {
+	if err := os.MkdirAll(m.cfg.Backups, 0o700); err != nil {
 		return apply.Result{}, err
 	}
-	return apply.Do(ctx, req)
+	return apply.DoParts(ctx, m.parts(c, req))
+}
+
+// parts are the shares of a cell's directories in a request.
+func (m *Manager) parts(c *state.Cell, req apply.Request) (list []apply.Part) {
+	for _, d := range c.Parts() {
+		req.Source, req.Homes, req.GitConfigs = d.Source, m.homesOf(d.Source), gitConfigs()
+		req.Backup = filepath.Join(m.cfg.Backups, cell.Sum([]byte(d.Source)).Short())
+		list = append(list, apply.Part{At: d.At, Request: req})
+	}
+	return list
 }
 
 // firstOf is the checkpoint that a cell's source was imported into: the cell's

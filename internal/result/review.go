@@ -51,14 +51,18 @@ const maxFirst = 50
 // what to look at first, and what accept would hold back without what include names.
 // ignored reports what git ignores; nil: nothing.
 func (m *Manager) review(c *state.Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []state.Look, held []api.Held, err error) {
-	req := &apply.Request{Base: a.Tree, After: b, IsIgnored: ignored, Include: include}
-	if source, err := filepath.EvalSymlinks(c.Top()); err == nil && !c.NoSource {
-		req.Source, req.Homes, req.GitConfigs = source, m.homesOf(source), gitConfigs()
-	}
+	req := apply.Request{Base: a.Tree, After: b, IsIgnored: ignored, Include: include}
 	for _, l := range c.LeftOut {
 		req.Reserved = append(req.Reserved, l.Path)
 	}
-	r, err := apply.ReviewOf(req)
+	parts := m.parts(c, req)
+	for i := range parts {
+		p := &parts[i]
+		if p.Source, err = filepath.EvalSymlinks(p.Source); err != nil || c.NoSource {
+			p.Source, p.Homes, p.GitConfigs = "", nil, nil
+		}
+	}
+	r, err := apply.ReviewParts(parts)
 	first = make([]state.Look, 0, len(r.First))
 	for _, l := range r.First {
 		first = append(first, state.Look{Path: l.Path, Why: l.Why, Files: l.Files})

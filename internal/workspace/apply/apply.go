@@ -14,6 +14,7 @@
 //	look.go                           what is looked at first
 //	check.go                          whether the source can take it
 //	stage.go, commit.go, undo.go      writing, moving, and back
+//	parts.go                          several directories as one
 //	journal.go                        what a crash leaves to go by
 //	beneath.go                        working below one directory only
 package apply
@@ -64,6 +65,8 @@ type Request struct {
 	// DryRun checks everything and writes nothing.
 	DryRun bool
 
+	// beside are the other directories of the workspace: their repositories may name paths in this one.
+	beside []string
 	// hook is called before each step; tests fail or stop the work there.
 	hook func(step, path string) error
 }
@@ -141,18 +144,19 @@ func conflict(paths []PathConflict) error {
 //
 // Two Applies to one source exclude each other: the second gets a Conflict.
 func Do(ctx context.Context, req Request) (Result, error) {
-	a := &applier{ctx: ctx, req: &req}
-	defer a.close()
-	if err := a.open(); err != nil {
-		return Result{}, err
+	return DoParts(ctx, []Part{{Request: req}})
+}
+
+// prepare plans the changes and checks whether the source can take them.
+func (a *applier) prepare() (err error) {
+	if a.plan, err = plan(a.req, a.root.path); err != nil {
+		return fmt.Errorf("cannot apply: %w", err)
 	}
-	var err error
-	if a.plan, err = plan(&req, a.root.path); err != nil {
-		return Result{}, fmt.Errorf("cannot apply: %w", err)
-	}
-	if err := a.check(); err != nil {
-		return Result{}, err
-	}
+	return a.check()
+}
+
+// result is what comes out when what is planned is written.
+func (a *applier) result() Result {
 	res := a.plan.result
 	res.Applied = []diff.FileChange{}
 	for _, op := range a.plan.ops {
@@ -163,20 +167,14 @@ func Do(ctx context.Context, req Request) (Result, error) {
 		}
 	}
 	slices.Sort(res.Already)
-	if req.DryRun || len(res.Applied) == 0 {
-		return res, nil
-	}
-	err = a.write()
-	if err != nil && (a.journal == nil || !a.journal.committed) {
-		return Result{}, err
-	}
-	return res, err
+	return res
 }
 
 // applier is the state of one Apply.
 type applier struct {
 	ctx     context.Context
 	req     *Request
+	at      string // see Part
 	root    *beneath
 	plan    *workPlan
 	sizes   []int64 // scratch of check
@@ -251,20 +249,4 @@ func (a *applier) step(name, path string) error {
 		return hostError(path, "apply", err)
 	}
 	return nil
-}
-
-// write makes the changes after check has passed.
-func (a *applier) write() (err error) {
-	if err := a.begin(); err != nil {
-		return err
-	}
-	err = a.stageAll()
-	if err == nil {
-		err = a.commit()
-	}
-	if err != nil {
-		// Not deferred: after a crash the journal must remain.
-		return errors.Join(err, a.journal.undo(a.root))
-	}
-	return a.journal.finish(a.root)
 }

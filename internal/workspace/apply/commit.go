@@ -11,11 +11,11 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// commit moves everything to its place. The order lets files and folders take each other's
+// move moves everything to its place. The order lets files and folders take each other's
 // names: first removals, then folders, then new files. Each original is checked once more after
 // it was moved away, which finds a file that was changed in the last moment, and undo restores
 // it.
-func (a *applier) commit() error {
+func (a *applier) move() error {
 	var ops []*operation
 	for _, op := range a.plan.ops {
 		if !op.done {
@@ -64,9 +64,11 @@ func (a *applier) commit() error {
 			}
 		}
 	}
-	if err := a.syncDirs(); err != nil {
-		return err
-	}
+	return a.syncDirs()
+}
+
+// commit records that everything is in its place, here and where others go by this journal.
+func (a *applier) commit() error {
 	if err := a.step("journal", ""); err != nil {
 		return err
 	}

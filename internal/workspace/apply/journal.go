@@ -60,6 +60,10 @@ type journalPlan struct {
 	Stages  []rawPath    `json:"stages"`
 	Dirs    []journalDir `json:"dirs"`           // parents first
 	Made    []rawPath    `json:"made,omitempty"` // parents first
+	// Leader is the folder of the journal by which this apply goes, of several that are one; Followers are those of the
+	// others, in the leader's own. A follower without a leader was not committed: the leader is removed last.
+	Leader    rawPath   `json:"leader,omitempty"`
+	Followers []rawPath `json:"followers,omitempty"`
 }
 
 // journalDir is a folder that existed before.
@@ -241,6 +245,25 @@ func recoverWith(backup string, hook func(step, path string) error) (Recovery, e
 		return Recovery{Outcome: "nothing"}, err
 	}
 	j.hook = hook
+	if j.plan.Leader != "" {
+		r, err := recoverWith(string(j.plan.Leader), hook)
+		if r.Outcome != "nothing" || err != nil {
+			return r, err
+		}
+	}
+	if len(j.plan.Followers) == 0 {
+		return j.recover(j.committed)
+	}
+	err = j.recoverFollowers()
+	if err != nil && j.committed { // they go by it
+		return Recovery{Source: string(j.plan.Source), Outcome: "finished"}, err
+	}
+	r, own := j.recover(j.committed)
+	return r, errors.Join(err, own)
+}
+
+// recover finishes an apply that was committed, or undoes it.
+func (j *journal) recover(committed bool) (Recovery, error) {
 	r := Recovery{Source: string(j.plan.Source), Outcome: "undone"}
 	if r.Source == "" { // it was killed before the first line was complete
 		return r, j.drop()
@@ -256,7 +279,7 @@ func recoverWith(backup string, hook func(step, path string) error) (Recovery, e
 	if err := root.lock(); err != nil {
 		return r, err
 	}
-	if j.committed {
+	if committed {
 		r.Outcome = "finished"
 		return r, j.finish(root)
 	}

@@ -121,7 +121,7 @@ func (k *controller) learn(source string, req *Request) error {
 			files = append(files, gitdir.ConfigFile{File: filepath.Join(h, f), Base: source, Why: "~/" + f + " names it"})
 		}
 	}
-	places := gitdir.Places{Source: source, Homes: req.Homes, Extra: req.GitConfigs, Nested: s.nested}
+	places := gitdir.Places{Source: source, Homes: req.Homes, Extra: req.GitConfigs, Nested: s.nested, Beside: req.beside}
 	for _, n := range append(gitdir.Orders(places), gitdir.NamedIn(places, files)...) {
 		k.named.add(n)
 		if n.Anywhere || n.Path == "." {

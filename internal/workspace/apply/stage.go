@@ -33,10 +33,9 @@ const stagePrefix = ".pando-apply-"
 
 // begin writes the first part of the journal, from which Recover knows the staging folders. The
 // source is unchanged yet.
-func (a *applier) begin() error {
+func (a *applier) begin(j *journal) error {
 	var r [8]byte
 	rand.Read(r[:])
-	j := &journal{hook: a.req.hook}
 	for i := range a.stages {
 		a.stages[i].name = stagePrefix + hex.EncodeToString(r[:])
 		j.plan.Stages = append(j.plan.Stages, rawPath(path.Join(a.stages[i].dir, a.stages[i].name)))

@@ -1,0 +1,300 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// A Part is the share of one directory in the changes of a workspace that has several. Each is a source of its own: with its
+// own lock, journal, staging folders and control paths, and nothing between them is touched.
+type Part struct {
+	// At is where the workspace has the directory; "" is all of the workspace. Paths of results are those of the workspace.
+	At string
+	// Request is what Do takes; its trees are those of the whole workspace, and so are Include, IsIgnored, Reserved and
+	// Scrubbed.
+	Request
+}
+
+// DoParts is Do for several directories: all of them or none. Each needs a folder of its own for its journal.
+func DoParts(ctx context.Context, parts []Part) (Result, error) {
+	all := make([]*applier, len(parts))
+	defer func() {
+		for _, a := range all {
+			if a != nil {
+				a.close()
+			}
+		}
+	}()
+	for i := range parts {
+		req, err := parts[i].own(parts)
+		if err != nil {
+			return Result{}, err
+		}
+		all[i] = &applier{ctx: ctx, req: req, at: parts[i].At}
+		if err := all[i].open(); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := prepare(all); err != nil {
+		return Result{}, err
+	}
+	results := make([]Result, len(all))
+	var writing []*applier
+	for i, a := range all {
+		if results[i] = a.result(); len(results[i].Applied) > 0 && !a.req.DryRun {
+			writing = append(writing, a)
+		}
+	}
+	res := joined(parts, results)
+	if len(writing) == 0 {
+		return res, nil
+	}
+	err := write(writing)
+	if err != nil && (writing[0].journal == nil || !writing[0].journal.committed) {
+		return Result{}, err
+	}
+	return res, err
+}
+
+// prepare plans and checks all, and reports the conflicts of all.
+func prepare(all []*applier) error {
+	var found []PathConflict
+	for _, a := range all {
+		err := a.prepare()
+		if c, ok := errors.AsType[*ConflictError](err); ok && len(all) > 1 {
+			for _, p := range c.Paths {
+				found = append(found, PathConflict{path.Join(a.at, p.Path), p.Why})
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(found) > 0 {
+		return conflict(found)
+	}
+	return nil
+}
+
+// write makes the changes of all after their checks have passed. The journal of the first says for all whether they are
+// committed: it is the first that is made, and the last that is removed.
+func write(all []*applier) error {
+	first := all[0]
+	undo := func(err error) error { // not deferred: after a crash the journals must remain
+		for _, a := range slices.Backward(all) {
+			if a.journal != nil {
+				err = errors.Join(err, a.journal.undo(a.root))
+			}
+		}
+		return err
+	}
+	for i, a := range all {
+		j := &journal{hook: a.req.hook}
+		if i > 0 {
+			j.plan.Leader = rawPath(first.req.Backup)
+		} else {
+			for _, f := range all[1:] {
+				j.plan.Followers = append(j.plan.Followers, rawPath(f.req.Backup))
+			}
+		}
+		if err := a.begin(j); err != nil {
+			return undo(err)
+		}
+	}
+	for _, a := range all {
+		if err := a.stageAll(); err != nil {
+			return undo(err)
+		}
+	}
+	for _, a := range all {
+		if err := a.move(); err != nil {
+			return undo(err)
+		}
+	}
+	if err := first.commit(); err != nil {
+		return undo(err)
+	}
+	var err error
+	for _, a := range all[1:] {
+		err = errors.Join(err, a.journal.finish(a.root))
+	}
+	if err != nil { // the others are finished by what it says
+		return err
+	}
+	return first.journal.finish(first.root)
+}
+
+// recoverFollowers completes the applies that go by the journal of another one.
+func (j *journal) recoverFollowers() (err error) {
+	for _, dir := range j.plan.Followers {
+		f, ferr := readJournal(string(dir))
+		if f != nil && f.plan.Leader == rawPath(j.dir) {
+			f.hook = j.hook
+			_, ferr = f.recover(j.committed)
+		}
+		err = errors.Join(err, ferr)
+	}
+	return err
+}
+
+// own is the request for one directory.
+func (p *Part) own(all []Part) (*Request, error) {
+	req := p.Request
+	if p.At == "" {
+		return &req, nil
+	}
+	var err error
+	if req.Base, err = partOf(req.Base, p.At); err != nil {
+		return nil, err
+	}
+	if req.After, err = req.After.Part(p.At); cell.KindOf(err) == cell.NotFound {
+		req.After.Tree, err = workspace.EmptyTree(req.Base.Objects())
+	}
+	if err != nil {
+		return nil, err
+	}
+	req.Reserved, req.Scrubbed = p.below(req.Reserved), p.below(req.Scrubbed)
+	req.Include = p.includes(req.Include)
+	if ignored := p.IsIgnored; ignored != nil {
+		req.IsIgnored = func(name string, isDir bool) bool { return ignored(path.Join(p.At, name), isDir) }
+	}
+	for i := range all {
+		if o := &all[i]; o.At != p.At {
+			req.beside = append(req.beside, o.Source)
+		}
+	}
+	return &req, nil
+}
+
+// partOf is one folder of a tree, empty where there is none.
+func partOf(t *workspace.Tree, at string) (*workspace.Tree, error) {
+	part, err := t.Part(at)
+	if cell.KindOf(err) == cell.NotFound {
+		return workspace.EmptyTree(t.Objects())
+	}
+	return part, err
+}
+
+// below are those of some paths that are in the directory, from there.
+func (p *Part) below(paths []string) (list []string) {
+	for _, name := range paths {
+		if rest, ok := strings.CutPrefix(name, p.At+"/"); ok {
+			list = append(list, rest)
+		}
+	}
+	return list
+}
+
+// includes are the includes that name something in the directory, from there.
+func (p *Part) includes(list []string) (own []string) {
+	for _, name := range list {
+		if rest, ok := p.include(name); ok {
+			own = append(own, rest)
+		}
+	}
+	return own
+}
+
+func (p *Part) include(name string) (own string, ok bool) {
+	clean := path.Clean(name)
+	if clean == "." || clean == p.At || strings.HasPrefix(p.At, clean+"/") {
+		return ".", true
+	}
+	return strings.CutPrefix(clean, p.At+"/")
+}
+
+// joined is the result of all parts.
+func joined(parts []Part, results []Result) Result {
+	if len(parts) == 1 && parts[0].At == "" {
+		return results[0]
+	}
+	out := Result{Applied: []diff.FileChange{}}
+	unused := map[string]bool{}
+	for _, name := range parts[0].Include {
+		unused[name] = true
+	}
+	for i := range parts {
+		p, r := &parts[i], &results[i]
+		for _, f := range r.Applied {
+			f.Path = path.Join(p.At, f.Path)
+			if f.OldPath != "" {
+				f.OldPath = path.Join(p.At, f.OldPath)
+			}
+			out.Applied = append(out.Applied, f)
+		}
+		for _, name := range r.Already {
+			out.Already = append(out.Already, path.Join(p.At, name))
+		}
+		for _, h := range r.Held {
+			out.Held = append(out.Held, p.held(h))
+		}
+		for _, n := range r.Unrepresented {
+			out.Unrepresented = append(out.Unrepresented, diff.Note{Path: path.Join(p.At, n.Path), What: n.What})
+		}
+		out.Ignored.Count += r.Ignored.Count
+		out.Ignored.More += r.Ignored.More
+		for _, name := range r.Ignored.Folders {
+			out.Ignored.Folders = append(out.Ignored.Folders, path.Join(p.At, name))
+		}
+		for name := range unused {
+			if own, is := p.include(name); is && !slices.Contains(r.UnusedInclude, own) {
+				delete(unused, name)
+			}
+		}
+	}
+	for _, name := range parts[0].Include {
+		if unused[name] {
+			out.UnusedInclude = append(out.UnusedInclude, name)
+		}
+	}
+	slices.SortFunc(out.Applied, func(a, b diff.FileChange) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(out.Held, func(a, b Held) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(out.Unrepresented, func(a, b diff.Note) int { return cmp.Compare(a.Path, b.Path) })
+	slices.Sort(out.Already)
+	return out
+}
+
+// held is what was held back, by its path in the workspace.
+func (p *Part) held(h Held) Held {
+	h.Path = path.Join(p.At, h.Path)
+	h.Flag = "--include " + diff.ShellWord(h.Path)
+	return h
+}
+
+// ReviewParts is ReviewOf for several directories.
+func ReviewParts(parts []Part) (r Review, err error) {
+	for i := range parts {
+		p := &parts[i]
+		req, err := p.own(parts)
+		if err != nil {
+			return r, err
+		}
+		one, err := ReviewOf(req)
+		if err != nil {
+			return r, err
+		}
+		for _, l := range one.First {
+			slash := ""
+			if strings.HasSuffix(l.Path, "/") {
+				slash = "/"
+			}
+			l.Path = path.Join(p.At, l.Path) + slash
+			r.First = append(r.First, l)
+		}
+		for _, h := range one.Held {
+			r.Held = append(r.Held, p.held(h))
+		}
+	}
+	slices.SortStableFunc(r.First, func(a, b Look) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(r.Held, func(a, b Held) int { return cmp.Compare(a.Path, b.Path) })
+	return r, nil
+}
