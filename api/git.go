@@ -20,6 +20,9 @@ type HeadMoved struct {
 // CellCommits are commits that were made in a cell. Accept brings their files into the source,
 // but not the commits.
 type CellCommits struct {
+	// Source is the directory whose repository they are of, in a cell with several. There may be others in the other ones;
+	// a fetch brings all.
+	Source   string   `json:"source,omitempty"`
 	Commits  int      `json:"commits"`         // number of commits
 	More     bool     `json:"more,omitempty"`  // there are more that are not counted: in packs that git made in the cell, or above 10000
 	Branches []string `json:"branches"`        // branches with the commits; "HEAD" for a detached one

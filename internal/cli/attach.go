@@ -124,11 +124,11 @@ func (a *app) linkTo(ctx context.Context, what, id string, o client.AttachOption
 // end to end.
 func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end func(api.Run) error) error {
 	if tty && l.feeds {
-		l.drops = &dropper{source: run.Source, copyIn: func(ctx context.Context, files []droppedFile, dir string) error {
+		l.drops = &dropper{sources: append([]string{run.Source}, run.Repositories...), copyIn: func(ctx context.Context, files []droppedFile, dir string) error {
 			return a.copyDropped(ctx, run.Cell, files, dir)
 		}}
 		if a.remote {
-			l.drops.source = ""
+			l.drops.sources = nil
 		}
 	}
 	f, err := a.stream(l, tty, a.json)

@@ -52,9 +52,9 @@ const pasteWait = time.Second
 // cell shows or asks the terminal for is an answer: only a key that is pressed after the question
 // was shown for a while.
 type dropper struct {
-	// source is the directory that the cell has at the same path; "" when it has none.
-	source string
-	send   func([]byte) // what goes to the command
+	// sources are the directories that the cell has at the same paths.
+	sources []string
+	send    func([]byte) // what goes to the command
 	// ask shows a question in a row of its own, and holds back output; done takes the row away. shown is
 	// when it was drawn last.
 	ask   func(question)
@@ -394,7 +394,7 @@ func looksSecret(at string, f *os.File) bool {
 // has reports whether the cell has a file of this host at the same path: it is of the source, or the
 // system's.
 func (d *dropper) has(at string) bool {
-	for _, dir := range append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev"}, d.source) {
+	for _, dir := range append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev"}, d.sources...) {
 		if dir != "" && strings.HasPrefix(at, strings.TrimSuffix(dir, "/")+"/") {
 			return true
 		}

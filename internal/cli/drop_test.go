@@ -62,11 +62,11 @@ type testDropper struct {
 func newTestDropper(source string, fails error) *testDropper {
 	t := &testDropper{dir: "DIR"}
 	t.dropper = dropper{
-		source: source,
-		send:   func(b []byte) { t.sent.Write(b) },
-		ask:    func(q question) { t.question, t.asking, t.at = q.fit(80), true, time.Now() },
-		shown:  func() time.Time { return t.at },
-		done:   func() { t.asking = false },
+		sources: []string{source},
+		send:    func(b []byte) { t.sent.Write(b) },
+		ask:     func(q question) { t.question, t.asking, t.at = q.fit(80), true, time.Now() },
+		shown:   func() time.Time { return t.at },
+		done:    func() { t.asking = false },
 		copyIn: func(ctx context.Context, files []droppedFile, dir string) error {
 			for _, f := range files {
 				t.copied = append(t.copied, f.path)

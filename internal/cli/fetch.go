@@ -42,6 +42,12 @@ Without a name it is the cell that pando diff shows.`,
 			}
 			return a.print(res, func(w io.Writer) {
 				t := a.newTable(w)
+				of := func(b api.FetchedBranch) string { // of several repositories
+					if b.Source == res.Source {
+						return ""
+					}
+					return "in " + printable(b.Source)
+				}
 				for _, b := range res.Branches {
 					state := "new"
 					switch b.Was {
@@ -51,14 +57,18 @@ Without a name it is the cell that pando diff shows.`,
 					default:
 						state = "moved"
 					}
-					t.row(state, printable(strings.TrimPrefix(b.Ref, "refs/remotes/")), b.Commit[:min(len(b.Commit), 10)], printable(b.Subject))
+					t.row(state, printable(strings.TrimPrefix(b.Ref, "refs/remotes/")), b.Commit[:min(len(b.Commit), 10)], printable(b.Subject), of(b))
 				}
 				for _, b := range res.Removed {
-					t.row("gone", printable(strings.TrimPrefix(b.Ref, "refs/remotes/")), b.Was[:min(len(b.Was), 10)], "")
+					t.row("gone", printable(strings.TrimPrefix(b.Ref, "refs/remotes/")), b.Was[:min(len(b.Was), 10)], "", of(b))
 				}
 				t.flush()
 				if len(res.Branches) > 0 {
-					a.say("see them with: git log HEAD..%s", shellWord(strings.TrimPrefix(res.Branches[0].Ref, "refs/remotes/")))
+					git, b := "git", res.Branches[0]
+					if b.Source != res.Source {
+						git += " -C " + shellWord(b.Source)
+					}
+					a.say("see them with: %s log HEAD..%s", git, shellWord(strings.TrimPrefix(b.Ref, "refs/remotes/")))
 				}
 			})
 		},

@@ -69,10 +69,10 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 		return
 	}
 	if len(c.Branches) > 0 {
-		a.sayCommitsIn(before, cell, api.SubmoduleCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since}, c.CheckedOut)
+		a.sayCommitsIn(before, cell, c.Source, api.SubmoduleCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since}, c.CheckedOut)
 	}
 	for _, s := range c.Submodules[:min(len(c.Submodules), namedBranches)] {
-		a.sayCommitsIn(before, cell, s, false)
+		a.sayCommitsIn(before, cell, "", s, false)
 	}
 	if more := len(c.Submodules) - namedBranches; more > 0 {
 		a.say("%sand in %s", before, plural(more, "other submodule"))
@@ -80,9 +80,9 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 }
 
 // sayCommitsIn is sayCommits for one repository: the submodule at c.Path, or the cell's own for
-// "", of which one of the branches may be checked out. The bundle is a file from mktemp, since another user could put a symlink at a predictable
+// "", of which one of the branches may be checked out; source is its directory, of several. The bundle is a file from mktemp, since another user could put a symlink at a predictable
 // name in a shared directory.
-func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits, checkedOut bool) {
+func (a *app) sayCommitsIn(before, cell, source string, c api.SubmoduleCommits, checkedOut bool) {
 	names := make([]string, 0, namedBranches)
 	words := make([]string, 0, namedBranches)
 	for _, b := range c.Branches[:min(len(c.Branches), namedBranches)] {
@@ -118,6 +118,10 @@ func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits, checkedO
 	if c.Path != "" {
 		git, where = "git -C "+shellWord(c.Path), "in the cell's submodule "+printable(c.Path)
 	}
+	merge := "git merge "
+	if source != "" { // one of several
+		where, merge = "in "+printable(source), "git -C "+shellWord(source)+" merge "
+	}
 	a.say("%s%s %s made %s (%s); accept brings their files, not the commits", before, many, were, where, in)
 	if c.Path == "" {
 		branch := c.Branches[0]
@@ -127,7 +131,7 @@ func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits, checkedO
 		if checkedOut {
 			a.say("%sto take %s, too: pando accept %s --commits", before, them, shellWord(cell))
 		}
-		a.say("%sto take %s instead of accept --apply: pando fetch %s, then git merge %s", before, them, shellWord(cell), shellWord("pando/"+cell+"/"+branch))
+		a.say("%sto take %s instead of accept --apply: pando fetch %s, then %s", before, them, shellWord(cell), merge+shellWord("pando/"+cell+"/"+branch))
 		return
 	}
 	a.say("%sto take %s instead of accept --apply: f=$(mktemp) && pando exec -n %s -- %s bundle create -q - %s%s >\"$f\" && %s fetch \"$f\" %s && rm \"$f\", then %s merge FETCH_HEAD",

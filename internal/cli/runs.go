@@ -120,7 +120,7 @@ func (f *runFilter) of(ctx context.Context, list []api.Run, diff func(_ context.
 			break
 		}
 		v := verdictOf(r)
-		if !here(r.Source) || f.agent != "" && r.Agent != f.agent || r.Created.Before(f.since) ||
+		if !slices.ContainsFunc(append([]string{r.Source}, r.Repositories...), here) || f.agent != "" && r.Agent != f.agent || r.Created.Before(f.since) ||
 			f.verdicts != nil && !slices.Contains(f.verdicts, v) && (r.Phase == "ended" || !slices.Contains(f.verdicts, "running")) {
 			continue
 		}

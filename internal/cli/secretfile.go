@@ -37,8 +37,10 @@ func (a *app) readSecretFile(ctx context.Context, what, path string, limit int64
 		return nil, err
 	}
 	for _, c := range cells {
-		if c.Source != "" && (dir == c.Source || strings.HasPrefix(dir, c.Source+"/")) {
-			return nil, refuse("lies in the source of cell "+c.Name, "move it out of there: what is in a source can come into a cell")
+		for _, source := range append([]string{c.Source}, c.Repositories...) {
+			if source != "" && (dir == source || strings.HasPrefix(dir, source+"/")) {
+				return nil, refuse("lies in the source of cell "+c.Name, "move it out of there: what is in a source can come into a cell")
+			}
 		}
 	}
 	return io.ReadAll(io.LimitReader(f, limit))

@@ -20,14 +20,16 @@ import (
 
 // StatusItem is one thing that waits for the user, or goes on.
 type StatusItem struct {
-	What   string    `json:"what"`   // "answer": a request waits for an answer; "decide": a result waits; "moved": the source of one changed meanwhile; "failed": a run did; "runs": it goes on
-	Source string    `json:"source"` // the directory that the cell works on; empty when it has none
-	Cell   string    `json:"cell"`   // id
-	Name   string    `json:"cell_name"`
-	Run    string    `json:"run,omitempty"`
-	Since  time.Time `json:"since"` // of "moved": since when the result waits
-	Text   string    `json:"text"`  // what it is about
-	Next   string    `json:"next"`  // the command that goes on from there
+	What   string `json:"what"`   // "answer": a request waits for an answer; "decide": a result waits; "moved": the source of one changed meanwhile; "failed": a run did; "runs": it goes on
+	Source string `json:"source"` // the directory that the cell works on; empty when it has none
+	// Repositories are the directories that it has beside that one.
+	Repositories []string  `json:"repositories,omitempty"`
+	Cell         string    `json:"cell"` // id
+	Name         string    `json:"cell_name"`
+	Run          string    `json:"run,omitempty"`
+	Since        time.Time `json:"since"` // of "moved": since when the result waits
+	Text         string    `json:"text"`  // what it is about
+	Next         string    `json:"next"`  // the command that goes on from there
 }
 
 // failedFor is how long a failed run is listed, if nothing was run in its cell since.
@@ -63,7 +65,9 @@ goes on from there.`,
 				if err != nil {
 					return err
 				}
-				items = slices.DeleteFunc(items, func(i StatusItem) bool { return !of(i.Source) })
+				items = slices.DeleteFunc(items, func(i StatusItem) bool {
+					return !slices.ContainsFunc(append([]string{i.Source}, i.Repositories...), of)
+				})
 			}
 			items = a.withMoved(ctx, items)
 			return a.print(items, func(w io.Writer) {
@@ -118,7 +122,7 @@ func statusOf(cells []api.Cell, runs []api.Run, asked []api.Approval, now time.T
 	add := func(what, id, run string, since time.Time, text, next string) {
 		i := StatusItem{What: what, Cell: id, Name: id, Run: run, Since: since, Text: text, Next: next}
 		if c := byID[id]; c != nil {
-			i.Name, i.Source = cmp.Or(c.Name, id), c.Source
+			i.Name, i.Source, i.Repositories = cmp.Or(c.Name, id), c.Source, c.Repositories
 		}
 		items = append(items, i)
 	}

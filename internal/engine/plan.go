@@ -36,8 +36,8 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
 		out.LeftOut = state.LeftOutAPI(leftOutOf(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }), hidden))
 	} else {
-		for i, d := range p.sources() {
-			s, err := workspace.Survey(ctx, d.Source, withOf(p.with, d.At, i == 0), p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
+		for _, d := range p.sources() {
+			s, err := workspace.Survey(ctx, d.Source, withOf(p.with, d.At), p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
 			if err != nil {
 				return out, err
 			}

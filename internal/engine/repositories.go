@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,11 +66,14 @@ func (p *runPlan) sources() []workspace.Directory {
 // sameRepositories refuses further directories for a cell that exists, unless it has them.
 func (p *runPlan) sameRepositories() error {
 	for _, dir := range p.req.Repositories {
-		real, err := workspace.CleanSource(dir)
-		if err != nil {
-			return err
+		real := filepath.Clean(dir)
+		if !p.confined { // it learns nothing of the host
+			var err error
+			if real, err = workspace.CleanSource(dir); err != nil {
+				return err
+			}
 		}
-		if !slices.Contains(p.cell.Repositories, real) {
+		if real != p.cell.Source && !slices.Contains(p.cell.Repositories, real) {
 			return cell.Errorf(cell.Conflict, "engine.StartRun", "leave out --with, or choose another --cell",
 				"cell %s was made without %s: what is in a workspace is said when its cell is made", p.cell.Title(), real)
 		}
@@ -93,24 +97,50 @@ func (p *runPlan) furtherPolicies() string {
 	return fmt.Sprintf("%s: not in force, a cell has the policy of its first repository", join(names))
 }
 
-// letInto is the path in a directory of a workspace that --with-secret names; in is false if it names none there. Paths in the
-// first directory are also named from that.
-func letInto(name, at string, first bool) (rel string, in bool) {
-	if at == "" {
-		return name, true
+// letIn refuses to let in what is in none of a plan's directories. Of several it makes the names those in the workspace:
+// a file of the first directory is also named from there.
+func (p *runPlan) letIn(dirs []workspace.Directory) error {
+	named := secret.With{}
+	for name := range p.with {
+		var found []string
+		for i, d := range dirs {
+			for _, x := range []struct {
+				rel string
+				is  bool
+			}{{name, i == 0}, {strings.TrimPrefix(name, d.At+"/"), d.At != "" && strings.HasPrefix(name, d.At+"/")}} {
+				if !x.is {
+					continue
+				}
+				if _, err := os.Lstat(filepath.Join(d.Source, x.rel)); err == nil {
+					found = append(found, filepath.Join(d.At, x.rel))
+				}
+			}
+		}
+		switch len(found) {
+		case 0:
+			return cell.Errorf(cell.NotFound, "engine.StartRun", "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
+				"cannot let in %s: there is no such file in the source", name)
+		case 1:
+			named[found[0]] = true
+		default:
+			return cell.Errorf(cell.Invalid, "engine.StartRun", "give one of these", "cannot let in %s: it is %s", name, strings.Join(found, " or "))
+		}
 	}
-	if rel, in = strings.CutPrefix(name, at+"/"); in {
-		return rel, true
+	if len(dirs) > 1 {
+		p.with, p.req.WithSecret = named, slices.Sorted(maps.Keys(named))
 	}
-	return name, first
+	return nil
 }
 
 // withOf are the secrets that come along with a directory of a workspace.
-func withOf(with secret.With, at string, first bool) secret.With {
+func withOf(with secret.With, at string) secret.With {
+	if at == "" {
+		return with
+	}
 	out := secret.With{}
-	for name, how := range with {
-		if rel, in := letInto(name, at, first); in {
-			out[rel] = how
+	for name := range with {
+		if rel, in := strings.CutPrefix(name, at+"/"); in {
+			out[rel] = true
 		}
 	}
 	return out

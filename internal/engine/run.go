@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -290,13 +289,16 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		}
 		return p, e.govern.MayRun(p.cell, p.policy.Limits)
 	}
+	if len(req.Repositories) > 0 && (req.Upload != "" || empty != "") {
+		return nil, cell.Errorf(cell.Invalid, opName, "give the first with from, or leave out repositories", "cannot bring in %s: there is no directory that it would be beside", clip(req.Repositories[0]))
+	}
 	if req.Upload != "" {
 		u, err := e.findUpload(req.Upload)
 		if err != nil {
 			return nil, err
 		}
 		p.source, p.from = orElse(empty, emptyWorkspace), u.dir
-		if err := p.letIn(u.dir); err != nil {
+		if err := p.letIn([]workspace.Directory{{Source: u.dir}}); err != nil {
 			return nil, err
 		}
 		return p, v.planGovernance(p)
@@ -322,31 +324,10 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	if err := v.planRepositories(p); err != nil {
 		return nil, err
 	}
-	if err := p.letIn(p.source); err != nil {
+	if err := p.letIn(p.parts()); err != nil {
 		return nil, err
 	}
 	return p, v.planGovernance(p)
-}
-
-// letIn refuses to let in what is in none of the sources.
-func (p *runPlan) letIn(source string) error {
-	parts := []workspace.Directory{{Source: source}}
-	if len(p.further) > 0 {
-		parts = p.parts()
-	}
-	for w := range p.with {
-		err := fs.ErrNotExist
-		for i, d := range parts {
-			if rel, in := letInto(w, d.At, i == 0); in && err != nil {
-				_, err = os.Lstat(filepath.Join(d.Source, rel))
-			}
-		}
-		if err != nil {
-			return cell.Errorf(cell.NotFound, "engine.StartRun", "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
-				"cannot let in %s: %w", w, err)
-		}
-	}
-	return nil
 }
 
 // planGovernance is Engine.planGovernance, for a caller that sees the same files.

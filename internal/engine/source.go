@@ -81,7 +81,7 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, dirs []
 	}
 	im, err := workspace.ImportAll(ctx, workspace.ImportRequest{
 		With: with, Mask: mask, Provider: p, Objects: e.cfg.Objects, Prev: prev, Parser: e.cfg.Parser, Progress: progress,
-		WithIn: func(at string) secret.With { return withOf(with, at, at == dirs[0].At) },
+		WithIn: func(at string) secret.With { return withOf(with, at) },
 	}, dirs)
 	if err != nil {
 		return nil, "", err

@@ -13,26 +13,28 @@ import (
 
 // cellView is a cell for an agent.
 type cellView struct {
-	Cell        string   `json:"cell"` // its name, which identifies it
-	ID          string   `json:"id"`
-	State       string   `json:"state"`
-	Cause       string   `json:"cause,omitempty"`
-	Source      string   `json:"source,omitempty"` // path of the workspace, also in the cell
-	Backend     string   `json:"backend"`
-	Isolation   string   `json:"isolation"` // "isolated" or "not isolated"
-	Head        int      `json:"head"`      // number of its checkpoint
-	Checkpoints int      `json:"checkpoints"`
-	Processes   int      `json:"processes"`
-	LatestRun   string   `json:"latest_run,omitempty"`
-	Verdict     string   `json:"verdict,omitempty"`
-	Parent      string   `json:"parent,omitempty"` // CELL@N
-	Interpreter string   `json:"interpreter,omitempty"`
-	Network     string   `json:"network,omitempty"`
-	Weaker      []string `json:"weaker,omitempty"` // what isolates less than it could
+	Cell   string `json:"cell"` // its name, which identifies it
+	ID     string `json:"id"`
+	State  string `json:"state"`
+	Cause  string `json:"cause,omitempty"`
+	Source string `json:"source,omitempty"` // path of the workspace, also in the cell
+	// Repositories are directories that are in it beside that one, each at its own path.
+	Repositories []string `json:"repositories,omitempty"`
+	Backend      string   `json:"backend"`
+	Isolation    string   `json:"isolation"` // "isolated" or "not isolated"
+	Head         int      `json:"head"`      // number of its checkpoint
+	Checkpoints  int      `json:"checkpoints"`
+	Processes    int      `json:"processes"`
+	LatestRun    string   `json:"latest_run,omitempty"`
+	Verdict      string   `json:"verdict,omitempty"`
+	Parent       string   `json:"parent,omitempty"` // CELL@N
+	Interpreter  string   `json:"interpreter,omitempty"`
+	Network      string   `json:"network,omitempty"`
+	Weaker       []string `json:"weaker,omitempty"` // what isolates less than it could
 }
 
 func viewCell(c api.Cell) cellView {
-	v := cellView{Cell: c.Name, ID: c.ID, State: c.State, Cause: c.Cause, Source: c.Source, Backend: c.Backend, Isolation: c.Isolation, Head: c.Head,
+	v := cellView{Cell: c.Name, ID: c.ID, State: c.State, Cause: c.Cause, Source: c.Source, Repositories: c.Repositories, Backend: c.Backend, Isolation: c.Isolation, Head: c.Head,
 		Checkpoints: c.Checkpoints, Processes: c.Processes, LatestRun: c.LatestRun, Verdict: c.Verdict, Weaker: c.Downgrades}
 	if c.Parent != nil {
 		v.Parent = fmt.Sprintf("%s@%d", c.Parent.Name, c.Parent.Number)

@@ -80,7 +80,7 @@ func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, req *api
 		return nil, cannot(cell.Invalid, "take all that is in it: pando accept "+c.Title()+" --commits", "they come with what the cell is now, and not with one run")
 	}
 	if len(c.Repositories) > 0 {
-		return nil, cannot(cell.Unsupported, "take the files: pando accept "+c.Title()+" --apply; those of "+c.Source+" come as a branch: pando fetch "+c.Title(), "it has several repositories")
+		return nil, cannot(cell.Unsupported, "take the files: pando accept "+c.Title()+" --apply; the commits come as branches: pando fetch "+c.Title(), "it has several repositories")
 	}
 	own, err := gitdir.Own(c.Source)
 	if err != nil {
@@ -130,7 +130,7 @@ func (m *Manager) planBranch(ctx context.Context, o *offer, tip string, req *api
 	case was.Commit == "" && there.Commit != "":
 		return nil, cannot(cell.Conflict, "bring them there as a branch: pando fetch "+c.Title(), "they begin a history of their own, and branch %s has one by now", there.Branch)
 	}
-	if b.repo, err = m.takeCommits(ctx, c, false, req.Force); err != nil {
+	if b.repo, err = m.takeCommits(ctx, c, c.Parts()[0], false, req.Force); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -29,7 +29,11 @@ func commitsIn(c *state.Cell, base, after workspace.Side) (*state.CellCommits, e
 		if err != nil {
 			return nil, err
 		}
-		if made, err := commitsMade(b, a); made != nil || err != nil {
+		made, err := commitsMade(b, a)
+		if made != nil && d.At != "" {
+			made.Source, made.CheckedOut = d.Source, false // accept takes none of them
+		}
+		if made != nil || err != nil {
 			return made, err
 		}
 	}

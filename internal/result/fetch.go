@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // packing bounds how long git in a cell takes to pack its commits.
@@ -36,7 +37,7 @@ func (m *Manager) Commits(ctx context.Context, id cell.ID, whole bool) (repo *co
 	err = m.cfg.Cells.Within(ctx, id, "fetch", func(cell.RunID) error {
 		c, err := m.cfg.Cells.Usable(id)
 		if err == nil {
-			repo, err = m.takeCommits(ctx, &c, whole, false)
+			repo, err = m.takeCommits(ctx, &c, c.Parts()[0], whole, false)
 		}
 		return err
 	})
@@ -56,48 +57,68 @@ func (m *Manager) Fetch(ctx context.Context, id cell.ID) (out api.FetchResult, e
 		if c.NoSource {
 			return cell.Errorf(cell.Conflict, "result.Fetch", "in a repository: git fetch pando::"+c.Title(), "cannot fetch from cell %s into its source: it began with no directory of the daemon's host", c.Title())
 		}
-		own, err := gitdir.Own(c.Source)
-		if err != nil {
-			return fmt.Errorf("cannot fetch from cell %s: %w", c.Title(), err)
+		out = api.FetchResult{Cell: string(c.ID), CellName: c.Title(), Source: c.Source, Branches: []api.FetchedBranch{}, Removed: []api.FetchedBranch{}}
+		var none error // why there is nothing to fetch, of the last that has nothing
+		some := false
+		for _, d := range c.Parts() {
+			switch err := m.fetchFrom(ctx, &c, d, &out); {
+			case cell.KindOf(err) == cell.NotFound:
+				none = err
+			case err != nil:
+				return err
+			default:
+				some = true
+			}
 		}
-		if own == nil {
-			return cell.Errorf(cell.NotFound, "result.Fetch", "in a repository: git fetch pando::"+c.Title(), "cannot fetch from cell %s: its source %s is no repository of git", c.Title(), c.Source)
-		}
-		repo, err := m.takeCommits(ctx, &c, false, false)
-		if err != nil {
-			return err
-		}
-		defer repo.Close()
-		args := fetchArgs{Common: own.Common, Prefix: "refs/remotes/pando/" + c.Title() + "/"}
-		if err := operation.Do(ctx, m.cfg.Records, operation.NewID(), OpFetch, args, func(ctx context.Context) error {
-			return m.bringCommits(context.WithoutCancel(ctx), &c, repo, args, &out)
-		}); err != nil {
-			return fmt.Errorf("cannot fetch from cell %s: %w", c.Title(), err)
+		if !some {
+			return none
 		}
 		return nil
 	})
 	return out, err
 }
 
+// fetchFrom fetches the commits of one of a cell's repositories. Without any it is a NotFound error.
+func (m *Manager) fetchFrom(ctx context.Context, c *state.Cell, d workspace.Directory, out *api.FetchResult) error {
+	own, err := gitdir.Own(d.Source)
+	if err != nil {
+		return fmt.Errorf("cannot fetch from cell %s: %w", c.Title(), err)
+	}
+	if own == nil {
+		return cell.Errorf(cell.NotFound, "result.Fetch", "in a repository: git fetch pando::"+c.Title(), "cannot fetch from cell %s: its source %s is no repository of git", c.Title(), d.Source)
+	}
+	repo, err := m.takeCommits(ctx, c, d, false, false)
+	if err != nil {
+		return err
+	}
+	defer repo.Close()
+	args := fetchArgs{Common: own.Common, Prefix: "refs/remotes/pando/" + c.Title() + "/"}
+	if err := operation.Do(ctx, m.cfg.Records, operation.NewID(), OpFetch, args, func(ctx context.Context) error {
+		return m.bringCommits(context.WithoutCancel(ctx), c, d, repo, args, out)
+	}); err != nil {
+		return fmt.Errorf("cannot fetch from cell %s: %w", c.Title(), err)
+	}
+	return nil
+}
+
 // bringCommits brings commits into the source's repository, with a receipt.
-func (m *Manager) bringCommits(ctx context.Context, c *state.Cell, repo *commits.Repo, args fetchArgs, out *api.FetchResult) error {
+func (m *Manager) bringCommits(ctx context.Context, c *state.Cell, d workspace.Directory, repo *commits.Repo, args fetchArgs, out *api.FetchResult) error {
 	list, removed, err := repo.Into(ctx, args.Common, args.Prefix)
 	if err != nil {
 		return err
 	}
 	act := state.ActOn(c, "fetch", cell.Pending, "")
-	act.Verdict, act.Source, act.Downgrades = nil, c.Source, c.Setup.Downgrades
-	*out = api.FetchResult{Cell: string(c.ID), CellName: c.Title(), Source: c.Source, Branches: []api.FetchedBranch{}, Removed: []api.FetchedBranch{}}
+	act.Verdict, act.Source, act.Downgrades = nil, d.Source, c.Setup.Downgrades
 	for _, b := range list {
 		act.Fetched = append(act.Fetched, state.Fetched{Ref: b.Ref, Commit: b.Commit, Was: b.Was})
-		out.Branches = append(out.Branches, api.FetchedBranch{Ref: b.Ref, Commit: b.Commit, Was: b.Was, Subject: b.Subject})
+		out.Branches = append(out.Branches, api.FetchedBranch{Source: d.Source, Ref: b.Ref, Commit: b.Commit, Was: b.Was, Subject: b.Subject})
 	}
 	for _, b := range removed {
 		act.Fetched = append(act.Fetched, state.Fetched{Ref: b.Ref, Was: b.Was})
-		out.Removed = append(out.Removed, api.FetchedBranch{Ref: b.Ref, Was: b.Was})
+		out.Removed = append(out.Removed, api.FetchedBranch{Source: d.Source, Ref: b.Ref, Was: b.Was})
 	}
-	d, err := m.cfg.Evidence.Seal(ctx, "fetch/"+newKey(), act)
-	out.Receipt = d.String()
+	sealed, err := m.cfg.Evidence.Seal(ctx, "fetch/"+newKey(), act)
+	out.Receipt = sealed.String()
 	return err
 }
 
@@ -112,20 +133,20 @@ func (m *Manager) resumeFetch(_ context.Context, args fetchArgs) error {
 	return commits.Unlock(args.Common, args.Prefix)
 }
 
-// takeCommits is Commits for a caller with the cell's lock. c is changed, and committed. force takes them although the value
+// takeCommits is Commits, of one repository, for a caller with the cell's lock. c is changed, and committed. force takes them although the value
 // of a credential is in them.
-func (m *Manager) takeCommits(ctx context.Context, c *state.Cell, whole, force bool) (_ *commits.Repo, err error) {
+func (m *Manager) takeCommits(ctx context.Context, c *state.Cell, d workspace.Directory, whole, force bool) (_ *commits.Repo, err error) {
 	if c.Backend == "none" {
 		return nil, cell.Errorf(cell.Unsupported, "result.Commits", "use its branches: it works with the host's files", "cannot fetch from cell %s: it is not isolated, and git there obeys what it wrote", c.Title())
 	}
 	borrow, lentSHA256 := "", false
 	var known []string
 	if !whole && !c.NoSource {
-		own, err := gitdir.Own(c.Source)
+		own, err := gitdir.Own(d.Source)
 		if err != nil {
 			return nil, err
 		}
-		if known, err = m.sourceCommits(ctx, c); err != nil {
+		if known, err = m.sourceCommits(ctx, c, d); err != nil {
 			return nil, err
 		}
 		if own != nil && len(known) > 0 {
@@ -165,7 +186,7 @@ func (m *Manager) takeCommits(ctx context.Context, c *state.Cell, whole, force b
 		return nil, err
 	}
 	defer said.Close()
-	pack := func(inst backend.Instance) error { return packCommits(ctx, inst, c, known, bundle, said) }
+	pack := func(inst backend.Instance) error { return packCommits(ctx, inst, c, d, known, bundle, said) }
 	inst, err := m.cfg.Cells.Living(ctx, c)
 	switch {
 	case err != nil:
@@ -213,8 +234,8 @@ func lendable(own *gitdir.Linked) (string, error) {
 	return objects, nil
 }
 
-// sourceCommits are the commits that the branches and tags of a cell's repository led to when it was imported.
-func (m *Manager) sourceCommits(ctx context.Context, c *state.Cell) ([]string, error) {
+// sourceCommits are the commits that the branches and tags of one of a cell's repositories led to when it was imported.
+func (m *Manager) sourceCommits(ctx context.Context, c *state.Cell, d workspace.Directory) ([]string, error) {
 	first, err := m.firstOf(c)
 	if err != nil {
 		return nil, err
@@ -223,7 +244,7 @@ func (m *Manager) sourceCommits(ctx context.Context, c *state.Cell) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	if base, err = base.Part(c.Parts()[0].At); err != nil {
+	if base, err = base.Part(d.At); err != nil {
 		return nil, err
 	}
 	old := newGitFiles(base, gitFolder)
@@ -250,14 +271,14 @@ func (m *Manager) sourceCommits(ctx context.Context, c *state.Cell) ([]string, e
 }
 
 // packCommits has git in a cell write a bundle of its commits but those known.
-func packCommits(ctx context.Context, inst backend.Instance, c *state.Cell, known []string, to, said *os.File) error {
+func packCommits(ctx context.Context, inst backend.Instance, c *state.Cell, d workspace.Directory, known []string, to, said *os.File) error {
 	args := []string{"git", "-c", "safe.directory=*", "-c", "pack.threads=1", "-c", "pack.useBitmaps=false", "-c", "pack.useSparse=false", "bundle", "create", "-q", "-", "--ignore-missing", "--branches", "HEAD"}
 	for _, id := range known {
 		args = append(args, "^"+id)
 	}
 	name := "commits-" + newKey()
 	proc, err := inst.Start(ctx, name, cell.Start{
-		Process: cell.Process{Args: args, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C"}, Path: []string{"/usr/bin/git", "/usr/local/bin/git", "/bin/git"}, Workdir: c.Source},
+		Process: cell.Process{Args: args, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C"}, Path: []string{"/usr/bin/git", "/usr/local/bin/git", "/bin/git"}, Workdir: d.Source},
 		Timeout: packing, LogLimit: commits.MaxPack,
 	}, [3]*os.File{to, said, nil})
 	if cell.KindOf(err) == cell.NoSuchBinary {

@@ -171,11 +171,19 @@ func leftOutNotes(c *state.Cell, named []namedPath) (notes []string) {
 		case c.Anonymous():
 			note += "let it in with --with-secret " + word
 		default: // it was imported before
-			note += fmt.Sprintf("copy it in with pando cp %s %s, or make the cell with --with-secret %s", diff.ShellWord(filepath.Join(c.Top(), l.Path)), diff.ShellWord(c.Title()+":"+l.Path), word)
+			note += fmt.Sprintf("copy it in with pando cp %s %s, or make the cell with --with-secret %s", diff.ShellWord(filepath.Join(c.Top(), l.Path)), diff.ShellWord(c.Title()+":"+inCell(c, l.Path)), word)
 		}
 		notes = append(notes, note)
 	}
 	return notes
+}
+
+// inCell names a path of the workspace for pando cp, to which a relative one is in the first directory.
+func inCell(c *state.Cell, rel string) string {
+	if len(c.Repositories) == 0 {
+		return rel
+	}
+	return filepath.Join(c.Top(), rel)
 }
 
 // leftOutFinder finds names of left-out paths in what a command wrote.

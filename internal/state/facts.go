@@ -166,10 +166,11 @@ type Limits struct {
 // CellCommits are commits that were made in a cell. Accept brings their files into the
 // source, and not the commits.
 type CellCommits struct {
-	Commits  int      `json:"commits"`         // how many
-	More     bool     `json:"more,omitempty"`  // there are others that are not counted: in packs that git made in the cell, or more than 10000
-	Branches []string `json:"branches"`        // that have them; "HEAD" for a detached one
-	Since    string   `json:"since,omitempty"` // the commit that the cell had checked out before; none when there was none
+	Source   string   `json:"source,omitempty"` // the directory whose repository they are of, in a cell with several
+	Commits  int      `json:"commits"`          // how many
+	More     bool     `json:"more,omitempty"`   // there are others that are not counted: in packs that git made in the cell, or more than 10000
+	Branches []string `json:"branches"`         // that have them; "HEAD" for a detached one
+	Since    string   `json:"since,omitempty"`  // the commit that the cell had checked out before; none when there was none
 	// CheckedOut says that one of Branches is checked out in the cell.
 	CheckedOut bool `json:"checked_out,omitempty"`
 	// Submodules are those in which commits were made, which are in no bundle of the

@@ -46,7 +46,7 @@ func (c *CellCommits) API() *api.CellCommits {
 	if c == nil {
 		return nil
 	}
-	return &api.CellCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since, CheckedOut: c.CheckedOut,
+	return &api.CellCommits{Source: c.Source, Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since, CheckedOut: c.CheckedOut,
 		Submodules: each(c.Submodules, func(s SubmoduleCommits) api.SubmoduleCommits { return api.SubmoduleCommits(s) })}
 }
 

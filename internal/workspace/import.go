@@ -34,6 +34,8 @@ type ImportRequest struct {
 	// Parser parses large inputs; with nil, a large index of git is not read.
 	Parser   *parse.Parser
 	Progress func(files, bytes int64)
+
+	others int // layers of other directories
 }
 
 // Imported is a base with its origin.
@@ -106,7 +108,7 @@ func importOnce(ctx context.Context, req ImportRequest) (*Imported, *missed, err
 	if err != nil {
 		return nil, nil, err
 	}
-	if req.Prev != nil && len(req.Prev.State.Layers) < maxDelta {
+	if req.Prev != nil && len(req.Prev.State.Layers) < maxDelta+req.others {
 		out, err := im.update(ctx)
 		if out != nil || err != nil {
 			return out, &src.missed, err

@@ -154,6 +154,7 @@ func importAll(ctx context.Context, req ImportRequest, dirs []Directory, prev *I
 	ed, sum := out.Tree.Edit(), []byte("pando sources 1\n")
 	for i, f := range dirs {
 		r := req
+		r.others = len(dirs) - 1
 		r.Source, r.Prev, r.Provider = f.Source, nil, placed{Provider: req.Provider, at: f.At, onto: out.State, whole: prev != nil}
 		if req.WithIn != nil {
 			r.With = req.WithIn(f.At)

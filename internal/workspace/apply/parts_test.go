@@ -198,7 +198,7 @@ func TestPartsConflict(t *testing.T) {
 // Each directory is a source of its own: what leads out of it is held back, also where it leads to another one, and so is what
 // the configurations of users, of the repository above one, and of the others name in it. No directory goes or is made.
 func TestPartsHoldControlPaths(t *testing.T) {
-	base := map[string]wt.Model{"app": {"f": wt.Plain("1")}, "mono/lib": {"only": wt.Plain("1")}}
+	base := map[string]wt.Model{"app": {"f": wt.Plain("1"), "sub/.git/HEAD": wt.Plain("ref: x\n")}, "mono/lib": {"only": wt.Plain("1")}}
 	after := map[string]wt.Model{
 		"app":      {"f": wt.Plain("1"), "hk/pre-commit": wt.Script("x"), "out": wt.Link("../other"), "over": wt.Link("../mono/lib"), "tools/h": wt.Script("x"), "g": wt.Plain("x"), ".github/workflows/ci.yml": wt.Plain("x")},
 		"mono/lib": {"hk/pre-commit": wt.Script("x"), "mine/h": wt.Script("x"), "g": wt.Plain("x")},
