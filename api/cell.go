@@ -277,7 +277,7 @@ type FetchResult struct {
 
 // FetchedBranch is a branch of a cell in the repository of its source.
 type FetchedBranch struct {
-	Source  string `json:"source"`        // the directory in whose repository it is
+	Source  string `json:"source"`        // the directory with the repository that it is in
 	Ref     string `json:"ref"`           // refs/remotes/pando/CELL/BRANCH, or …/detached-head for what is checked out on no branch
 	Commit  string `json:"commit"`        // its object id in hex; empty when the ref was removed
 	Was     string `json:"was,omitempty"` // the commit of the ref before; absent when it is new

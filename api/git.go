@@ -20,7 +20,7 @@ type HeadMoved struct {
 // CellCommits are commits that were made in a cell. Accept brings their files into the source,
 // but not the commits.
 type CellCommits struct {
-	// Source is the directory whose repository they are of, in a cell with several. There may be others in the other ones;
+	// Source is, of a cell with several repositories, the directory of the one that they are in. There may be others in the other ones;
 	// a fetch brings all.
 	Source   string   `json:"source,omitempty"`
 	Commits  int      `json:"commits"`         // number of commits

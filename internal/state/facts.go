@@ -166,7 +166,7 @@ type Limits struct {
 // CellCommits are commits that were made in a cell. Accept brings their files into the
 // source, and not the commits.
 type CellCommits struct {
-	Source   string   `json:"source,omitempty"` // the directory whose repository they are of, in a cell with several
+	Source   string   `json:"source,omitempty"` // of a cell with several repositories: the directory of the one that they are in
 	Commits  int      `json:"commits"`          // how many
 	More     bool     `json:"more,omitempty"`   // there are others that are not counted: in packs that git made in the cell, or more than 10000
 	Branches []string `json:"branches"`         // that have them; "HEAD" for a detached one

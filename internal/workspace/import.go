@@ -108,7 +108,7 @@ func importOnce(ctx context.Context, req ImportRequest) (*Imported, *missed, err
 	if err != nil {
 		return nil, nil, err
 	}
-	if req.Prev != nil && len(req.Prev.State.Layers) < maxDelta+req.others {
+	if req.Prev != nil {
 		out, err := im.update(ctx)
 		if out != nil || err != nil {
 			return out, &src.missed, err

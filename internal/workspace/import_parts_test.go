@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math/rand"
 	"os"
@@ -139,4 +140,28 @@ func TestImportOfSeveral(t *testing.T) {
 			t.Errorf("a failed import left %q, there were %q (%v)", after, before, err)
 		}
 	})
+}
+
+// However many there are, what is unchanged is not read again.
+func TestImportOfMany(t *testing.T) {
+	i := newImporting(t, "overlay")
+	var sources []string
+	for n := range 12 {
+		i.put(fmt.Sprint("d", n, "/f"), "x")
+		sources = append(sources, i.at(fmt.Sprint("d", n)))
+	}
+	_, dirs, err := workspace.Directories(sources)
+	i.must(err)
+	age()
+	var im *workspace.Imported
+	for round, want := range []int{12, 0, 1, 0} {
+		im, err = workspace.ImportAll(ctx, workspace.ImportRequest{Provider: i.p, Objects: i.objs, Prev: im}, dirs)
+		if i.must(err); im.Copied != want {
+			t.Errorf("round %d: %d files were read, want %d", round, im.Copied, want)
+		}
+		if round == 1 {
+			i.put("d3/f", "y")
+			age()
+		}
+	}
 }

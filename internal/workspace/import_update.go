@@ -83,6 +83,9 @@ func (im *importer) update(ctx context.Context) (*Imported, error) {
 		out.Fingerprint = out.Index.Fingerprint()
 		return &out, nil
 	}
+	if len(prev.State.Layers) >= maxDelta+im.req.others {
+		return nil, nil
+	}
 	closed := map[string]bool{}
 	for _, l := range prev.LeftOut {
 		closed[l.Path] = l.Kind == Unreadable

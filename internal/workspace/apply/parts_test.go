@@ -196,11 +196,11 @@ func TestPartsConflict(t *testing.T) {
 }
 
 // Each directory is a source of its own: what leads out of it is held back, also where it leads to another one, and so is what
-// the configurations of users, of the repository above one, and of the others name in it. No directory goes or is made.
+// the configurations of users (also for a repository within one), of the repository above one, and of the others name in it. No directory goes or is made.
 func TestPartsHoldControlPaths(t *testing.T) {
 	base := map[string]wt.Model{"app": {"f": wt.Plain("1"), "sub/.git/HEAD": wt.Plain("ref: x\n")}, "mono/lib": {"only": wt.Plain("1")}}
 	after := map[string]wt.Model{
-		"app":      {"f": wt.Plain("1"), "hk/pre-commit": wt.Script("x"), "out": wt.Link("../other"), "over": wt.Link("../mono/lib"), "tools/h": wt.Script("x"), "g": wt.Plain("x"), ".github/workflows/ci.yml": wt.Plain("x")},
+		"app":      {"f": wt.Plain("1"), "sub/.git/HEAD": wt.Plain("ref: x\n"), "sub/hk/pre-commit": wt.Script("x"), "hk/pre-commit": wt.Script("x"), "out": wt.Link("../other"), "over": wt.Link("../mono/lib"), "tools/h": wt.Script("x"), "g": wt.Plain("x"), ".github/workflows/ci.yml": wt.Plain("x")},
 		"mono/lib": {"hk/pre-commit": wt.Script("x"), "mine/h": wt.Script("x"), "g": wt.Plain("x")},
 	}
 	parts := partsOf(t, base, after)
@@ -243,7 +243,7 @@ func TestPartsHoldControlPaths(t *testing.T) {
 	for _, f := range res.Applied {
 		applied = append(applied, f.Path)
 	}
-	if want := "app/.github/workflows/ci.yml app/hk/pre-commit app/out app/over app/tools/h mono/lib/hk/pre-commit mono/lib/mine/h"; strings.Join(held, " ") != want {
+	if want := "app/.github/workflows/ci.yml app/hk/pre-commit app/out app/over app/sub/hk/pre-commit app/tools/h mono/lib/hk/pre-commit mono/lib/mine/h"; strings.Join(held, " ") != want {
 		t.Errorf("held back are %q, want %s", held, want)
 	}
 	if want := "app/g mono/lib/g mono/lib/only"; strings.Join(applied, " ") != want {
