@@ -36,37 +36,38 @@ var fields = access.Fields{
 	"AgentRequest.trust_repository": harmless, // of the agent, in its cell
 	"AgentRequest.continue":         harmless,
 	"HomeFile.kind":                 harmless, "HomeFile.path": harmless, "HomeFile.content": harmless, "HomeFile.executable": harmless,
-	"RunRequest.from":        hostThing("the directory "),
-	"RunRequest.upload":      harmless, // an upload of the caller, and of no other
-	"RunRequest.cell":        harmless,
-	"RunRequest.backend":     withoutIsolation,
-	"RunRequest.prefer":      withoutIsolation,
-	"RunRequest.image":       imageOfHost,
-	"RunRequest.kernel":      hostThing("the kernel "),
-	"RunRequest.policy":      policyText,
-	"RunRequest.policy_name": harmless, // for messages
-	"RunRequest.anew":        harmless,
-	"RunRequest.mounts":      hostThing("the mount "),
-	"RunRequest.read_only":   harmless,
-	"RunRequest.caches":      cachesOfHost,
-	"RunRequest.cache_write": hostThing("what is kept of caches: "),
-	"RunRequest.env":         harmless,    // of the command
-	"ServiceRequest.name":    harmless,    // a host name in the cell
-	"ServiceRequest.image":   imageOfHost, // without a kind it is a reference
-	"ServiceRequest.command": harmless,    // it runs in a cell that is isolated
-	"ServiceRequest.env":     harmless,
-	"ServiceRequest.ready":   harmless, // as command
-	"RunRequest.with_secret": fileOfSource,
-	"RunRequest.allow":       harmless, // the gateway connects, and refuses the host's own addresses
-	"RunRequest.credentials": harmless, // every caller of scope run may have them lent
-	"RunRequest.workdir":     harmless, // looked up in the cell alone; for its effect on a relative command see there
-	"RunRequest.on_failure":  harmless,
-	"RunRequest.on_success":  applied,
-	"RunRequest.check":       harmless,                 // it runs in a fork of the cell
-	"RunRequest.notify":      hostThing("the notice "), // a command runs on the host; an address is called from there
-	"RunRequest.dry_run":     harmless,
-	"RunRequest.inspect":     harmless,
-	"Default.key":            harmless, "Default.values": harmless, "Default.of": harmless, // origins of what the request says elsewhere
+	"RunRequest.from":         hostThing("the directory "),
+	"RunRequest.repositories": hostThing("the directory "),
+	"RunRequest.upload":       harmless, // an upload of the caller, and of no other
+	"RunRequest.cell":         harmless,
+	"RunRequest.backend":      withoutIsolation,
+	"RunRequest.prefer":       withoutIsolation,
+	"RunRequest.image":        imageOfHost,
+	"RunRequest.kernel":       hostThing("the kernel "),
+	"RunRequest.policy":       policyText,
+	"RunRequest.policy_name":  harmless, // for messages
+	"RunRequest.anew":         harmless,
+	"RunRequest.mounts":       hostThing("the mount "),
+	"RunRequest.read_only":    harmless,
+	"RunRequest.caches":       cachesOfHost,
+	"RunRequest.cache_write":  hostThing("what is kept of caches: "),
+	"RunRequest.env":          harmless,    // of the command
+	"ServiceRequest.name":     harmless,    // a host name in the cell
+	"ServiceRequest.image":    imageOfHost, // without a kind it is a reference
+	"ServiceRequest.command":  harmless,    // it runs in a cell that is isolated
+	"ServiceRequest.env":      harmless,
+	"ServiceRequest.ready":    harmless, // as command
+	"RunRequest.with_secret":  fileOfSource,
+	"RunRequest.allow":        harmless, // the gateway connects, and refuses the host's own addresses
+	"RunRequest.credentials":  harmless, // every caller of scope run may have them lent
+	"RunRequest.workdir":      harmless, // looked up in the cell alone; for its effect on a relative command see there
+	"RunRequest.on_failure":   harmless,
+	"RunRequest.on_success":   applied,
+	"RunRequest.check":        harmless,                 // it runs in a fork of the cell
+	"RunRequest.notify":       hostThing("the notice "), // a command runs on the host; an address is called from there
+	"RunRequest.dry_run":      harmless,
+	"RunRequest.inspect":      harmless,
+	"Default.key":             harmless, "Default.values": harmless, "Default.of": harmless, // origins of what the request says elsewhere
 	"RunRequest.tty":           harmless,
 	"RunRequest.rows":          harmless,
 	"RunRequest.cols":          harmless,
@@ -95,30 +96,31 @@ var fields = access.Fields{
 	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,
 
 	// A cell.
-	"CreateRequest.name":        harmless,
-	"CreateRequest.from":        hostThing("the directory "),
-	"CreateRequest.upload":      harmless,
-	"CreateRequest.place":       harmless, // the host image follows no links of the host there
-	"CreateRequest.backend":     withoutIsolation,
-	"CreateRequest.image":       imageOfHost,
-	"CreateRequest.kernel":      hostThing("the kernel "),
-	"CreateRequest.policy":      policyText,
-	"CreateRequest.mounts":      hostThing("the mount "),
-	"CreateRequest.read_only":   harmless,
-	"CreateRequest.caches":      cachesOfHost,
-	"CreateRequest.cache_write": hostThing("what is kept of caches: "),
-	"CreateRequest.env":         harmless,
-	"CreateRequest.allow":       harmless,
-	"CreateRequest.credentials": harmless,
-	"CreateRequest.with_secret": fileOfSource,
-	"CreateRequest.labels":      harmless,
-	"CreateRequest.caller_env":  callerEnv,
-	"CreateRequest.caller_dir":  hostThing("the caller's directory "),
-	"LeaseRequest.for":          harmless,
-	"LeaseRequest.then":         harmless,
-	"LeaseRequest.extend":       harmless,
-	"LeaseRequest.labels":       harmless,
-	"LeaseRequest.env":          harmless,
+	"CreateRequest.name":         harmless,
+	"CreateRequest.from":         hostThing("the directory "),
+	"CreateRequest.repositories": hostThing("the directory "),
+	"CreateRequest.upload":       harmless,
+	"CreateRequest.place":        harmless, // the host image follows no links of the host there
+	"CreateRequest.backend":      withoutIsolation,
+	"CreateRequest.image":        imageOfHost,
+	"CreateRequest.kernel":       hostThing("the kernel "),
+	"CreateRequest.policy":       policyText,
+	"CreateRequest.mounts":       hostThing("the mount "),
+	"CreateRequest.read_only":    harmless,
+	"CreateRequest.caches":       cachesOfHost,
+	"CreateRequest.cache_write":  hostThing("what is kept of caches: "),
+	"CreateRequest.env":          harmless,
+	"CreateRequest.allow":        harmless,
+	"CreateRequest.credentials":  harmless,
+	"CreateRequest.with_secret":  fileOfSource,
+	"CreateRequest.labels":       harmless,
+	"CreateRequest.caller_env":   callerEnv,
+	"CreateRequest.caller_dir":   hostThing("the caller's directory "),
+	"LeaseRequest.for":           harmless,
+	"LeaseRequest.then":          harmless,
+	"LeaseRequest.extend":        harmless,
+	"LeaseRequest.labels":        harmless,
+	"LeaseRequest.env":           harmless,
 
 	// A template, and forks of it.
 	"TemplateRequest.name":        harmless,

@@ -29,7 +29,7 @@ func TestNumbersThatDoNotFit(t *testing.T) {
 // What is wrong with a body is said in the words of JSON, with the fields there are.
 func TestBodiesThatCannotBeRead(t *testing.T) {
 	for body, want := range map[string][2]string{
-		`{"nmae": "x"}`:            {`it has an unknown field "nmae"`, "it takes name, from, upload"},
+		`{"nmae": "x"}`:            {`it has an unknown field "nmae"`, "it takes name, from, repositories"},
 		`{"name": 3}`:              {"name has to be a string, not a number", "/docs"},
 		`{"allow": "example.com"}`: {"allow has to be a list, not a string", "/docs"},
 		`{"labels": ["a"]}`:        {"labels has to be an object, not a list", "/docs"},

@@ -66,12 +66,9 @@ func (p *runPlan) sources() []workspace.Directory {
 // sameRepositories refuses further directories for a cell that exists, unless it has them.
 func (p *runPlan) sameRepositories() error {
 	for _, dir := range p.req.Repositories {
-		real := filepath.Clean(dir)
-		if !p.confined { // it learns nothing of the host
-			var err error
-			if real, err = workspace.CleanSource(dir); err != nil {
-				return err
-			}
+		real, err := p.cleanSource(dir)
+		if err != nil {
+			return err
 		}
 		if real != p.cell.Source && !slices.Contains(p.cell.Repositories, real) {
 			return cell.Errorf(cell.Conflict, "engine.StartRun", "leave out --with, or choose another --cell",
@@ -79,6 +76,15 @@ func (p *runPlan) sameRepositories() error {
 		}
 	}
 	return nil
+}
+
+// cleanSource is the canonical form of a directory that a request for a cell which exists names. A confined caller learns
+// nothing of the host by it.
+func (p *runPlan) cleanSource(dir string) (string, error) {
+	if p.confined {
+		return filepath.Clean(dir), nil
+	}
+	return workspace.CleanSource(dir)
 }
 
 // furtherPolicies names the policies of further repositories, none of which is in force: a cell has that of its source.

@@ -445,7 +445,7 @@ func (e *Engine) planExisting(p *runPlan) error {
 		return err
 	}
 	if p.req.From != "" {
-		from, err := workspace.CleanSource(p.req.From)
+		from, err := p.cleanSource(p.req.From)
 		if err != nil {
 			return err
 		}

@@ -56,10 +56,8 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	}
 	row(b, "cell", cmp.Or(p.CellName, p.Cell))
 	row(b, "source", p.Source.Path+", "+untouchedWords(p.Source))
-	for i, r := range p.Source.Repositories {
-		if i > 0 {
-			row(b, "with", r.Source)
-		}
+	for _, dir := range p.Source.With {
+		row(b, "with", dir)
 	}
 	row(b, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored by git)", counted(p.Changes.Files, "file"), p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
 	for _, l := range p.Changes.First {

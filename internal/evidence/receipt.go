@@ -74,7 +74,9 @@ type sourceFacts struct {
 	After     cell.Digest     `json:"fingerprint_after,omitzero"`
 	Untouched bool            `json:"untouched"`
 	LeftOut   []state.LeftOut `json:"left_out"`
-	// Repositories are all directories of a workspace that has several, that at Path first.
+	// With are the directories of the workspace beside that at Path; Repositories are all, with what each was, where there is
+	// a result.
+	With         []string        `json:"with,omitempty"`
 	Repositories []state.RunPart `json:"repositories,omitempty"`
 }
 
@@ -144,7 +146,7 @@ func (m *Manager) append(ctx context.Context, req receipt.Request) (receipt.Entr
 func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, error) {
 	p := runPredicate{
 		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: m.cfg.Version, Command: run.Command, Agent: run.Agent, Mode: run.Mode, ModeReason: run.ModeReason, Autonomy: run.Autonomy, ModelURL: run.ModelURL, Words: run.DowngradeWords, EnvNames: append([]string{}, run.In.EnvNames...),
-		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut, Repositories: run.In.Parts},
+		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut, With: run.Repositories, Repositories: run.In.Parts},
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,
 		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Caches: run.Caches, Services: run.Services, Secrets: run.Secrets,

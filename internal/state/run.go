@@ -87,8 +87,6 @@ type Run struct {
 
 // RunInternal is what a restarted daemon needs of a run, beside what the API shows.
 type RunInternal struct {
-	// Parts are, of a cell with several directories, these with what each was before and after it.
-	Parts     []RunPart         `json:"parts,omitempty"`
 	Before    cell.CheckpointID `json:"before,omitempty"`
 	After     cell.CheckpointID `json:"after,omitempty"`
 	OnFailure string            `json:"on_failure"`
@@ -112,6 +110,8 @@ type RunInternal struct {
 	Asked      Limits    `json:"asked"`
 	ExecutedAt time.Time `json:"executed_at,omitzero"`
 	EndedAt    time.Time `json:"ended_at,omitzero"`
+	// Parts are, of a cell with several directories, these with what each was before and after it.
+	Parts []RunPart `json:"parts,omitempty"`
 }
 
 // Undecided reports whether a result waits for a verdict.
