@@ -370,9 +370,11 @@ type DiscardResult struct {
 	Kept     int    `json:"kept,omitempty"`    // number of the checkpoint that keeps the discarded result, for 7 days
 	Ended    int    `json:"ended,omitempty"`   // number of ended processes; in a dry run, of those that would end
 	Applied  int    `json:"applied,omitempty"` // number of files of these runs that were applied to the source, and stay there and in the cell
-	Freed    int64  `json:"freed,omitempty"`   // bytes freed by deleting the kept result of a run restored or discarded before
-	Receipt  string `json:"receipt,omitempty"`
-	DryRun   bool   `json:"dry_run,omitempty"`
+	// Services are the names of its services that are where they were then, too.
+	Services []string `json:"services,omitempty"`
+	Freed    int64    `json:"freed,omitempty"` // bytes freed by deleting the kept result of a run restored or discarded before
+	Receipt  string   `json:"receipt,omitempty"`
+	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
 // RevertRequest undoes the changes that an accept applied to the source.

@@ -335,18 +335,20 @@ type Canaries struct {
 type Plan struct {
 	Source string `json:"source"`
 	// Repositories are the directories that come into its cell beside Source.
-	Repositories []string       `json:"repositories,omitempty"`
-	Files        int            `json:"files"` // number of files to import
-	Bytes        int64          `json:"bytes"`
-	LeftOut      []LeftOut      `json:"left_out"`
-	Home         []HomeEntry    `json:"home,omitempty"` // what would come into the home of the cell, of the caller's and by the policy
-	Mounts       []Mount        `json:"mounts"`         // everything that would be visible
-	Env          []string       `json:"env"`            // names
-	Notes        []string       `json:"notes"`
-	Limits       []AppliedLimit `json:"limits"`
-	Allowed      []string       `json:"allowed"`  // hosts it might reach, requests a person would decide on, and credentials lent to it
-	Enforced     []string       `json:"enforced"` // the enforced parts
-	Downgrades   []string       `json:"downgrades"`
+	Repositories []string    `json:"repositories,omitempty"`
+	Files        int         `json:"files"` // number of files to import
+	Bytes        int64       `json:"bytes"`
+	LeftOut      []LeftOut   `json:"left_out"`
+	Home         []HomeEntry `json:"home,omitempty"` // what would come into the home of the cell, of the caller's and by the policy
+	// Services would run beside its cell, or do.
+	Services   []ServiceUse   `json:"services,omitempty"`
+	Mounts     []Mount        `json:"mounts"` // everything that would be visible
+	Env        []string       `json:"env"`    // names
+	Notes      []string       `json:"notes"`
+	Limits     []AppliedLimit `json:"limits"`
+	Allowed    []string       `json:"allowed"`  // hosts it might reach, requests a person would decide on, and credentials lent to it
+	Enforced   []string       `json:"enforced"` // the enforced parts
+	Downgrades []string       `json:"downgrades"`
 	// DowngradeWords are stable words for what is asked for and weaker than the default.
 	DowngradeWords []string      `json:"downgrade_words,omitempty"`
 	Policy         string        `json:"policy_digest"`

@@ -535,6 +535,12 @@ result from this directory.`,
 				if res.Ended > 0 && !req.DryRun {
 					a.say("%s ended", plural(res.Ended, "process"))
 				}
+				if were := "are"; len(res.Services) > 0 && res.Freed == 0 {
+					if req.DryRun {
+						were = "would be"
+					}
+					a.say("its services %s where they were then, too: %s", were, strings.Join(res.Services, ", "))
+				}
 			})
 		},
 	}

@@ -513,6 +513,9 @@ func (a *app) planRun(ctx context.Context, r *runFlags) error {
 		section(w, "comes into its home", len(p.Home), func(i int) string {
 			return p.Home[i].Kind + ": " + printable(p.Home[i].Path) + ", " + size(int64(p.Home[i].Bytes))
 		})
+		section(w, "services", len(p.Services), func(i int) string {
+			return p.Services[i].Name + ": " + imageWords(p.Services[i].Image, p.Services[i].ImageID)
+		})
 		fmt.Fprintln(w, "\nvisible in the cell:")
 		t := a.newTable(w)
 		for _, m := range p.Mounts {

@@ -48,6 +48,12 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 			out.Notes = append(out.Notes, s.Notes...)
 		}
 	}
+	for _, s := range p.services {
+		out.Services = append(out.Services, api.ServiceUse{Name: s.Name, Image: s.image.String()})
+	}
+	for _, s := range c.Services {
+		out.Services = append(out.Services, api.ServiceUse{Name: s.Name, Image: s.Image, ImageID: s.ImageID})
+	}
 	x := &execution{e: e, p: p, c: c, run: &state.Run{}}
 	if err := x.planImage(ctx); err != nil {
 		return out, err

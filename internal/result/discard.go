@@ -55,7 +55,7 @@ func (m *Manager) discardHeld(ctx context.Context, c *state.Cell, run *state.Run
 		return out, cell.Errorf(cell.NotFound, opName, "accept it, or remove the cell: pando rm "+c.Title(), "checkpoint %s@%d, which it would go back to, was removed", c.Title(), to.Number)
 	}
 	parts := m.partsOf(c, o.at.ID, to.ID)
-	out = api.DiscardResult{CellName: c.Title(), Runs: runsAPI(o.covers), Number: to.Number, DryRun: req.DryRun}
+	out = api.DiscardResult{CellName: c.Title(), Runs: runsAPI(o.covers), Number: to.Number, Services: c.ServicesAt(&to), DryRun: req.DryRun}
 	for _, a := range parts {
 		out.Applied += a.Files
 	}

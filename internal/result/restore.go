@@ -63,7 +63,7 @@ func (m *Manager) restore(ctx context.Context, id cell.ID, req api.RestoreReques
 		return api.RestoreResult{}, err
 	}
 	res = api.RestoreResult{Number: k.Number, Lost: []string{}, Proof: state.ProofLayers}
-	res.Services = slices.DeleteFunc(c.ServiceNames(), func(name string) bool { return k.Services[name] == "" })
+	res.Services = c.ServicesAt(&k)
 	lost := m.lostBy(&c, &k)
 	for _, r := range lost {
 		res.Lost = append(res.Lost, r.ID)

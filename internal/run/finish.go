@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -280,6 +281,9 @@ func (x *execution) goBack(ctx context.Context, after *state.Checkpoint) error {
 		x.Run.Notes = append(x.Run.Notes, "not all services are back where they were before the run: "+err.Error())
 	default:
 		x.services, x.moved = services, moved
+		if names := x.Cell.ServicesAt(&x.Before); len(names) > 0 {
+			x.Run.Notes = append(x.Run.Notes, "its services are where they were before it, too: "+strings.Join(names, ", "))
+		}
 	}
 	if after.ID != x.Before.ID {
 		after.Expires = time.Now().Add(state.KeepResult).UTC()

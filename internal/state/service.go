@@ -1,6 +1,10 @@
 package state
 
-import "github.com/pando-dev/pando/internal/cell"
+import (
+	"slices"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
 
 // Service is a service that runs beside a cell, as that cell's record has it.
 type Service struct {
@@ -28,6 +32,11 @@ func (c *Cell) ServiceUses() (list []ServiceUse) {
 		list = append(list, ServiceUse{Name: s.Name, Image: s.Image, ImageID: s.ImageID})
 	}
 	return list
+}
+
+// ServicesAt are the names of a cell's services of which a checkpoint of it says where they were.
+func (c *Cell) ServicesAt(k *Checkpoint) []string {
+	return slices.DeleteFunc(c.ServiceNames(), func(name string) bool { return k.Services[name] == "" })
 }
 
 // ServiceNames are the names of a cell's services.
