@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/govern"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/state"
@@ -44,6 +45,17 @@ func (v *View) planRepositories(p *runPlan) error {
 			}
 		}
 		p.further = append(p.further, real)
+	}
+	of := map[string]string{} // the repositories that they are of
+	for _, dir := range append([]string{p.source}, p.further...) {
+		own, err := gitdir.Own(dir)
+		if err != nil || own == nil {
+			continue
+		}
+		if other := of[own.Common]; other != "" && other != dir {
+			return cell.Errorf(cell.Invalid, opName, "make a cell for each", "cannot bring in %s: it is a work tree of the same repository as %s", dir, other)
+		}
+		of[own.Common] = dir
 	}
 	_, _, err := workspace.Directories(append([]string{p.source}, p.further...))
 	return err
@@ -103,34 +115,33 @@ func (p *runPlan) furtherPolicies() string {
 	return fmt.Sprintf("%s: not in force, a cell has the policy of its first repository", join(names))
 }
 
-// letIn refuses to let in what is in none of a plan's directories. Of several it makes the names those in the workspace:
-// a file of the first directory is also named from there.
+// letIn refuses to let in what is in none of a plan's directories. Of several it makes the names those in the workspace: what is
+// no path of that is one in the first directory.
 func (p *runPlan) letIn(dirs []workspace.Directory) error {
 	named := secret.With{}
 	for name := range p.with {
-		var found []string
-		for i, d := range dirs {
-			for _, x := range []struct {
-				rel string
-				is  bool
-			}{{name, i == 0}, {strings.TrimPrefix(name, d.At+"/"), d.At != "" && strings.HasPrefix(name, d.At+"/")}} {
-				if !x.is {
-					continue
-				}
-				if _, err := os.Lstat(filepath.Join(d.Source, x.rel)); err == nil {
-					found = append(found, filepath.Join(d.At, x.rel))
-				}
+		full, there := "", false
+		for _, d := range dirs { // a path of the workspace comes first
+			rel, in := name, d.At == ""
+			if !in {
+				rel, in = strings.CutPrefix(name, d.At+"/")
+			}
+			if name == d.At {
+				return cell.Errorf(cell.Invalid, "engine.StartRun", "give the path of a file or folder in it", "cannot let in %s: it is a whole directory", name)
+			}
+			if _, err := os.Lstat(filepath.Join(d.Source, rel)); in && err == nil {
+				full, there = name, true
 			}
 		}
-		switch len(found) {
-		case 0:
+		if !there {
+			_, err := os.Lstat(filepath.Join(dirs[0].Source, name))
+			full, there = filepath.Join(dirs[0].At, name), err == nil
+		}
+		if !there {
 			return cell.Errorf(cell.NotFound, "engine.StartRun", "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
 				"cannot let in %s: there is no such file in the source", name)
-		case 1:
-			named[found[0]] = true
-		default:
-			return cell.Errorf(cell.Invalid, "engine.StartRun", "give one of these", "cannot let in %s: it is %s", name, strings.Join(found, " or "))
 		}
+		named[full] = true
 	}
 	if len(dirs) > 1 {
 		p.with, p.req.WithSecret = named, slices.Sorted(maps.Keys(named))

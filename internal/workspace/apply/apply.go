@@ -65,8 +65,8 @@ type Request struct {
 	// DryRun checks everything and writes nothing.
 	DryRun bool
 
-	// beside are the other directories of the workspace: their repositories may name paths in this one.
-	beside []string
+	// beside are the other directories of the workspace: their files and repositories may name paths in this one.
+	beside []neighbour
 	// hook is called before each step; tests fail or stop the work there.
 	hook func(step, path string) error
 }
@@ -86,6 +86,14 @@ type Held struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 	Flag string `json:"flag"` // the flag that includes it
+
+	include, other string // the path that Flag names, and that which Why names, if any
+}
+
+// neighbour is another directory of a workspace, with what it was.
+type neighbour struct {
+	source string
+	tree   *workspace.Tree
 }
 
 // A ConflictError lists the reasons why a source can't take the changes.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ type journal struct {
 
 	dir   string
 	file  *os.File
+	whole int64     // of one that was read: the size of its whole lines
 	made  bool      // this apply made dir
 	live  bool      // the Apply that wrote it is still running
 	mkdir []rawPath // live: the folders that were made
@@ -60,8 +62,10 @@ type journalPlan struct {
 	Stages  []rawPath    `json:"stages"`
 	Dirs    []journalDir `json:"dirs"`           // parents first
 	Made    []rawPath    `json:"made,omitempty"` // parents first
-	// Leader is the folder of the journal by which this apply goes, of several that are one; Followers are those of the
-	// others, in the leader's own. A follower without a leader was not committed: the leader is removed last.
+	// Together is common to the applies that are one. Leader is the name of the folder, beside this one, of the journal by which
+	// this apply goes as long as it is not committed itself; Followers are those that go by this one. A follower without a
+	// leader was not committed.
+	Together  string    `json:"together,omitempty"`
 	Leader    rawPath   `json:"leader,omitempty"`
 	Followers []rawPath `json:"followers,omitempty"`
 }
@@ -162,6 +166,24 @@ func (j *journal) add(part journalPart) error {
 	return nil
 }
 
+// markCommitted is add for a journal that an earlier process left: what comes after its last whole line was not acted upon.
+func (j *journal) markCommitted() error {
+	f, err := os.OpenFile(filepath.Join(j.dir, journalName), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("cannot recover an apply: %w", err)
+	}
+	defer f.Close()
+	if err := f.Truncate(j.whole); err != nil {
+		return fmt.Errorf("cannot recover an apply: %w", err)
+	}
+	if _, err := f.Seek(j.whole, io.SeekStart); err != nil {
+		return fmt.Errorf("cannot recover an apply: %w", err)
+	}
+	j.file = f
+	defer func() { j.file = nil }()
+	return j.add(journalPart{Committed: true})
+}
+
 // drop removes the journal: the apply is complete.
 func (j *journal) drop() error {
 	err := os.Remove(filepath.Join(j.dir, journalName))
@@ -207,6 +229,7 @@ func readJournal(dir string) (*journal, error) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break
 		}
+		j.whole += int64(len(line))
 		var part journalPart
 		if err := json.Unmarshal(line, &part); err != nil || (i == 0) != (part.Plan != nil) {
 			return nil, cell.Errorf(cell.Corrupt, "apply.Recover", "", "cannot recover an apply: line %d of its journal in %s is damaged", i+1, dir)
@@ -245,25 +268,16 @@ func recoverWith(backup string, hook func(step, path string) error) (Recovery, e
 		return Recovery{Outcome: "nothing"}, err
 	}
 	j.hook = hook
-	if j.plan.Leader != "" {
-		r, err := recoverWith(string(j.plan.Leader), hook)
-		if r.Outcome != "nothing" || err != nil {
-			return r, err
+	if j.plan.Together != "" {
+		if err := j.settle(); err != nil {
+			return Recovery{Source: string(j.plan.Source), Outcome: "undone"}, err
 		}
 	}
-	if len(j.plan.Followers) == 0 {
-		return j.recover(j.committed)
-	}
-	err = j.recoverFollowers()
-	if err != nil && j.committed { // they go by it
-		return Recovery{Source: string(j.plan.Source), Outcome: "finished"}, err
-	}
-	r, own := j.recover(j.committed)
-	return r, errors.Join(err, own)
+	return j.recover()
 }
 
 // recover finishes an apply that was committed, or undoes it.
-func (j *journal) recover(committed bool) (Recovery, error) {
+func (j *journal) recover() (Recovery, error) {
 	r := Recovery{Source: string(j.plan.Source), Outcome: "undone"}
 	if r.Source == "" { // it was killed before the first line was complete
 		return r, j.drop()
@@ -279,7 +293,7 @@ func (j *journal) recover(committed bool) (Recovery, error) {
 	if err := root.lock(); err != nil {
 		return r, err
 	}
-	if committed {
+	if j.committed {
 		r.Outcome = "finished"
 		return r, j.finish(root)
 	}

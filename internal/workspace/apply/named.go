@@ -96,6 +96,16 @@ func (s *survey) everywhere(t *workspace.Tree, dir string, digest workspace.Entr
 	return nil
 }
 
+// configFiles are the surveyed files of a source. named is what they are named from, "" for that.
+func (s *survey) configFiles(source, named string) (files []gitdir.ConfigFile) {
+	for _, p := range s.files {
+		row := rowOf(p, false)
+		files = append(files, gitdir.ConfigFile{File: filepath.Join(source, p), Base: filepath.Join(source, holderOf(p)),
+			Why: diff.Quote(filepath.Join(named, p)) + " names it: " + row.why, Folders: row.named == namesFolders})
+	}
+	return files
+}
+
 // learn collects the paths named by the configuration of the host and by control files of the
 // source. The source's present versions count: the cell's versions of these files are held back
 // themselves.
@@ -110,18 +120,25 @@ func (k *controller) learn(source string, req *Request) error {
 	for _, p := range req.Reserved { // in the source, but not in the trees
 		s.file(k.base, strings.Trim(p, "/"), workspace.Entry{Type: workspace.File})
 	}
-	var files []gitdir.ConfigFile
-	for _, p := range s.files {
-		row := rowOf(p, false)
-		files = append(files, gitdir.ConfigFile{File: filepath.Join(source, p), Base: filepath.Join(source, holderOf(p)),
-			Why: diff.Quote(p) + " names it: " + row.why, Folders: row.named == namesFolders})
+	files := s.configFiles(source, "")
+	var beside []string
+	for _, o := range req.beside {
+		of := survey{seen: map[string]bool{}}
+		if err := of.everywhere(o.tree, "", o.tree.Root); err != nil {
+			return err
+		}
+		files = append(files, of.configFiles(o.source, o.source)...)
+		beside = append(beside, o.source)
+		for _, dir := range of.nested {
+			beside = append(beside, filepath.Join(o.source, dir))
+		}
 	}
 	for _, h := range req.Homes {
 		for _, f := range userFiles {
 			files = append(files, gitdir.ConfigFile{File: filepath.Join(h, f), Base: source, Why: "~/" + f + " names it"})
 		}
 	}
-	places := gitdir.Places{Source: source, Homes: req.Homes, Extra: req.GitConfigs, Nested: s.nested, Beside: req.beside}
+	places := gitdir.Places{Source: source, Homes: req.Homes, Extra: req.GitConfigs, Nested: s.nested, Beside: beside}
 	for _, n := range append(gitdir.Orders(places), gitdir.NamedIn(places, files)...) {
 		k.named.add(n)
 		if n.Anywhere || n.Path == "." {

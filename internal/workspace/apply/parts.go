@@ -3,8 +3,12 @@ package apply
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,7 +27,8 @@ type Part struct {
 	Request
 }
 
-// DoParts is Do for several directories: all of them or none. Each needs a folder of its own for its journal.
+// DoParts is Do for several directories: all of them or none. Each needs a folder of its own for its journal, all beside each
+// other.
 func DoParts(ctx context.Context, parts []Part) (Result, error) {
 	all := make([]*applier, len(parts))
 	defer func() {
@@ -86,64 +91,108 @@ func prepare(all []*applier) error {
 }
 
 // write makes the changes of all after their checks have passed. The journal of the first says for all whether they are
-// committed: it is the first that is made, and the last that is removed.
+// committed, until each of the others says so itself.
 func write(all []*applier) error {
 	first := all[0]
-	undo := func(err error) error { // not deferred: after a crash the journals must remain
+	undo := func(a *applier, err error) error { // not deferred: after a crash the journals must remain
+		err = a.named(err)
 		for _, a := range slices.Backward(all) {
 			if a.journal != nil {
-				err = errors.Join(err, a.journal.undo(a.root))
+				err = errors.Join(err, a.named(a.journal.undo(a.root)))
 			}
 		}
 		return err
 	}
+	var r [16]byte
+	rand.Read(r[:])
 	for i, a := range all {
 		j := &journal{hook: a.req.hook}
+		if len(all) > 1 {
+			j.plan.Together = hex.EncodeToString(r[:])
+		}
 		if i > 0 {
-			j.plan.Leader = rawPath(first.req.Backup)
+			j.plan.Leader = rawPath(filepath.Base(first.req.Backup))
 		} else {
 			for _, f := range all[1:] {
-				j.plan.Followers = append(j.plan.Followers, rawPath(f.req.Backup))
+				j.plan.Followers = append(j.plan.Followers, rawPath(filepath.Base(f.req.Backup)))
 			}
 		}
 		if err := a.begin(j); err != nil {
-			return undo(err)
+			return undo(a, err)
 		}
 	}
-	for _, a := range all {
-		if err := a.stageAll(); err != nil {
-			return undo(err)
-		}
-	}
-	for _, a := range all {
-		if err := a.move(); err != nil {
-			return undo(err)
+	for _, step := range []func(*applier) error{(*applier).stageAll, (*applier).move} {
+		for _, a := range all {
+			if err := step(a); err != nil {
+				return undo(a, err)
+			}
 		}
 	}
 	if err := first.commit(); err != nil {
-		return undo(err)
+		return undo(first, err)
+	}
+	for _, a := range all[1:] {
+		err := a.journal.step("clean", "")
+		if err == nil {
+			err = a.journal.add(journalPart{Committed: true})
+		}
+		if err != nil { // the next daemon goes by the first
+			return cell.Errorf(cell.Unavailable, "apply.Do", "restart pando: it removes them", "the changes are applied, but it cannot remove the originals: %w", a.named(err))
+		}
 	}
 	var err error
-	for _, a := range all[1:] {
-		err = errors.Join(err, a.journal.finish(a.root))
-	}
-	if err != nil { // the others are finished by what it says
-		return err
-	}
-	return first.journal.finish(first.root)
-}
-
-// recoverFollowers completes the applies that go by the journal of another one.
-func (j *journal) recoverFollowers() (err error) {
-	for _, dir := range j.plan.Followers {
-		f, ferr := readJournal(string(dir))
-		if f != nil && f.plan.Leader == rawPath(j.dir) {
-			f.hook = j.hook
-			_, ferr = f.recover(j.committed)
-		}
-		err = errors.Join(err, ferr)
+	for _, a := range all {
+		err = errors.Join(err, a.named(a.journal.finish(a.root)))
 	}
 	return err
+}
+
+// named says in an error which of several directories it is about.
+func (a *applier) named(err error) error {
+	if err == nil || a.at == "" {
+		return err
+	}
+	if c, ok := errors.AsType[*ConflictError](err); ok {
+		for i := range c.Paths {
+			c.Paths[i].Path = path.Join(a.at, c.Paths[i].Path)
+		}
+	}
+	return fmt.Errorf("%s: %w", a.root.path, err)
+}
+
+// beside reads the journal in another folder beside that of j, if it is of the same apply.
+func (j *journal) beside(name rawPath) (*journal, error) {
+	o, err := readJournal(filepath.Join(filepath.Dir(j.dir), filepath.Base(string(name))))
+	if o == nil || err != nil || o.plan.Together != j.plan.Together {
+		return nil, err
+	}
+	o.hook = j.hook
+	return o, nil
+}
+
+// settle finds out whether an apply that is one with others was committed, and has the others' journals say so.
+func (j *journal) settle() error {
+	lead := j
+	if j.plan.Leader != "" && !j.committed {
+		var err error
+		if lead, err = j.beside(j.plan.Leader); err != nil || lead == nil { // it goes only when all say for themselves what they are
+			return err
+		}
+	}
+	if !lead.committed {
+		return nil
+	}
+	for _, name := range lead.plan.Followers {
+		f, err := lead.beside(name)
+		if f != nil && !f.committed {
+			err = f.markCommitted()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	j.committed = true
+	return nil
 }
 
 // own is the request for one directory.
@@ -168,9 +217,15 @@ func (p *Part) own(all []Part) (*Request, error) {
 		req.IsIgnored = func(name string, isDir bool) bool { return ignored(path.Join(p.At, name), isDir) }
 	}
 	for i := range all {
-		if o := &all[i]; o.At != p.At {
-			req.beside = append(req.beside, o.Source)
+		o := &all[i]
+		if o.At == p.At {
+			continue
 		}
+		tree, err := partOf(p.Base, o.At)
+		if err != nil {
+			return nil, err
+		}
+		req.beside = append(req.beside, neighbour{o.Source, tree})
 	}
 	return &req, nil
 }
@@ -205,11 +260,11 @@ func (p *Part) includes(list []string) (own []string) {
 }
 
 func (p *Part) include(name string) (own string, ok bool) {
-	clean := path.Clean(name)
-	if clean == "." || clean == p.At || strings.HasPrefix(p.At, clean+"/") {
+	name = included(name)
+	if name == "." || name == p.At || name != "" && strings.HasPrefix(p.At, name+"/") {
 		return ".", true
 	}
-	return strings.CutPrefix(clean, p.At+"/")
+	return strings.CutPrefix(name, p.At+"/")
 }
 
 // joined is the result of all parts.
@@ -265,8 +320,14 @@ func joined(parts []Part, results []Result) Result {
 
 // held is what was held back, by its path in the workspace.
 func (p *Part) held(h Held) Held {
+	if p.At == "" {
+		return h
+	}
 	h.Path = path.Join(p.At, h.Path)
-	h.Flag = "--include " + diff.ShellWord(h.Path)
+	h.Flag = "--include " + diff.ShellWord(path.Join(p.At, h.include))
+	if h.other != "" {
+		h.Why = strings.Replace(h.Why, diff.Quote(h.other), diff.Quote(path.Join(p.At, h.other)), 1)
+	}
 	return h
 }
 

@@ -31,9 +31,10 @@ func partsOf(t *testing.T, base, after map[string]wt.Model) (parts []Part) {
 		}
 		return all
 	}
-	top := t.TempDir()
+	top, backups := t.TempDir(), t.TempDir()
 	for _, at := range slices.Sorted(maps.Keys(base)) {
 		req := applyRequest(t, filepath.Join(top, at), whole(base), whole(after))
+		req.Backup = filepath.Join(backups, strings.ReplaceAll(at, "/", "-"))
 		if err := os.MkdirAll(req.Source, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -144,12 +145,16 @@ func TestF19PartsRecoverFromKill(t *testing.T) {
 				return
 			}
 			order := r.Perm(len(parts))
+			other := filepath.Join(t.TempDir(), "state") // the same folder, by another path
+			if err := os.Symlink(filepath.Dir(parts[0].Backup), other); err != nil {
+				t.Fatal(err)
+			}
 			if again >= 0 {
 				n = 0
 				survives(func() { recoverWith(parts[order[0]].Backup, killAt(&n, again)) })
 			}
 			for _, i := range order {
-				if _, err := Recover(context.Background(), parts[i].Backup); err != nil {
+				if _, err := Recover(context.Background(), filepath.Join(other, filepath.Base(parts[i].Backup))); err != nil {
 					t.Fatalf("killed at %d and %d: %v", at, again, err)
 				}
 			}
@@ -159,6 +164,33 @@ func TestF19PartsRecoverFromKill(t *testing.T) {
 			for i := range parts {
 				os.Remove(parts[i].Backup)
 				leftNothing(t, parts[i].Request)
+			}
+		}
+	}
+}
+
+// What is committed is finished in each directory for itself: one that is gone keeps no other waiting.
+func TestPartsFinishEach(t *testing.T) {
+	for _, gone := range []int{0, 1} {
+		parts := several(t)
+		committed := false
+		for i := range parts {
+			parts[i].Include = []string{"."}
+			parts[i].hook = func(step, _ string) error {
+				if committed = committed || step == "clean"; committed {
+					panic(killed{})
+				}
+				return nil
+			}
+		}
+		survives(func() { DoParts(context.Background(), parts) })
+		if err := os.RemoveAll(parts[gone].Source); err != nil || !committed {
+			t.Fatal(committed, err)
+		}
+		for i := range parts[:2] {
+			r, err := Recover(context.Background(), parts[i].Backup)
+			if i == gone && err == nil || i != gone && (err != nil || r.Outcome != "finished") {
+				t.Errorf("without directory %d, %d is recovered as %+v, %v", gone, i, r, err)
 			}
 		}
 	}
@@ -198,10 +230,10 @@ func TestPartsConflict(t *testing.T) {
 // Each directory is a source of its own: what leads out of it is held back, also where it leads to another one, and so is what
 // the configurations of users (also for a repository within one), of the repository above one, and of the others name in it. No directory goes or is made.
 func TestPartsHoldControlPaths(t *testing.T) {
-	base := map[string]wt.Model{"app": {"f": wt.Plain("1"), "sub/.git/HEAD": wt.Plain("ref: x\n")}, "mono/lib": {"only": wt.Plain("1")}}
+	base := map[string]wt.Model{"app": {"f": wt.Plain("1"), "sub/.git/HEAD": wt.Plain("ref: x\n")}, "mono/lib": {"only": wt.Plain("1"), ".envrc": wt.Plain("source_env ../../app/env.sh\n")}}
 	after := map[string]wt.Model{
-		"app":      {"f": wt.Plain("1"), "sub/.git/HEAD": wt.Plain("ref: x\n"), "sub/hk/pre-commit": wt.Script("x"), "hk/pre-commit": wt.Script("x"), "out": wt.Link("../other"), "over": wt.Link("../mono/lib"), "tools/h": wt.Script("x"), "g": wt.Plain("x"), ".github/workflows/ci.yml": wt.Plain("x")},
-		"mono/lib": {"hk/pre-commit": wt.Script("x"), "mine/h": wt.Script("x"), "g": wt.Plain("x")},
+		"app":      {"f": wt.Plain("1"), "sub/.git/HEAD": wt.Plain("ref: x\n"), "sub/hk/pre-commit": wt.Script("x"), "hk/pre-commit": wt.Script("x"), "out": wt.Link("../other"), "over": wt.Link("../mono/lib"), "tools/h": wt.Script("x"), "env.sh": wt.Plain("x"), "g": wt.Plain("x"), ".github/workflows/ci.yml": wt.Plain("x")},
+		"mono/lib": {".envrc": wt.Plain("source_env ../../app/env.sh\n"), "hk/pre-commit": wt.Script("x"), "mine/h": wt.Script("x"), "g": wt.Plain("x")},
 	}
 	parts := partsOf(t, base, after)
 	home, top := t.TempDir(), filepath.Dir(parts[0].Source)
@@ -243,11 +275,28 @@ func TestPartsHoldControlPaths(t *testing.T) {
 	for _, f := range res.Applied {
 		applied = append(applied, f.Path)
 	}
-	if want := "app/.github/workflows/ci.yml app/hk/pre-commit app/out app/over app/sub/hk/pre-commit app/tools/h mono/lib/hk/pre-commit mono/lib/mine/h"; strings.Join(held, " ") != want {
+	if want := "app/.github/workflows/ci.yml app/env.sh app/hk/pre-commit app/out app/over app/sub/hk/pre-commit app/tools/h mono/lib/hk/pre-commit mono/lib/mine/h"; strings.Join(held, " ") != want {
 		t.Errorf("held back are %q, want %s", held, want)
 	}
 	if want := "app/g mono/lib/g mono/lib/only"; strings.Join(applied, " ") != want {
 		t.Errorf("applied are %q, want %s", applied, want)
+	}
+
+	// An include that says nothing takes nothing; one that names a folder holds for what is below it, and its flag says so.
+	for i := range parts {
+		parts[i].Include, parts[i].DryRun = []string{"", "app/x/.."}, true
+	}
+	if res, err = DoParts(context.Background(), parts); err != nil || len(res.Held) != len(held) || len(res.UnusedInclude) != 2 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	for i := range parts {
+		parts[i].Include = []string{"app/hk", "/mono/lib/mine/"}
+	}
+	if res, err = DoParts(context.Background(), parts); err != nil || len(res.Held) != len(held)-2 || len(res.UnusedInclude) != 0 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	for i := range parts {
+		parts[i].DryRun = false
 	}
 
 	// All files of one are removed: the directory stays, and where it is gone none is made.

@@ -95,8 +95,8 @@ func plan(req *Request, source string) (*workPlan, error) {
 // change that would replace a folder is held with any file in that folder.
 func holdBack(changes []workspace.Change, k *controller, inc *includes, strict bool) map[string]Held {
 	held := map[string]Held{}
-	hold := func(p, flag, why string) {
-		held[p] = Held{Path: p, Why: why, Flag: "--include " + diff.ShellWord(flag)}
+	hold := func(p, flag, why, other string) {
+		held[p] = Held{Path: p, Why: why, Flag: "--include " + diff.ShellWord(flag), include: flag, other: other}
 	}
 	for i := range changes {
 		c := &changes[i]
@@ -105,7 +105,7 @@ func holdBack(changes []workspace.Change, k *controller, inc *includes, strict b
 			why = lookWhy(c)
 		}
 		if why != "" && !included {
-			hold(c.Path, c.Path, why)
+			hold(c.Path, c.Path, why, "")
 		}
 	}
 	for grown := true; grown; {
@@ -124,13 +124,13 @@ func holdBack(changes []workspace.Change, k *controller, inc *includes, strict b
 				continue
 			}
 			if below := holds[c.Path]; below != "" && c.New.Git() != nil {
-				hold(c.Path, c.Path, "it replaces a folder in which "+diff.Quote(below)+" is held back")
+				hold(c.Path, c.Path, "it replaces a folder in which "+diff.Quote(below)+" is held back", below)
 				grown = true
 				continue
 			}
 			for d := workspace.Parent(c.Path); d != ""; d = workspace.Parent(d) {
 				if _, ok := held[d]; ok {
-					hold(c.Path, d, "it lies below "+diff.Quote(d)+", which is held back")
+					hold(c.Path, d, "it lies below "+diff.Quote(d)+", which is held back", d)
 					grown = true
 					break
 				}
@@ -149,12 +149,14 @@ type includes struct {
 func newIncludes(paths []string, r *Result) *includes {
 	inc := &includes{unused: &r.UnusedInclude}
 	for _, p := range paths {
-		p = strings.TrimPrefix(strings.Trim(p, "/"), "./")
-		inc.paths = append(inc.paths, p)
+		inc.paths = append(inc.paths, included(p))
 	}
 	*inc.unused = append(*inc.unused, paths...)
 	return inc
 }
+
+// included is the path that an include names.
+func included(p string) string { return strings.TrimPrefix(strings.Trim(p, "/"), "./") }
 
 // has reports whether path, or a folder above it, is included; "." is everything.
 func (inc *includes) has(path string) bool {
@@ -165,7 +167,7 @@ func (inc *includes) has(path string) bool {
 		}
 		found = true
 		for i, u := range *inc.unused {
-			if strings.TrimPrefix(strings.Trim(u, "/"), "./") == p {
+			if included(u) == p {
 				*inc.unused = append((*inc.unused)[:i:i], (*inc.unused)[i+1:]...)
 				break
 			}
