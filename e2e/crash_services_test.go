@@ -32,6 +32,9 @@ var serviceActs = []serviceAct{
 	{"run that fails", "old new", worksBeside, func(c string) []string {
 		return []string{"run", "--cell", c, "--", "sh", "-c", bothKeep("bad") + "; exit 3"}
 	}},
+	{"run with a check", "new next", worksBeside, func(c string) []string { // which says something else to a copy of the service
+		return []string{"run", "--cell", c, "--check", "echo dirty | busybox nc -w 30 db 7000", "--", "sh", "-c", bothKeep("next")}
+	}},
 	{"discard", "old new", worksBeside, func(c string) []string { return []string{"discard", c, "--yes"} }},
 	{"fork", "new", worksBeside, func(c string) []string { return []string{"fork", c, "--name", c + "-f", "-n", "2"} }},
 	{"checkpoint", "new", worksBeside, func(c string) []string { return []string{"checkpoint", c, "-m", "here"} }},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -38,11 +39,19 @@ func (e *Engine) checkIn(ctx context.Context, j *run.Job, c *state.Cell, after *
 	if err := e.begin(ctx, c, p, after); err != nil {
 		return errors.Join(err, e.gc.RemoveFolder(c.ID))
 	}
+	copied, err := e.copyForCheck(j, c, after)
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
-		e.services.Follow(&j.Cell) // which the check has used
+		e.services.Follow(&j.Cell) // which the check has used, if there are no copies
 		err = errors.Join(err, e.alive.Deactivate(ctx, c.ID, "the check ended"), e.alive.AwaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.gc.RemoveFolder(c.ID))
+		for _, s := range copied {
+			_, rerr := e.Remove(ctx, s.Cell, false)
+			err = errors.Join(err, rerr)
+		}
 	}()
+	if err != nil {
+		return err
+	}
 	if err := e.refit(c, p, after); err != nil {
 		return err
 	}
@@ -62,6 +71,25 @@ func (e *Engine) checkIn(ctx context.Context, j *run.Job, c *state.Cell, after *
 	}
 	j.Run.Check = &state.Check{Command: j.Run.In.Check, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: tail(out)}
 	return nil
+}
+
+// copyForCheck gives the cell of a check copies of the services of the run's cell, as the run left them. Where that is not known
+// it has these services themselves, which the run's notes say.
+func (e *Engine) copyForCheck(j *run.Job, c *state.Cell, after *state.Checkpoint) ([]state.Service, error) {
+	c.Created = time.Now().UTC()
+	objects, err := e.copyServices(&j.Cell, after, c, &state.Checkpoint{})
+	if cell.KindOf(err) == cell.Conflict {
+		c.Services = j.Cell.Services
+		j.Run.Notes = append(j.Run.Notes, "the check worked with the services of the cell itself: what they kept at the end of the run was not kept")
+		return nil, nil
+	}
+	if err != nil || len(objects) == 0 {
+		return nil, err
+	}
+	if err := e.reg.Commit(objects...); err != nil {
+		return nil, err
+	}
+	return c.Services, nil
 }
 
 func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, j *run.Job, c *state.Cell, out *os.File) (cell.Status, error) {
