@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -110,27 +111,30 @@ func (c *Client) fresh(ctx context.Context) (*reexec.Conn, error) {
 	return reexec.NewConn(nc.(*net.UnixConn)), nil
 }
 
-// Alive reports whether the keeper is known to be there: a connection that it keeps
-// open says so without being asked. False is no proof that it is not.
-func (c *Client) Alive(ctx context.Context) bool {
-	k, err := c.conn(ctx)
-	if err != nil {
-		return false
+// There reports whether the keeper is known to be there: a connection that it keeps open says so without being asked. Else refused
+// says that nothing listens at its socket, at which a keeper listens as long as it lives.
+func (c *Client) There(ctx context.Context) (there, refused bool) {
+	for {
+		k, err := c.conn(ctx)
+		if err != nil {
+			return false, errors.Is(err, unix.ECONNREFUSED)
+		}
+		raw, err := k.Raw().SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) {
+				_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+				there = err == unix.EAGAIN
+			})
+		}
+		if err == nil && there {
+			c.put(k)
+			return true, false
+		}
+		k.Close() // the next one is another, or new
+		if err != nil || ctx.Err() != nil {
+			return false, false
+		}
 	}
-	raw, err := k.Raw().SyscallConn()
-	there := false
-	if err == nil {
-		err = raw.Control(func(fd uintptr) {
-			_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
-			there = err == unix.EAGAIN
-		})
-	}
-	if err != nil || !there {
-		k.Close()
-		return false
-	}
-	c.put(k)
-	return true
 }
 
 func (c *Client) put(k *reexec.Conn) {

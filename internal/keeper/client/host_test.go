@@ -113,6 +113,32 @@ func files(t *testing.T, h *Host) (names []string) {
 	return names
 }
 
+// A keeper that was killed is gone, and no error, while its lock is held a moment longer by a process that it was making.
+func TestF25KilledKeeperLetsGoOfItsLock(t *testing.T) {
+	h := newHost(t, t.TempDir())
+	for _, held := range []time.Duration{0, 50 * time.Millisecond, time.Hour} {
+		id := cell.NewID()
+		l, err := listen(h.Dir, h.socket(id))
+		must(t, err)
+		l.SetUnlinkOnClose(false)
+		must(t, l.Close()) // the socket is there, and nothing listens
+		lock, err := h.lock(id, os.O_CREATE)
+		must(t, err)
+		c, err := reach(h.Dir, h.socket(id), 0)
+		must(t, err)
+		defer c.Close()
+		i := &Instance{Host: h, Client: c, Cell: id}
+		if held < time.Hour {
+			time.AfterFunc(held, func() { lock.Close() })
+		} else {
+			defer lock.Close()
+		}
+		if alive := i.Alive(t.Context()); alive != (held == time.Hour) {
+			t.Errorf("a keeper whose lock is held for %v more is alive: %v", held, alive)
+		}
+	}
+}
+
 // Alive is the keeper's lock, and nothing else: not a file, not a process of
 // the name, not another process that tests the lock.
 func TestF25LivenessIsTheHeldLock(t *testing.T) {

@@ -52,9 +52,20 @@ func (i *Instance) Assurance() cell.Assurance { return i.Known }
 func (i *Instance) Close() { i.closing.Do(i.Client.Close) }
 
 // Alive reports whether the keeper is alive. An open connection tells at once, otherwise the
-// keeper's lock.
+// keeper's lock. A killed keeper holds that a moment longer than its socket: a process that it was about to
+// make has a copy of it.
 func (i *Instance) Alive(ctx context.Context) bool {
-	return i.Client.Alive(ctx) || i.Host.Alive(i.family())
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		there, refused := i.Client.There(ctx)
+		switch {
+		case there:
+			return true
+		case !i.Host.Alive(i.family()):
+			return false
+		case !refused || time.Since(began) > going || ctx.Err() != nil:
+			return true
+		}
+	}
 }
 
 // of names the cell in a request.

@@ -370,12 +370,12 @@ func TestAliveIsSeen(t *testing.T) {
 	c := k.dial()
 	defer c.Close()
 	for range 3 {
-		if !c.Alive(k.ctx) {
+		if there, _ := c.There(k.ctx); !there {
 			t.Error("it is there")
 		}
 	}
 	client.Ask(k.ctx, c, proto.Shutdown, proto.None{})
-	k.until("it was gone", func() bool { return !c.Alive(k.ctx) })
+	k.until("it was gone", func() bool { there, _ := c.There(k.ctx); return !there })
 }
 
 // Held output waits for its first listener, but not for ever.
