@@ -690,7 +690,7 @@ func (m *Manager) bring(ctx context.Context, c *state.Cell, req apply.Request) (
 	if err := os.MkdirAll(m.cfg.Backups, 0o700); err != nil {
 		return apply.Result{}, err
 	}
-	return apply.DoParts(ctx, m.parts(c, req))
+	return apply.Do(ctx, m.parts(c, req))
 }
 
 // parts are the shares of a cell's directories in a request.

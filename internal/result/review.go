@@ -62,7 +62,7 @@ func (m *Manager) review(c *state.Cell, a, b workspace.Side, ignored func(string
 			p.Source, p.Homes, p.GitConfigs = "", nil, nil
 		}
 	}
-	r, err := apply.ReviewParts(parts)
+	r, err := apply.ReviewOf(parts)
 	first = make([]state.Look, 0, len(r.First))
 	for _, l := range r.First {
 		first = append(first, state.Look{Path: l.Path, Why: l.Why, Files: l.Files})

@@ -93,7 +93,7 @@ func (l LeftOut) Reserved() bool {
 	return false
 }
 
-// maxDelta bounds the layers of a base; beyond, a source is imported anew: every layer adds a
+// maxDelta bounds the layers of a base; beyond, a source that changed is imported anew: every layer adds a
 // cost to each mount and look-up.
 const maxDelta = 8
 

@@ -128,33 +128,6 @@ func conflict(paths []PathConflict) error {
 		"cannot apply: %w", &ConflictError{paths})
 }
 
-// Do writes the changes that git sees from Base to After into the source. It is the one
-// place where pando writes to a user's files.
-//
-//   - All or nothing: on any error, ENOSPC and interruption included, the
-//     source is as it was, and a failure names the file. After a crash
-//     Recover brings it back to before or to after.
-//   - Each changed path must equal Base in type, content and executable bit, or
-//     already equal After; else nothing is written and the error is a Conflict
-//     around a *ConflictError. A file that changes meanwhile is found when it is
-//     exchanged, and put back.
-//   - It follows no symlink below Source and never writes a ".git", under any
-//     spelling, nor a reserved path. Control paths and ignored files are left
-//     out unless asked for, and listed.
-//   - New files get the mode git would give them through the umask; others
-//     keep their bits, of which only the executable one changes. A new file
-//     belongs to the user of this process; for root, to the owner of its folder.
-//     Folders that become empty are removed.
-//   - Hard links that are in both After and the source are kept, as far as they are
-//     applied.
-//   - Modification times are now, in the order of the files in After: make builds in
-//     the source what it would build in After, and no more.
-//
-// Two Applies to one source exclude each other: the second gets a Conflict.
-func Do(ctx context.Context, req Request) (Result, error) {
-	return DoParts(ctx, []Part{{Request: req}})
-}
-
 // prepare plans the changes and checks whether the source can take them.
 func (a *applier) prepare() (err error) {
 	if a.plan, err = plan(a.req, a.root.path); err != nil {

@@ -35,9 +35,14 @@ func applyRequest(t testing.TB, dir string, base, after wt.Model) Request {
 	return Request{Source: dir, Base: base.Side(t, nil).Tree, After: after.Side(t, nil), Backup: filepath.Join(t.TempDir(), "backup")}
 }
 
+// doOne is Do for one directory.
+func doOne(ctx context.Context, req Request) (Result, error) {
+	return Do(ctx, []Part{{Request: req}})
+}
+
 func mustApply(t testing.TB, req Request) Result {
 	t.Helper()
-	res, err := Do(context.Background(), req)
+	res, err := doOne(context.Background(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +162,7 @@ func TestApplyConflicts(t *testing.T) {
 			before := snapshotOf(t, dir)
 			for _, dry := range []bool{true, false} {
 				req.DryRun = dry
-				_, err := Do(context.Background(), req)
+				_, err := doOne(context.Background(), req)
 				if c.want == nil {
 					if err != nil {
 						t.Fatal(err)
@@ -196,7 +201,7 @@ func TestConflictTextIsBounded(t *testing.T) {
 	for i := range 1025 {
 		base[fmt.Sprintf("f%04d", i)], after[fmt.Sprintf("f%04d", i)] = wt.Plain("1"), wt.Plain("2")
 	}
-	_, err := Do(context.Background(), applyRequest(t, sourceOf(t, wt.Model{}), base, after))
+	_, err := doOne(context.Background(), applyRequest(t, sourceOf(t, wt.Model{}), base, after))
 	e, ok := errors.AsType[*ConflictError](err)
 	if !ok || len(e.Paths) != 1025 || !strings.HasSuffix(err.Error(), "f0019 is gone; and 1,005 more") {
 		t.Errorf("%.2000v", err)
@@ -226,7 +231,7 @@ func TestF21ApplyOfScrubbedFile(t *testing.T) {
 	before := snapshotOf(t, dir)
 	req := applyRequest(t, dir, base, wt.Model{".npmrc": wt.Plain("registry=y\n"), "f": wt.Plain("2")})
 	req.Scrubbed, req.Include = []string{".npmrc"}, []string{".npmrc"} // else it is held back as a control path
-	if _, err := Do(context.Background(), req); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), ".npmrc came into the cell without its credentials") {
+	if _, err := doOne(context.Background(), req); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), ".npmrc came into the cell without its credentials") {
 		t.Errorf("err = %v", err)
 	}
 	unchanged(t, dir, before)
@@ -279,7 +284,7 @@ func BenchmarkApplyTenOfHundredThousand(b *testing.B) {
 	backup := filepath.Join(b.TempDir(), "b")
 	b.ResetTimer()
 	for b.Loop() {
-		if _, err := Do(context.Background(), Request{Source: dir, Base: x.Tree, After: y, Backup: backup}); err != nil {
+		if _, err := doOne(context.Background(), Request{Source: dir, Base: x.Tree, After: y, Backup: backup}); err != nil {
 			b.Fatal(err)
 		}
 		x, y = y, x // and back

@@ -36,7 +36,7 @@ func TestF16ApplyFollowsNoSymlinkOfTheSource(t *testing.T) {
 	} {
 		dir := sourceOf(t, wt.Model{"dir": wt.Link(away)})
 		req := applyRequest(t, dir, base, after)
-		_, err := Do(context.Background(), req)
+		_, err := doOne(context.Background(), req)
 		if cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "dir") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -89,7 +89,7 @@ func TestF16ApplyFolderSwappedMeanwhile(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := Do(context.Background(), req)
+		_, err := doOne(context.Background(), req)
 		if !done || (err == nil && step != "prune") {
 			t.Errorf("%s: swapped %v, %v", step, done, err)
 		}
@@ -182,7 +182,7 @@ func TestF23aApplyReservedPaths(t *testing.T) {
 		before := snapshotOf(t, dir)
 		req := applyRequest(t, dir, base, c.after)
 		req.Reserved, req.Include = reserved, []string{"."}
-		_, err := Do(context.Background(), req)
+		_, err := doOne(context.Background(), req)
 		if cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -194,7 +194,7 @@ func TestF23aApplyReservedPaths(t *testing.T) {
 	secret.Write(t, mixed)
 	both := applyRequest(t, mixed, base, base.With("a", wt.Plain("2")).With("sub/.env", wt.Plain("evil")))
 	both.Reserved = reserved
-	_, err := Do(context.Background(), both)
+	_, err := doOne(context.Background(), both)
 	if e, ok := errors.AsType[*ConflictError](err); !ok || len(e.Paths) != 2 || e.Paths[0].Path != "a" {
 		t.Errorf("err = %v", err)
 	}
@@ -227,7 +227,7 @@ func TestApplyRefusesPlaces(t *testing.T) {
 	} {
 		req := applyRequest(t, c.source, base, after)
 		req.Backup = c.backup
-		if _, err := Do(context.Background(), req); cell.KindOf(err) != c.kind {
+		if _, err := doOne(context.Background(), req); cell.KindOf(err) != c.kind {
 			t.Errorf("%s, %s: %v", c.source, c.backup, err)
 		}
 	}

@@ -74,7 +74,7 @@ func TestApplySyncsInOrder(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := Do(context.Background(), req); !errors.Is(err, unix.EIO) {
+		if _, err := doOne(context.Background(), req); !errors.Is(err, unix.EIO) {
 			t.Errorf("sync %d fails: %v", n, err)
 		}
 		leftNothing(t, req)
@@ -103,7 +103,7 @@ func TestF23ApplyUndoesAtEveryStep(t *testing.T) {
 			}
 			return nil
 		}
-		res, err := Do(context.Background(), req)
+		res, err := doOne(context.Background(), req)
 		if at == "" {
 			if err != nil || fail < 40 {
 				t.Fatalf("step %d: %v", fail, err)
@@ -184,7 +184,7 @@ func killEverywhere(t *testing.T, first, stride int) {
 			before := snapshotOf(t, dir)
 			n := 0
 			req.hook = killAt(&n, at)
-			if dead := survives(func() { Do(context.Background(), req) }); !dead {
+			if dead := survives(func() { doOne(context.Background(), req) }); !dead {
 				if at < 40 {
 					t.Fatalf("only %d steps", at)
 				}
@@ -241,11 +241,11 @@ func TestApplyRandomFailures(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := Do(context.Background(), req); err != nil {
+		if _, err := doOne(context.Background(), req); err != nil {
 			unchanged(t, dir, before)
 			n = 0
 			req.hook = killAt(&n, at)
-			if !survives(func() { Do(context.Background(), req) }) {
+			if !survives(func() { doOne(context.Background(), req) }) {
 				t.Fatal("not killed")
 			}
 			if _, err := Recover(context.Background(), req.Backup); err != nil {

@@ -36,7 +36,7 @@ func TestF23ApplyOnFullDisk(t *testing.T) {
 	before := snapshotOf(t, dir)
 	after := base.With("a", wt.Plain("2")).With("d/big", wt.Plain(strings.Repeat("y", 300_000)))
 	req := applyRequest(t, dir, base, after)
-	_, err := Do(context.Background(), req)
+	_, err := doOne(context.Background(), req)
 	if cell.KindOf(err) != cell.Unavailable || !errors.Is(err, unix.ENOSPC) || !strings.HasPrefix(err.Error(), "cannot write d/big: ") || cell.HintOf(err) == "" {
 		t.Errorf("err = %v (%s)", err, cell.HintOf(err))
 	}
@@ -69,7 +69,7 @@ func TestApplyWithoutPermission(t *testing.T) {
 	req := applyRequest(t, dir, base, wt.Model{"a": wt.Plain("2"), "ro/x": wt.Plain("2")})
 	for _, dry := range []bool{true, false} {
 		req.DryRun = dry
-		_, err := Do(context.Background(), req)
+		_, err := doOne(context.Background(), req)
 		if cell.KindOf(err) != cell.Denied || !strings.Contains(err.Error(), "cannot write ro/x") {
 			t.Errorf("err = %v", err)
 		}
@@ -106,7 +106,7 @@ func TestApplyAcrossMounts(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := Do(context.Background(), req); err == nil {
+	if _, err := doOne(context.Background(), req); err == nil {
 		t.Fatal("no error")
 	}
 	unchanged(t, dir, before)
@@ -131,7 +131,7 @@ func TestF19ApplyKilledProcess(t *testing.T) {
 			}
 			return nil
 		}
-		Do(context.Background(), req)
+		doOne(context.Background(), req)
 		return
 	}
 	for _, at := range []int{2, 20, 45, 60} {
@@ -168,7 +168,7 @@ func TestApplyDamagedContent(t *testing.T) {
 	before := snapshotOf(t, dir)
 	req := applyRequest(t, dir, base, wt.Model{"a": wt.Plain("2"), "f": wt.Plain("two")})
 	req.After.Contents = badContents{}
-	_, err := Do(context.Background(), req)
+	_, err := doOne(context.Background(), req)
 	if cell.KindOf(err) != cell.Corrupt {
 		t.Errorf("err = %v", err)
 	}

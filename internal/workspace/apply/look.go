@@ -26,9 +26,8 @@ type Review struct {
 	Held []Held
 }
 
-// ReviewOf reviews the changes from req.Base to req.After. It reads nothing but configuration of
-// the host.
-func ReviewOf(req *Request) (r Review, err error) {
+// reviewOf is ReviewOf for one directory.
+func reviewOf(req *Request) (r Review, err error) {
 	changes, err := workspace.Changes(req.Base, req.After.Tree)
 	if err != nil {
 		return r, err

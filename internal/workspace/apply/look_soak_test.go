@@ -98,7 +98,7 @@ func TestX06LookFirstIsShort(t *testing.T) {
 
 	var counts []int
 	for _, r := range all {
-		review, err := ReviewOf(&Request{Base: r.old.Side(t, nil).Tree, After: r.new.Side(t, nil)})
+		review, err := reviewOf(&Request{Base: r.old.Side(t, nil).Tree, After: r.new.Side(t, nil)})
 		list := review.First
 		if err != nil {
 			t.Fatal(err)

@@ -74,7 +74,7 @@ func TestX06LookAtTheseFirst(t *testing.T) {
 	dir := sourceOf(t, base)
 	repository("", "[core]\n\tfsmonitor = tool/fsm").Write(t, dir)
 	req := applyRequest(t, dir, base, after)
-	review, err := ReviewOf(&req)
+	review, err := reviewOf(&req)
 	list := review.First
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestX06LookAtTheseFirst(t *testing.T) {
 	heldIn := func(strict bool) string {
 		req := applyRequest(t, dir, base, after)
 		req.Strict, req.DryRun = strict, true
-		res, err := Do(t.Context(), req)
+		res, err := doOne(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func TestF23ApplyInterrupted(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := Do(ctx, req)
+	_, err := doOne(ctx, req)
 	if cell.KindOf(err) != cell.Interrupted || err.Error() != "cannot apply: somebody pressed Ctrl-C" {
 		t.Errorf("err = %v", err)
 	}
@@ -78,7 +78,7 @@ func TestApplyFindsFilesSwappedMeanwhile(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := Do(context.Background(), req)
+			_, err := doOne(context.Background(), req)
 			if cell.KindOf(err) != cell.Conflict || !done {
 				t.Fatalf("err = %v", err)
 			}
@@ -104,7 +104,7 @@ func TestApplyExcludesApply(t *testing.T) {
 	req.hook = func(step, path string) error {
 		if step == "put" && !tried {
 			tried = true
-			if _, err := Do(context.Background(), other); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "another pando") {
+			if _, err := doOne(context.Background(), other); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "another pando") {
 				t.Errorf("second: %v", err)
 			}
 			if _, err := Recover(context.Background(), req.Backup); cell.KindOf(err) != cell.Conflict {
@@ -113,7 +113,7 @@ func TestApplyExcludesApply(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := Do(context.Background(), req); err != nil || !tried {
+	if _, err := doOne(context.Background(), req); err != nil || !tried {
 		t.Fatal(err)
 	}
 	leftNothing(t, req)
@@ -161,7 +161,7 @@ func TestRecoverKeepsWhatChangedSince(t *testing.T) {
 				}
 				return nil
 			}
-			if !survives(func() { Do(context.Background(), req) }) {
+			if !survives(func() { doOne(context.Background(), req) }) {
 				t.Fatal("not killed")
 			}
 			if err := c.change(dir); err != nil {
@@ -198,7 +198,7 @@ func TestRecoverKeepsWhatChangedSince(t *testing.T) {
 			}
 			other := applyRequest(t, sourceOf(t, base), base, after)
 			other.Backup = req.Backup
-			if _, err := Do(context.Background(), other); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "interrupted") {
+			if _, err := doOne(context.Background(), other); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "interrupted") {
 				t.Errorf("apply over an open journal: %v", err)
 			}
 			// Another folder in the source's place is not touched.
@@ -259,7 +259,7 @@ func TestApplyWithoutRenameFlags(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := Do(context.Background(), req)
+		_, err := doOne(context.Background(), req)
 		if err == nil {
 			if got := wt.ContentDigest(t, dir); got != req.After.Tree.ContentDigest() || at < 40 {
 				t.Errorf("after %d steps: %v", at, wt.Read(t, dir))
@@ -269,7 +269,7 @@ func TestApplyWithoutRenameFlags(t *testing.T) {
 		unchanged(t, dir, before)
 		n = 0
 		req.hook = killAt(&n, at)
-		if survives(func() { Do(context.Background(), req) }) {
+		if survives(func() { doOne(context.Background(), req) }) {
 			if _, err := Recover(context.Background(), req.Backup); err != nil {
 				t.Fatal(err)
 			}

@@ -62,7 +62,7 @@ func (c namedCase) check(t *testing.T) {
 	}
 	req := applyRequest(t, source, base, after)
 	req.Homes, req.GitConfigs, req.DryRun = []string{home}, []string{filepath.Join(home, "extra")}, true
-	res, err := Do(t.Context(), req)
+	res, err := doOne(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,14 +22,37 @@ import (
 type Part struct {
 	// At is where the workspace has the directory; "" is all of the workspace. Paths of results are those of the workspace.
 	At string
-	// Request is what Do takes; its trees are those of the whole workspace, and so are Include, IsIgnored, Reserved and
-	// Scrubbed.
+	// Request has trees, Include, IsIgnored, Reserved and Scrubbed of the whole workspace, and Source, Homes and Backup of
+	// the directory.
 	Request
 }
 
-// DoParts is Do for several directories: all of them or none. Each needs a folder of its own for its journal, all beside each
-// other.
-func DoParts(ctx context.Context, parts []Part) (Result, error) {
+// Do writes the changes that git sees from Base to After into the source, which is one directory or several. It is the one
+// place where pando writes to a user's files.
+//
+//   - All or nothing, in all directories together: on any error, ENOSPC and interruption included, the
+//     source is as it was, and a failure names the file. After a crash
+//     Recover brings it back to before or to after.
+//   - Each changed path must equal Base in type, content and executable bit, or
+//     already equal After; else nothing is written and the error is a Conflict
+//     around a *ConflictError. A file that changes meanwhile is found when it is
+//     exchanged, and put back.
+//   - It follows no symlink below Source and never writes a ".git", under any
+//     spelling, nor a reserved path. Control paths and ignored files are left
+//     out unless asked for, and listed.
+//   - New files get the mode git would give them through the umask; others
+//     keep their bits, of which only the executable one changes. A new file
+//     belongs to the user of this process; for root, to the owner of its folder.
+//     Folders that become empty are removed.
+//   - Hard links that are in both After and the source are kept, as far as they are
+//     applied.
+//   - Modification times are now, in the order of the files in After: make builds in
+//     the source what it would build in After, and no more.
+//
+// Two Applies to one source exclude each other: the second gets a Conflict.
+//
+// Each of several directories needs a folder of its own for its journal, all beside each other.
+func Do(ctx context.Context, parts []Part) (Result, error) {
 	all := make([]*applier, len(parts))
 	defer func() {
 		for _, a := range all {
@@ -331,15 +354,16 @@ func (p *Part) held(h Held) Held {
 	return h
 }
 
-// ReviewParts is ReviewOf for several directories.
-func ReviewParts(parts []Part) (r Review, err error) {
+// ReviewOf reviews the changes from Base to After. It reads nothing but configuration of
+// the host.
+func ReviewOf(parts []Part) (r Review, err error) {
 	for i := range parts {
 		p := &parts[i]
 		req, err := p.own(parts)
 		if err != nil {
 			return r, err
 		}
-		one, err := ReviewOf(req)
+		one, err := reviewOf(req)
 		if err != nil {
 			return r, err
 		}

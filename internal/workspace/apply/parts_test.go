@@ -92,7 +92,7 @@ func TestPartsAreOne(t *testing.T) {
 				return nil
 			}
 		}
-		_, err := DoParts(context.Background(), parts)
+		_, err := Do(context.Background(), parts)
 		old, now := states(t, parts)
 		switch {
 		case at == "clean":
@@ -138,7 +138,7 @@ func TestF19PartsRecoverFromKill(t *testing.T) {
 			for i := range parts {
 				parts[i].Include, parts[i].hook = []string{"."}, killAt(&n, at)
 			}
-			if dead := survives(func() { DoParts(context.Background(), parts) }); !dead {
+			if dead := survives(func() { Do(context.Background(), parts) }); !dead {
 				if at < 60 {
 					t.Fatalf("only %d steps", at)
 				}
@@ -183,7 +183,7 @@ func TestPartsFinishEach(t *testing.T) {
 				return nil
 			}
 		}
-		survives(func() { DoParts(context.Background(), parts) })
+		survives(func() { Do(context.Background(), parts) })
 		if err := os.RemoveAll(parts[gone].Source); err != nil || !committed {
 			t.Fatal(committed, err)
 		}
@@ -202,7 +202,7 @@ func TestPartsConflict(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(parts[1].Source, "f"), []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := DoParts(context.Background(), parts)
+	_, err := Do(context.Background(), parts)
 	if c, ok := errors.AsType[*ConflictError](err); !ok || len(c.Paths) != 1 || c.Paths[0].Path != "libs/one/f" {
 		t.Errorf("%v", err)
 	}
@@ -219,7 +219,7 @@ func TestPartsConflict(t *testing.T) {
 	if err := held.lock(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := DoParts(context.Background(), parts); cell.KindOf(err) != cell.Conflict {
+	if _, err := Do(context.Background(), parts); cell.KindOf(err) != cell.Conflict {
 		t.Errorf("while another writes to one of them: %v", err)
 	}
 	if old, _ := states(t, parts); old != len(parts) {
@@ -257,11 +257,11 @@ func TestPartsHoldControlPaths(t *testing.T) {
 	for i := range parts {
 		parts[i].Homes = []string{home}
 	}
-	review, err := ReviewParts(parts)
+	review, err := ReviewOf(parts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := DoParts(context.Background(), parts)
+	res, err := Do(context.Background(), parts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,13 +286,13 @@ func TestPartsHoldControlPaths(t *testing.T) {
 	for i := range parts {
 		parts[i].Include, parts[i].DryRun = []string{"", "app/x/.."}, true
 	}
-	if res, err = DoParts(context.Background(), parts); err != nil || len(res.Held) != len(held) || len(res.UnusedInclude) != 2 {
+	if res, err = Do(context.Background(), parts); err != nil || len(res.Held) != len(held) || len(res.UnusedInclude) != 2 {
 		t.Errorf("%+v, %v", res, err)
 	}
 	for i := range parts {
 		parts[i].Include = []string{"app/hk", "/mono/lib/mine/"}
 	}
-	if res, err = DoParts(context.Background(), parts); err != nil || len(res.Held) != len(held)-2 || len(res.UnusedInclude) != 0 {
+	if res, err = Do(context.Background(), parts); err != nil || len(res.Held) != len(held)-2 || len(res.UnusedInclude) != 0 {
 		t.Errorf("%+v, %v", res, err)
 	}
 	for i := range parts {
@@ -303,11 +303,11 @@ func TestPartsHoldControlPaths(t *testing.T) {
 	for i := range parts {
 		parts[i].Include = []string{"mono/lib", "nothing"}
 	}
-	if res, err = DoParts(context.Background(), parts); err != nil || !slices.Equal(res.UnusedInclude, []string{"nothing"}) {
+	if res, err = Do(context.Background(), parts); err != nil || !slices.Equal(res.UnusedInclude, []string{"nothing"}) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	gone := partsOf(t, map[string]wt.Model{"app": {"f": wt.Plain("1")}, "x/lib": {"only": wt.Plain("1")}}, map[string]wt.Model{"app": {}, "x/lib": {}})
-	if _, err := DoParts(context.Background(), gone); err != nil {
+	if _, err := Do(context.Background(), gone); err != nil {
 		t.Error(err)
 	}
 	for i := range gone {
@@ -318,7 +318,7 @@ func TestPartsHoldControlPaths(t *testing.T) {
 	if err := os.Remove(gone[1].Source); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := DoParts(context.Background(), gone); cell.KindOf(err) != cell.NotFound {
+	if _, err := Do(context.Background(), gone); cell.KindOf(err) != cell.NotFound {
 		t.Errorf("without one of the directories: %v", err)
 	}
 }

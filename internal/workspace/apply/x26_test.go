@@ -87,7 +87,7 @@ func TestX26LinkedFilesStayLinked(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := Do(context.Background(), req); err == nil || steps < n {
+		if _, err := doOne(context.Background(), req); err == nil || steps < n {
 			break
 		}
 		if _, err := os.Stat(req.Backup); err == nil { // it failed after it was committed, and is finished
