@@ -40,8 +40,11 @@ func (l *lab) find(ctx context.Context, name string) *program {
 		return p
 	}
 	ask := "--version"
-	if name == "go" {
+	switch name {
+	case "go":
 		ask = "version"
+	case "ssh":
+		ask = "-V"
 	}
 	out, err := command{args: []string{p.path, ask}}.run(ctx)
 	if err != nil {

@@ -159,6 +159,9 @@ func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runP
 	case req.Place != "":
 		return nil, cell.Errorf(cell.Invalid, opName, "leave out place, or from", "cannot create cell %s: a source is seen where it lies", req.Name)
 	}
+	if by != nil && by.service != nil && len(by.service.ask.Command) > 0 {
+		run.Command = by.service.ask.Command // what image host has to have
+	}
 	v := e.All()
 	if by != nil { // callers are counted elsewhere
 		v.door, v.tokenName, v.asked, v.step, v.service = by.door, by.tokenName, by.caller(req.Labels).Labels, by.step, by.service

@@ -141,7 +141,7 @@ func (x *execution) source(ctx context.Context) error {
 	if x.p.req.Upload != "" {
 		im, err = x.importUpload(ctx, p, progress)
 	} else {
-		im, key, err = e.importSource(ctx, p, x.p.sources(), x.p.with, x.p.req.WithSecret, x.p.policy.Secrets == policy.SecretsMask, x.made, progress)
+		im, key, err = e.importSource(ctx, p, x.sources(), x.p.with, x.p.req.WithSecret, x.p.policy.Secrets == policy.SecretsMask, x.made, progress)
 	}
 	if err != nil {
 		return err
@@ -157,6 +157,20 @@ func (x *execution) source(ctx context.Context) error {
 		x.c.KnownHeads = result.HeadsOf(&x.c)
 	}
 	return nil
+}
+
+// sources are the directories that come into a new cell: those of its plan, or the empty ones in which a service has its data.
+func (x *execution) sources() []workspace.Directory {
+	dirs := x.p.sources()
+	if len(x.c.Repositories) == 0 || x.p.from == "" {
+		return dirs
+	}
+	empty := dirs[0].Source
+	dirs = x.c.Parts()
+	for i := range dirs {
+		dirs[i].Source = empty
+	}
+	return dirs
 }
 
 // planImage makes the image's plan, and its notes the run's.

@@ -183,7 +183,7 @@ func (x *execution) makeServices(ctx context.Context, labels map[string]string) 
 		pol.Files, pol.Home, pol.Env, pol.Network, pol.Environment.Set = policy.Files{}, policy.Home{}, slices.Clone(s.Env), policy.Network{}, nil
 		v.service = &serving{of: &x.c, ask: s, policy: pol, confine: x.p.confined}
 		made, err := e.Create(context.WithValue(ctx, viewKey{}, v), api.CreateRequest{
-			Name: e.serviceCellName(&x.c, s.Name), Backend: x.p.backend.Name(), Kernel: x.p.req.Kernel, Image: s.image.String(), Env: s.Env, Labels: labels, CallerDir: x.p.req.CallerDir,
+			Name: e.serviceCellName(&x.c, s.Name), Backend: x.p.backend.Name(), Kernel: x.p.req.Kernel, Image: s.image.String(), Env: s.Env, Labels: labels, CallerDir: x.p.req.CallerDir, CallerEnv: x.p.req.CallerEnv,
 		})
 		if err != nil {
 			return cell.Errorf(cell.KindOf(err), "engine.service", cell.HintOf(err), "cannot make service %s: %w", s.Name, err)
@@ -229,10 +229,21 @@ func (x *execution) serve(img *oci.Image) error {
 		x.c.Serves.Ready = says.Ready
 	}
 	x.c.Serves.Command, x.c.Serves.Workdir, x.c.Serves.Ports, x.c.Serves.Signal = command, workdir, says.Ports, says.StopSignal
-	if len(says.Volumes) > 0 && says.Volumes[0] != "/" {
-		x.c.Source = says.Volumes[0]
+	if dirs := dataDirs(says.Volumes); len(dirs) > 0 {
+		x.c.Source, x.c.Repositories = dirs[0], dirs[1:]
 	}
 	return nil
+}
+
+// dataDirs are the directories in which a service has its data, of those that its image names, in ascending order. What lies
+// in another one comes with that.
+func dataDirs(volumes []string) (dirs []string) {
+	for _, v := range volumes {
+		if v != "/" && !slices.ContainsFunc(dirs, func(d string) bool { return strings.HasPrefix(v, d+"/") }) {
+			dirs = append(dirs, v)
+		}
+	}
+	return dirs
 }
 
 func (s *serving) image() string { return s.ask.image.String() }

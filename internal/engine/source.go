@@ -60,6 +60,9 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, dirs []
 	words := []string{p.Name()}
 	for _, d := range dirs {
 		words = append(words, d.Source)
+		if len(dirs) > 1 {
+			words = append(words, d.At)
+		}
 	}
 	if len(dirs) > 1 {
 		words = append(words, "")

@@ -17,7 +17,8 @@ type HostRequest struct {
 	Cwd    string    // the caller's directory, for relative --mount sources
 	User   cell.User // identity of commands in the cell
 	Source string    // the source directory; "" for a cell without one
-	// Further are directories that are sources beside Source, and Top is what the paths of all are named from.
+	// Further are directories that are sources beside Source, or places beside Place, and Top is what the paths of all are
+	// named from.
 	Further []string
 	Top     string
 	Workdir string   // where the command will run
@@ -151,7 +152,11 @@ func newPlanner(req HostRequest) (*planner, error) {
 		return nil, cell.Errorf(cell.Invalid, op, "set HOME to a directory of your own", "cannot make a root file system: %q is no home directory", req.Home)
 	}
 	p.req.Home = path.Clean(req.Home)
-	p.g = newGuard(p.t, p.req.Home, append([]string{req.Source}, req.Further...), req.State)
+	sources := []string{req.Source}
+	if req.Source != "" {
+		sources = append(sources, req.Further...)
+	}
+	p.g = newGuard(p.t, p.req.Home, sources, req.State)
 	home := p.t.resolve(p.req.Home)
 	p.home, p.uid = home.path, home.uid
 	for _, s := range []string{"/usr", "/etc", "/run", "/proc", "/dev", "/sys", "/tmp"} {
@@ -171,8 +176,10 @@ func newPlanner(req HostRequest) (*planner, error) {
 		}
 	}
 	if req.Source == "" && req.Place != "" {
-		p.source = path.Clean(req.Place)
-		p.sources = []string{p.source}
+		for _, place := range append([]string{req.Place}, req.Further...) {
+			p.sources = append(p.sources, path.Clean(place))
+		}
+		p.source = p.sources[0]
 	}
 	p.top = cmp.Or(req.Top, p.source)
 	for _, s := range p.sources {

@@ -59,18 +59,20 @@ func (m *Manager) Fetch(ctx context.Context, id cell.ID) (out api.FetchResult, e
 		}
 		out = api.FetchResult{Cell: string(c.ID), CellName: c.Title(), Source: c.Source, Branches: []api.FetchedBranch{}, Removed: []api.FetchedBranch{}}
 		var none error // why there is nothing to fetch, of the last that has nothing
-		some := false
+		var done []string
 		for _, d := range c.Parts() {
 			switch err := m.fetchFrom(ctx, &c, d, &out); {
 			case cell.KindOf(err) == cell.NotFound:
 				none = err
+			case err != nil && len(done) > 0:
+				return fmt.Errorf("%w; what came into %s before that stays", err, strings.Join(done, ", "))
 			case err != nil:
 				return err
 			default:
-				some = true
+				done = append(done, d.Source)
 			}
 		}
-		if !some {
+		if len(done) == 0 {
 			return none
 		}
 		return nil
