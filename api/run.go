@@ -99,6 +99,9 @@ type AgentRequest struct {
 	// TrustRepository has the agent run what the repository configures for it: hooks, servers,
 	// helpers, variables. Without it they are off; instructions are text, and are read.
 	TrustRepository bool `json:"trust_repository,omitempty"`
+	// TrustContent are digests of what may be run of that, as Content of PlannedAgent says it: when the repository configures
+	// something else, it is off.
+	TrustContent []string `json:"trust_content,omitempty"`
 	// Mode is what it reaches besides its model: "strict" (default): nothing; "development":
 	// package registries; "build": these, mirrors of distributions and GitHub; "breakglass": any
 	// public host, which Acknowledge (today's date, UTC: 2006-01-02) and Reason ask for.
@@ -380,6 +383,9 @@ type PlannedAgent struct {
 	Autonomy        string `json:"autonomy"`                   // "full", "prompting"
 	Mode            string `json:"mode"`                       // as in AgentRequest
 	TrustRepository bool   `json:"trust_repository,omitempty"` // it runs what the repository configures for it
+	// Content is the digest of what the repository configures for it, for TrustContent of a request; "": nothing, or it was not
+	// looked at.
+	Content string `json:"content,omitempty"`
 	// Off are the files and folders of the repository that it leaves alone, of those that are there.
 	Off []string `json:"off"`
 	// Runs are those that it runs things from, or takes settings of, although the repository is not

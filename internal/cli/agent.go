@@ -86,7 +86,8 @@ func addAgentFlags(c *cobra.Command, of *api.AgentRequest, withHome *[]string) {
 	f.BoolVar(&of.Continue, "continue", false, "continue its newest conversation in the cell")
 	f.StringVar(&of.IdlePause, "idle-pause", "", "pause its cell after this time in which nothing happens and no terminal is attached; attach, send and exec continue it")
 	f.StringVar(&of.ModelURL, "model-url", "", "a model server in place of its own service: http://localhost:11434; its key is a --credential for that host, or none")
-	f.BoolVar(&of.TrustRepository, "trust-repository", false, "let it run what the repository configures for it: hooks, servers, helpers, variables")
+	f.Var(&trustFlag{of: of}, "trust-repository", "let it run what the repository configures for it: hooks, servers, helpers, variables; a digest of pando inspect: as long as that is what is there")
+	f.Lookup("trust-repository").NoOptDefVal = "true"
 	f.StringSliceVar(withHome, "with-home", nil, "bring along of your home: settings, skills, commands, memory, servers (a list), or all")
 	complete(c, "with-home", append(agent.Kinds(), "all")...)
 	f.StringVar(&of.Mode, "mode", policy.AgentStrict, "what it reaches besides its model: strict: nothing; development: package registries; build: these, mirrors of distributions and GitHub; breakglass: any public host")

@@ -172,7 +172,7 @@ func (a *app) useDefaults(cmd *cobra.Command, r *runFlags) error {
 			continue
 		case exists && (noted(f, ofCell) || noted(f, anewCell) && !r.req.Anew):
 			continue
-		case f.Name == "cache" && f.Changed: // the flag says all: which, or none
+		case (f.Name == "cache" || f.Name == "trust-repository") && f.Changed: // the flag says all: which, or none
 			continue
 		case f.Name == "notify" && a.remote: // it is of this host, and of its user
 			continue

@@ -215,6 +215,9 @@ func (a *app) inspectPage(w io.Writer, p api.Plan, known agent.Adapter, withHome
 	}
 	if len(ag.Off) > 0 {
 		s.line("repository", "off: "+strings.Join(ag.Off, ", ")+" (--trust-repository switches it on)")
+		if ag.Content != "" {
+			s.line("repository", "always on, as long as it is what it is now: pando config add --here trust-repository "+ag.Content)
+		}
 	}
 	if len(ag.Runs) > 0 {
 		s.line("repository", "runs: "+strings.Join(ag.Runs, ", ")+"; this program has no switch for it at a terminal")

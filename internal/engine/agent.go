@@ -39,6 +39,10 @@ type agentPlan struct {
 	home    []homePiece   // what comes along of the user's home
 	stays   []string      // what of that does not
 	idle    time.Duration // after which its cell is paused; 0: never
+	// content is the digest of what the repository configures for it, as far as that was looked at; byContent says that it is
+	// trusted for that.
+	content   string
+	byContent bool
 	// With a model server of the user's own: its host and port as a policy allows them, the
 	// credential that is its key, "" for none, and whether that goes into a header Authorization.
 	served, key string
@@ -359,6 +363,9 @@ func (x *execution) furnish(ctx context.Context) error {
 	}
 	start := a.start
 	start.Dir, start.Root, start.Env = x.resolvedWorkdir(), x.c.Source, x.agentEnv(append(x.e.govern.Env(&x.c), x.p.policy.Env...))
+	if err := x.stillTrusted(ctx, start); err != nil {
+		return err
+	}
 	for _, f := range a.adapter.Files(start) {
 		at := path.Join(home, f.Path)
 		h := tar.Header{Name: f.Path, ModTime: time.Now()}

@@ -49,7 +49,7 @@ func (x *execution) plannedAgent(ctx context.Context, files []string, lookErr er
 	p, a := x.p, x.p.agent
 	about := a.adapter.About()
 	out := &api.PlannedAgent{Name: about.Name, Title: about.Title, Program: about.Program, ModelURL: a.start.Model, Autonomy: orElse(p.req.Agent.Autonomy, api.AutonomyFull),
-		Mode: orElse(p.req.Agent.Mode, policy.AgentStrict), TrustRepository: a.start.Trusts}
+		Mode: orElse(p.req.Agent.Mode, policy.AgentStrict), TrustRepository: a.start.Trusts, Content: a.content}
 	if i := slices.IndexFunc(files, x.plan.Has); i >= 0 {
 		out.Path = files[i]
 	} else if lookErr == nil && p.cell == nil && p.req.Inspect { // it could be in a home alone, which is empty

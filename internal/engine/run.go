@@ -335,6 +335,9 @@ func (v *View) planGovernance(p *runPlan) error {
 	if p.cell == nil {
 		p.ceilings = v.ceilings(nil)
 	}
+	if err := v.e.planTrust(p); err != nil {
+		return err
+	}
 	if err := v.e.planGovernance(p); err != nil {
 		return err
 	}
