@@ -375,6 +375,7 @@ type PlannedAgent struct {
 	Program string `json:"program"`           // the name of its program
 	Path    string `json:"path,omitempty"`    // of the program in the cell; empty if that is not known before the start
 	Version string `json:"version,omitempty"` // as its package says it, if it does
+	Tested  string `json:"tested,omitempty"`  // the version that pando was tried with, if that is another
 	// Login is the name of the credential that is lent, or of the variable that is given; empty: none
 	// is there, or a model server wants none.
 	Login           string `json:"login,omitempty"`

@@ -38,6 +38,7 @@ type About struct {
 	Title   string  // as its makers write it: "Claude Code"
 	Program string  // the name of its program
 	Package string  // of npm, by which it is installed
+	Tested  string  // the version of it that the adapter was last tried with, as tools/agents installs it
 	Logins  []Login // ways to a model, at least one; see Choose
 	Memory  string  // the file of its home that it reads before each conversation
 	Setup   *Setup  // its login that prints a token which is kept; nil: it has none

@@ -167,6 +167,9 @@ func (a *app) inspectPage(w io.Writer, p api.Plan, known agent.Adapter, withHome
 	switch {
 	case ag.Path != "":
 		s.line("agent", title+": "+ag.Path)
+		if ag.Tested != "" {
+			s.line("agent", "this version is untested: pando was tried with "+ag.Tested)
+		}
 	case lacks("program"):
 		s.line("agent", title+": its program "+ag.Program+" is not there")
 	default:

@@ -197,6 +197,7 @@ func (x *execution) startCommand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.noteUntested(path)
 	logs, err := openLogs(x.run.Folder)
 	if err != nil {
 		return err

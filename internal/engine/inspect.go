@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -60,8 +61,10 @@ func (x *execution) plannedAgent(ctx context.Context, files []string, lookErr er
 			return nil, err
 		}
 	}
-	if out.Path != "" && p.image.Kind == image.KindHost && !p.confined {
-		out.Version = packageVersion(out.Path, about.Package)
+	if out.Path != "" {
+		if out.Version = p.agentVersion(out.Path); out.Version != "" && out.Version != about.Tested {
+			out.Tested = about.Tested
+		}
 	}
 	out.Login, out.LoginOrigin = a.login(&p.policy)
 	var err error
@@ -173,6 +176,31 @@ const (
 )
 
 var versionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9][0-9A-Za-z.+-]{0,63}$`) })
+
+// agentVersion is the version of an agent's program; "" if it is not known.
+func (p *runPlan) agentVersion(program string) string {
+	if p.image.Kind != image.KindHost || p.confined {
+		return ""
+	}
+	return packageVersion(program, p.agent.adapter.About().Package)
+}
+
+// noteUntested notes that an agent is of another version than the one that was tried. files are what may be its program.
+func (x *execution) noteUntested(files []string) {
+	if x.p.agent == nil || x.p.image.Kind != image.KindHost || x.p.confined {
+		return
+	}
+	about := x.p.agent.adapter.About()
+	for _, at := range files {
+		if st, err := os.Stat(at); err != nil || st.IsDir() || x.plan != nil && !x.plan.Has(at) {
+			continue
+		}
+		if v := x.p.agentVersion(at); v != "" && v != about.Tested {
+			x.run.Notes = append(x.run.Notes, fmt.Sprintf("%s %s is untested: pando was tried with %s", about.Title, v, about.Tested))
+		}
+		return
+	}
+}
 
 // packageVersion is the version of a program of the host: that of the package of npm that it lies in,
 // or of a folder of versions. It starts nothing. "": it is not known.

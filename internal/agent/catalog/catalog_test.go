@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,21 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// What an adapter names as tested is what the tests install.
+func TestTested(t *testing.T) {
+	pins, err := os.ReadFile("../../../tools/agents")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range All() {
+		about := a.About()
+		line := regexp.MustCompile(`(?m)^install ` + about.Name + ` \S+@(\S+) `).FindSubmatch(pins)
+		if line == nil || string(line[1]) != about.Tested {
+			t.Errorf("%s is said to be tested with %s, and tools/agents installs %q", about.Title, about.Tested, line)
+		}
+	}
+}
+
 func written(t *testing.T) []byte {
 	var b bytes.Buffer
 	fmt.Fprint(&b, `# Agents
@@ -36,7 +52,7 @@ command line comes where ARGS stands; of several logins the first counts that is
 `)
 	for _, a := range All() {
 		about := a.About()
-		fmt.Fprintf(&b, "\n## %s: `pando %s`\n\n| | |\n|---|---|\n| installed by | `npm install -g %s` |\n", about.Title, about.Name, about.Package)
+		fmt.Fprintf(&b, "\n## %s: `pando %s`\n\n| | |\n|---|---|\n| installed by | `npm install -g %s` |\n| tested with | %s |\n", about.Title, about.Name, about.Package, about.Tested)
 		for _, l := range about.Logins {
 			reads := ""
 			if l.Reads != "" {

@@ -15,7 +15,7 @@ type Adapter struct{}
 // About implements agent.Adapter.
 func (Adapter) About() agent.About {
 	return agent.About{
-		Name: "claude", Title: "Claude Code", Program: "claude", Package: "@anthropic-ai/claude-code",
+		Name: "claude", Title: "Claude Code", Program: "claude", Package: "@anthropic-ai/claude-code", Tested: "2.1.328",
 		Logins: []agent.Login{{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"}, Allow: []string{"@anthropic"}, Bearer: "ANTHROPIC_AUTH_TOKEN"}},
 		Memory: ".claude/CLAUDE.md",
 		// It shows an address for a browser anywhere, and takes the code that the last page there shows.

@@ -16,7 +16,7 @@ type Adapter struct{}
 // About implements agent.Adapter.
 func (Adapter) About() agent.About {
 	return agent.About{
-		Name: "codex", Title: "Codex", Program: "codex", Package: "@openai/codex",
+		Name: "codex", Title: "Codex", Program: "codex", Package: "@openai/codex", Tested: "0.171.0",
 		Logins: []agent.Login{
 			{Credential: "chatgpt", Variables: []string{token}, Allow: []string{"@chatgpt"}, Account: true},
 			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}},

@@ -18,7 +18,7 @@ type Adapter struct{}
 func (Adapter) About() agent.About {
 	const reads = "COPILOT_PROVIDER_API_KEY"
 	return agent.About{
-		Name: "copilot", Title: "Copilot CLI", Program: "copilot", Package: "@github/copilot",
+		Name: "copilot", Title: "Copilot CLI", Program: "copilot", Package: "@github/copilot", Tested: "1.0.102",
 		Logins: []agent.Login{
 			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}, Reads: reads},
 			{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY"}, Allow: []string{"@anthropic"}, Reads: reads},

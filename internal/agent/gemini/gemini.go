@@ -13,7 +13,7 @@ type Adapter struct{}
 // About implements agent.Adapter.
 func (Adapter) About() agent.About {
 	return agent.About{
-		Name: "gemini", Title: "Gemini CLI", Program: "gemini", Package: "@google/gemini-cli",
+		Name: "gemini", Title: "Gemini CLI", Program: "gemini", Package: "@google/gemini-cli", Tested: "0.61.0",
 		Logins: []agent.Login{
 			{Credential: "google", Variables: []string{"GOOGLE_CLOUD_ACCESS_TOKEN"}, Allow: []string{"@gemini-code-assist"}, Account: true},
 			{Credential: "gemini", Variables: []string{"GEMINI_API_KEY"}, Allow: []string{"@gemini"}},

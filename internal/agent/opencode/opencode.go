@@ -13,7 +13,7 @@ type Adapter struct{}
 // About implements agent.Adapter.
 func (Adapter) About() agent.About {
 	return agent.About{
-		Name: "opencode", Title: "opencode", Program: "opencode", Package: "opencode-ai",
+		Name: "opencode", Title: "opencode", Program: "opencode", Package: "opencode-ai", Tested: "1.18.33",
 		Logins: []agent.Login{
 			{Credential: "anthropic", Variables: []string{"ANTHROPIC_API_KEY"}, Allow: []string{"@anthropic"}},
 			{Credential: "openai", Variables: []string{"OPENAI_API_KEY"}, Allow: []string{"@openai"}},
