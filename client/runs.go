@@ -59,6 +59,16 @@ func (c *Client) ExportRun(ctx context.Context, sel string) (io.ReadCloser, erro
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/export", nil, nil)
 }
 
+// Report draws a report of a run from its evidence.
+func (c *Client) Report(ctx context.Context, sel string) (out api.Report, err error) {
+	return out, c.do(ctx, "GET", "/v1/runs/"+segment(sel)+"/report", nil, nil, &out)
+}
+
+// ReportAs reads a report of a run in a form for people: "html" or "md".
+func (c *Client) ReportAs(ctx context.Context, sel, form string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/report."+form, nil, nil)
+}
+
 // AcceptRun accepts the changes of a run.
 func (c *Client) AcceptRun(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/accept", nil, req, &out)

@@ -34,6 +34,7 @@ var fields = access.Fields{
 	"AgentRequest.prompt":           harmless,
 	"AgentRequest.autonomy":         harmless, // of the agent, in its cell
 	"AgentRequest.trust_repository": harmless, // of the agent, in its cell
+	"AgentRequest.trust_content":    harmless, // the same, as far as it is what is there
 	"AgentRequest.continue":         harmless,
 	"HomeFile.kind":                 harmless, "HomeFile.path": harmless, "HomeFile.content": harmless, "HomeFile.executable": harmless,
 	"RunRequest.from":         hostThing("the directory "),

@@ -26,7 +26,7 @@ const (
 // name. A NotFound error says that it was done, and that the caller does not see what it made; any
 // other that it was not done.
 func (v *View) Outcome(request string, route any) (any, error) {
-	f := &finding{v: v, list: v.e.reg.Outcomes(request)}
+	f := &remade{v: v, list: v.e.reg.Outcomes(request)}
 	if out, err := f.answer(route); out != nil || err != nil {
 		return out, err
 	}
@@ -56,14 +56,14 @@ func (e *Engine) SettleAllBut(open []string) {
 	e.reg.SettleRequests(func(request string) bool { return !slices.Contains(open, request) })
 }
 
-// finding makes the answer of a request out of what it has made.
-type finding struct {
+// remade makes the answer of a request out of what it has made.
+type remade struct {
 	v    *View
 	list []operation.Redo
 }
 
 // answer is nil if the request did not come to its end.
-func (f *finding) answer(route any) (any, error) {
+func (f *remade) answer(route any) (any, error) {
 	switch route.(type) {
 	case api.Cell:
 		if id := made[cell.ID](f, madeCell); id != "" {
@@ -106,7 +106,7 @@ func found[T any](v T, err error) (any, error) {
 }
 
 // made is what an outcome of a kind names; "" for none.
-func made[T ~string](f *finding, kind string) (id T) {
+func made[T ~string](f *remade, kind string) (id T) {
 	for _, o := range f.list {
 		if o.Kind == kind && json.Unmarshal(o.Args, &id) == nil {
 			return id
@@ -116,7 +116,7 @@ func made[T ~string](f *finding, kind string) (id T) {
 }
 
 // act returns the act of one of these names that was sealed, with its receipt; nil for none.
-func (f *finding) act(names ...string) (*state.Act, string) {
+func (f *remade) act(names ...string) (*state.Act, string) {
 	for _, o := range f.list {
 		if t, ok := evidence.ToldBy(&o); ok && t.Act != nil && o.Phase == operation.Done && slices.Contains(names, t.Act.Act) {
 			return t.Act, f.v.e.evidence.ReceiptOf(t)
@@ -127,7 +127,7 @@ func (f *finding) act(names ...string) (*state.Act, string) {
 
 // batch is act for a batch. It is done with its records, whatever became of its receipt, unless
 // its cells were removed because the request failed.
-func (f *finding) batch(name string) (*evidence.Batch, string) {
+func (f *remade) batch(name string) (*evidence.Batch, string) {
 	for _, o := range f.list {
 		if t, ok := evidence.ToldBy(&o); ok && t.Batch != nil && t.Batch.Act == name && !f.isTakenBack(t.Batch) {
 			return t.Batch, f.v.e.evidence.ReceiptOf(t)
@@ -138,7 +138,7 @@ func (f *finding) batch(name string) (*evidence.Batch, string) {
 
 // isTakenBack reports whether the cells of a batch were removed because the request failed. Its
 // repetition may have made others.
-func (f *finding) isTakenBack(b *evidence.Batch) bool {
+func (f *remade) isTakenBack(b *evidence.Batch) bool {
 	for _, o := range f.list {
 		var ids []string
 		if o.Kind == spawn.OpTakeBack && json.Unmarshal(o.Args, &ids) == nil &&
@@ -151,7 +151,7 @@ func (f *finding) isTakenBack(b *evidence.Batch) bool {
 
 // cell is a cell as it is now; one that is gone, or that the caller does not see any more, has its
 // id.
-func (f *finding) cell(id string) api.Cell {
+func (f *remade) cell(id string) api.Cell {
 	c, err := f.v.cell(cell.ID(id))
 	if err != nil {
 		return api.Cell{ID: id, Name: id, Anonymous: true, State: string(cell.Removed), Isolation: api.IsolationOf(""), Downgrades: []string{}, LeftOut: []api.LeftOut{}}
@@ -160,7 +160,7 @@ func (f *finding) cell(id string) api.Cell {
 }
 
 // runs are the runs that an act has decided, and that the caller sees.
-func (f *finding) runs(a *state.Act) []api.Run {
+func (f *remade) runs(a *state.Act) []api.Run {
 	out := []api.Run{}
 	for _, d := range a.Runs {
 		if r, err := f.v.Run(cell.RunID(d.Run)); err == nil {
@@ -173,7 +173,7 @@ func (f *finding) runs(a *state.Act) []api.Run {
 // lostAnswers is the note of forks that were made, and asked something by a daemon that ended.
 const lostAnswers = "the daemon ended after the cells were made: what they answered, if they were asked something, is lost"
 
-func (f *finding) fork() any {
+func (f *remade) fork() any {
 	if b, receipt := f.batch(state.BatchFork); b != nil { // of a checkpoint with memory
 		out := api.ForkResult{Took: b.Took, Dropped: b.Dropped, Receipt: receipt}
 		out.Inherited, out.Renewed = generators(b)
@@ -196,7 +196,7 @@ func (f *finding) fork() any {
 	return out
 }
 
-func (f *finding) warmFork() any {
+func (f *remade) warmFork() any {
 	b, receipt := f.batch(state.BatchFork)
 	if b == nil {
 		return nil
@@ -215,7 +215,7 @@ func (f *finding) warmFork() any {
 	return out
 }
 
-func (f *finding) branch() any {
+func (f *remade) branch() any {
 	b, receipt := f.batch(state.BatchBranch)
 	if b == nil || len(b.Cells) == 0 { // the source went on without any
 		return nil
@@ -237,7 +237,7 @@ func (f *finding) branch() any {
 	return out
 }
 
-func (f *finding) accept() any {
+func (f *remade) accept() any {
 	a, receipt := f.act("accept")
 	if a == nil {
 		return nil
@@ -264,7 +264,7 @@ func (f *finding) accept() any {
 	return out
 }
 
-func (f *finding) revert() any {
+func (f *remade) revert() any {
 	a, receipt := f.act(result.OpRevert)
 	if a == nil {
 		return nil
@@ -273,7 +273,7 @@ func (f *finding) revert() any {
 		Reverted: append([]string{}, a.Reverted...), Already: append([]string{}, a.Already...), Receipt: receipt}
 }
 
-func (f *finding) restore() any {
+func (f *remade) restore() any {
 	a, receipt := f.act("restore", "reopen")
 	if a == nil || a.To == nil {
 		return nil
@@ -296,7 +296,7 @@ func (f *finding) restore() any {
 	return out
 }
 
-func (f *finding) discard() any {
+func (f *remade) discard() any {
 	a, receipt := f.act("discard")
 	if a == nil {
 		return nil
@@ -313,7 +313,7 @@ func (f *finding) discard() any {
 	return out
 }
 
-func (f *finding) sync() any {
+func (f *remade) sync() any {
 	a, receipt := f.act(result.OpSync)
 	if a == nil || a.From == nil || a.To == nil {
 		return nil

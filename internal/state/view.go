@@ -118,6 +118,11 @@ func (l Look) Line() string {
 	return name + ": " + strings.ToValidUTF8(l.Why, "?")
 }
 
+// Covers reports whether a path is what l names, or below it.
+func (l Look) Covers(path string) bool {
+	return path == l.Path || strings.HasSuffix(l.Path, "/") && strings.HasPrefix(path, l.Path)
+}
+
 // CountProcesses is a number of processes in words.
 func CountProcesses(n int) string {
 	if n == 1 {

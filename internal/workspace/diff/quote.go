@@ -103,9 +103,11 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// visible makes text safe for a terminal: control characters become ^X, invalid bytes <XX>, and
-// invisible or bidirectional characters <U+XXXX>.
-func visible(text string) string {
+func visible(text string) string { return Visible(text) }
+
+// Visible makes a line safe for terminals and people: control characters become ^X, invalid bytes <XX>, and
+// invisible or bidirectional characters <U+XXXX>. Tabs stay.
+func Visible(text string) string {
 	clean := true
 	for _, r := range text {
 		if r != '\t' && (r < ' ' || r == utf8.RuneError || r == 0x7f || (r >= utf8.RuneSelf && hidden(r))) {

@@ -1,0 +1,92 @@
+package api
+
+import "time"
+
+// Report is what happened in a run, for a person that was not there. It is drawn from evidence when it is asked for; a part
+// that can't be had is named in Problems, and the rest is there.
+type Report struct {
+	Run      Run       `json:"run"`
+	Drawn    time.Time `json:"drawn"`    // when it was drawn
+	Version  string    `json:"version"`  // of pando, that drew it
+	Headline string    `json:"headline"` // one sentence: outcome, changes, trust
+	Evidence string    `json:"evidence"` // "verified", "unproven": something could not be checked; "broken"
+	// Posture is what the run was held by, and what was weaker.
+	Posture []Fact `json:"posture"`
+	// Unknown are sentences on what can't be concluded from this evidence.
+	Unknown  []string       `json:"unknown"`
+	Findings []RunFinding   `json:"findings"` // the most severe first
+	Held     []Held         `json:"held"`     // changes that accept would hold back
+	Files    []ReportFile   `json:"files"`    // the changed files: those to look at first, then by path
+	More     int            `json:"more,omitempty"`
+	Ignored  int            `json:"ignored"` // number of further changed files that git ignores
+	Notes    []string       `json:"notes"`   // changes that git can't represent
+	Output   []ReportOutput `json:"output"`  // the end of what the command wrote
+	Events   []Event        `json:"events"`  // the first of the run's events
+	// MoreEvents is the number of further events: pando events RUN has all.
+	MoreEvents   int           `json:"more_events,omitempty"`
+	Receipts     []Receipt     `json:"receipts"`               // of the run, oldest first, and what was signed about it later
+	Verification *Verification `json:"verification,omitempty"` // of its receipts and files; null if that failed
+	Problems     []string      `json:"problems"`               // parts of the report that could not be drawn
+}
+
+// What a fact of a report rests on.
+const (
+	Enforced = "enforced" // a mechanism outside of the cell stopped what is not allowed
+	Observed = "observed" // the kernel, the keeper or the gateway saw it
+	Reported = "reported" // the command, or what is in the cell, says it
+)
+
+// Fact is one line of a report.
+type Fact struct {
+	Name  string `json:"name"`
+	Text  string `json:"text"`
+	Basis string `json:"basis"`          // "enforced", "observed", "reported"
+	Weak  bool   `json:"weak,omitempty"` // it is weaker than it could be
+}
+
+// The severities of findings, the lowest first.
+const (
+	SeverityInfo   = "info"
+	SeverityLow    = "low"
+	SeverityMedium = "medium"
+	SeverityHigh   = "high"
+)
+
+// RunFinding is something in the evidence of a run that a person should look at.
+type RunFinding struct {
+	Rule     string `json:"rule"`           // its id: "ci-changed"
+	Severity string `json:"severity"`       // "info", "low", "medium", "high"
+	Title    string `json:"title"`          // what was found, in words
+	Path     string `json:"path,omitempty"` // of the file concerned
+	Line     int    `json:"line,omitempty"` // in it, after the run; from 1
+	What     string `json:"what"`           // in detail
+	Why      string `json:"why"`            // why it matters
+	See      string `json:"see"`            // the command that shows it
+}
+
+// ReportFile is a changed file with its diff.
+type ReportFile struct {
+	FileChange
+	First string `json:"first,omitempty"` // why to look at it before the rest; empty: not
+	Held  string `json:"held,omitempty"`  // why accept would hold it back; empty: it would not
+	// Lines are those of its unified diff, the first of them; NoLines says why there are none.
+	Lines     []DiffLine `json:"lines"`
+	MoreLines int        `json:"more_lines,omitempty"`
+	NoLines   string     `json:"no_lines,omitempty"`
+}
+
+// DiffLine is a line of a unified diff.
+type DiffLine struct {
+	Kind string `json:"kind"`          // "@": head of a hunk; " ", "-", "+"; "\": the line before has no newline
+	Old  int    `json:"old,omitempty"` // its number before the run, from 1
+	New  int    `json:"new,omitempty"` // its number after the run, from 1
+	Text string `json:"text"`          // with control characters escaped; long ones are cut
+}
+
+// ReportOutput is the end of one output stream.
+type ReportOutput struct {
+	Name  string `json:"name"`  // "stdout", "stderr"
+	Bytes int64  `json:"bytes"` // of all of it
+	Text  string `json:"text"`  // its end, with control characters escaped, redacted
+	Cut   bool   `json:"cut,omitempty"`
+}

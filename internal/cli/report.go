@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+func (a *app) reportCmd() *cobra.Command {
+	var page, markdown, failOn string
+	c := &cobra.Command{
+		Use: "report [RUN]", Short: "Report what happened in a run, from its evidence", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		Long: `Report what happened in a run, for a person that was not there: outcome and check, what
+changed and what to look at first, findings, output, time and use, network and
+credentials, what held the run, what can not be concluded, and how to verify it.
+
+It is drawn from signed evidence when it is asked for. --html writes one page that needs
+no network and opens anywhere; --md writes Markdown, for a merge request. Without them a
+terminal shows the Markdown. --json has all of it for programs.`,
+		Example: `  pando report --html run.html
+  pando report r-1a2b --md - | gh pr comment --body-file -
+  pando report --json | jq '.findings[] | select(.severity == "high")'
+  pando report --fail-on high && pando accept --apply`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if page != "" && markdown != "" || a.json && page+markdown != "" {
+				return usage("give one of --html, --md and --json")
+			}
+			weights := map[string]int{"": 5, api.SeverityInfo: 1, api.SeverityLow: 2, api.SeverityMedium: 3, api.SeverityHigh: 4}
+			least, known := weights[failOn]
+			if !known {
+				return usage("--fail-on is info, low, medium or high, not %q", printable(failOn))
+			}
+			ctx := cmd.Context()
+			if failOn != "" || a.json {
+				r, err := a.client.Report(ctx, arg(args))
+				if err != nil {
+					return err
+				}
+				args = []string{r.Run.ID}
+				if a.json {
+					if err := a.print(r, nil); err != nil {
+						return err
+					}
+				}
+				n := 0
+				for _, f := range r.Findings {
+					if weights[f.Severity] >= least {
+						n++
+					}
+				}
+				if n > 0 {
+					a.say("pando: %s of severity %s or above", plural(n, "finding"), failOn)
+					a.exit = api.ExitVerifyFailure
+				}
+				if a.json {
+					return nil
+				}
+			}
+			form, to := "md", markdown
+			if page != "" {
+				form, to = "html", page
+			}
+			body, err := a.client.ReportAs(ctx, arg(args), form)
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			switch to {
+			case "":
+				b, err := io.ReadAll(body)
+				if err == nil {
+					a.page(string(b), false)
+				}
+				return err
+			case "-":
+				_, err := io.Copy(a.stdout, body)
+				return err
+			}
+			return a.saveReport(body, to)
+		},
+	}
+	c.Flags().StringVar(&page, "html", "", "write it as one page of HTML to this file, or - for stdout")
+	c.Flags().StringVar(&markdown, "md", "", "write it as Markdown to this file, or - for stdout")
+	c.Flags().StringVar(&failOn, "fail-on", "", "exit with 7 if there is a finding of this severity or above: info, low, medium, high")
+	complete(c, "fail-on", api.SeverityInfo, api.SeverityLow, api.SeverityMedium, api.SeverityHigh)
+	return c
+}
+
+// saveReport writes a report to a file, in place of an older one: drawn again it is another.
+func (a *app) saveReport(body io.Reader, to string) error {
+	if st, err := os.Stat(to); err == nil && !st.Mode().IsRegular() {
+		return &api.Error{Kind: "conflict", Message: fmt.Sprintf("cannot write %s: it is no regular file", printable(to)), Hint: "choose another file, or - for stdout"}
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(to), ".pando-report-*")
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", to, err)
+	}
+	defer os.Remove(f.Name())
+	_, err = io.Copy(f, body)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), to)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", to, err)
+	}
+	a.say("%s: open it in a browser, or give it to anybody", printable(to))
+	return nil
+}

@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/report"
+)
+
+// The forms of a report for people.
+const (
+	pageHTML     = "text/html"
+	pageMarkdown = "text/markdown"
+)
+
+func (d *Daemon) report(_ http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.runOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Report(r.Context(), id)
+}
+
+func (d *Daemon) reportHTML(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.drawn(w, r, pageHTML, report.HTML)
+}
+
+func (d *Daemon) reportMarkdown(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.drawn(w, r, pageMarkdown, report.Markdown)
+}
+
+// drawn answers with a report in a form for people. The page has its own content security policy, which is stricter than
+// what a header could say without knowing its script.
+func (d *Daemon) drawn(w http.ResponseWriter, r *http.Request, media string, draw func(io.Writer, *api.Report) error) (any, error) {
+	id, err := d.runOf(r)
+	if err != nil {
+		return nil, err
+	}
+	rep, err := d.cfg.Engine.Report(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := draw(&b, &rep); err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Type", media+"; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Write(b.Bytes())
+	return done{}, nil
+}

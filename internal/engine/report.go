@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/finding"
+	"github.com/pando-dev/pando/internal/report"
+	"github.com/pando-dev/pando/internal/result"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// Bounds of a report.
+const (
+	reportEvents = 500
+	reportOutput = 64 << 10 // bytes of the end of each stream
+)
+
+// Report collects what the evidence of a run says, for a person. A part that can't be had is named in it; what is there is
+// shown all the same.
+func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
+	run, err := v.Run(id)
+	if err != nil {
+		return api.Report{}, err
+	}
+	r := api.Report{Run: run, Drawn: time.Now().UTC(), Version: v.e.cfg.Version, Findings: []api.RunFinding{}, Held: []api.Held{}, Files: []api.ReportFile{},
+		Notes: []string{}, Output: []api.ReportOutput{}, Events: []api.Event{}, Receipts: []api.Receipt{}, Problems: []string{}}
+	lacks := func(what string, err error) {
+		if err != nil {
+			r.Problems = append(r.Problems, what+": "+err.Error())
+		}
+	}
+	e := &finding.Evidence{Run: &r.Run}
+	lacks("events", v.reportEvents(ctx, id, &r, e))
+	for _, name := range []string{"stdout", "stderr"} {
+		text, err := v.reportOutput(id, name, &r)
+		lacks(name, err)
+		if name == "stdout" {
+			e.Stdout = text
+		} else {
+			e.Stderr = text
+		}
+	}
+	if run.Phase == string(cell.Ended) && run.ExitCode != nil {
+		err := v.e.results.Examine(ctx, id, func(x *result.Examined) error {
+			r.Files, r.More, r.Ignored, r.Held, r.Notes = x.Files, x.More, x.Ignored, x.Held, x.Notes
+			e.Changed, e.Held, e.Before, e.After, e.Link = x.Changed, x.Held, x.Before, x.After, x.Link
+			r.Findings = finding.Find(e)
+			return nil
+		})
+		if err != nil { // what needs no files is found all the same
+			none := func(string, int64) ([]byte, error) {
+				return nil, cell.Errorf(cell.NotFound, "engine.Report", "", "no files")
+			}
+			e.Changed, e.Held, e.Before, e.After = nil, nil, none, none
+			r.Findings = finding.Find(e)
+		}
+		lacks("changes", err)
+	}
+	for i := len(run.Receipts) - 1; i >= 0; i-- {
+		one, err := v.Receipt(run.Receipts[i], "")
+		lacks("receipt "+run.Receipts[i], err)
+		if err == nil {
+			one.Statement, one.Envelope, one.Markdown = nil, nil, ""
+			r.Receipts = append([]api.Receipt{one}, r.Receipts...)
+		}
+	}
+	if len(run.Receipts) > 0 {
+		verification, err := v.Verify(run.ID, "")
+		lacks("verification", err)
+		if err == nil {
+			r.Verification = &verification
+		}
+	}
+	if ctx.Err() != nil {
+		return r, context.Cause(ctx)
+	}
+	report.Complete(&r)
+	return r, nil
+}
+
+// reportEvents reads the events of a run: the first are shown, and rules see the same.
+func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report, e *finding.Evidence) error {
+	events, err := v.Events(ctx, id, evidence.EventQuery{})
+	if cell.KindOf(err) == cell.NotFound && r.Run.ExitCode == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for line, err := range events {
+		if err != nil {
+			return err
+		}
+		if len(r.Events) == reportEvents {
+			r.MoreEvents++
+			continue
+		}
+		var ev api.Event
+		if err := json.Unmarshal(line, &ev); err != nil {
+			return err
+		}
+		r.Events = append(r.Events, ev)
+	}
+	e.Events = r.Events
+	return nil
+}
+
+// colours are the control sequences that programs colour their output with.
+var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;:]*m") })
+
+// reportOutput adds the end of an output stream. It returns that as it was written.
+func (v *View) reportOutput(id cell.RunID, name string, r *api.Report) (string, error) {
+	f, err := v.Log(id, name)
+	if cell.KindOf(err) == cell.NotFound {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return "", err
+	}
+	b := make([]byte, min(st.Size(), reportOutput))
+	if _, err := f.ReadAt(b, st.Size()-int64(len(b))); err != nil && err != io.EOF {
+		return "", err
+	}
+	raw := redactor.String(string(b))
+	o := api.ReportOutput{Name: name, Bytes: r.Run.Output.Stdout.Bytes, Text: shownOutput(raw), Cut: st.Size() > int64(len(b))}
+	if name == "stderr" {
+		o.Bytes = r.Run.Output.Stderr.Bytes
+	}
+	r.Output = append(r.Output, o)
+	return raw, nil
+}
+
+// shownOutput is output as text: without colours, with what a line had in the end, and other control characters escaped.
+func shownOutput(raw string) string {
+	var b strings.Builder
+	for l := range strings.Lines(raw) {
+		l = strings.TrimRight(l, "\r\n")
+		if i := strings.LastIndexByte(l, '\r'); i >= 0 {
+			l = l[i+1:]
+		}
+		b.WriteString(diff.Visible(colours().ReplaceAllString(l, "")) + "\n")
+	}
+	return b.String()
+}

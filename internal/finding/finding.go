@@ -1,0 +1,128 @@
+// Package finding looks through the evidence of a run for what a person should see before its result is taken: tests that
+// went away, dependencies from elsewhere, scripts that run by themselves, output that claims what the check denies.
+//
+// A rule is a pure function of evidence. It says what there is, never what was meant; nothing of it stops a run.
+package finding
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Evidence is what rules look at.
+type Evidence struct {
+	Run     *api.Run
+	Changed []api.FileChange // all files that a patch has
+	Held    []api.Held
+	Events  []api.Event
+	Stdout  string // its end, as it was written
+	Stderr  string
+	// Before and After read a regular file, if it has at most so many bytes. One that is not there is NotFound.
+	Before, After func(path string, most int64) ([]byte, error)
+	// Link is the target of a symlink after the run.
+	Link func(path string) (string, error)
+}
+
+// Rule is something that is looked for.
+type Rule struct {
+	ID       string
+	Severity string // of api: info, low, medium, high
+	Title    string // what was found, without its place
+	Why      string // why it matters
+	See      string // how to see it: a command, in which RUN and PATH stand for those concerned
+	find     func(*Evidence, *found)
+}
+
+// found takes what a rule finds.
+type found struct {
+	list []api.RunFinding
+	rule *Rule
+	run  string
+	more int
+}
+
+// maxOfRule bounds what one rule says of one run.
+const maxOfRule = 20
+
+// at adds a finding in a file; line 0 is all of it.
+func (f *found) at(path string, line int, format string, args ...any) {
+	if len(f.list) == maxOfRule {
+		f.more++
+		return
+	}
+	f.list = append(f.list, api.RunFinding{Rule: f.rule.ID, Severity: f.rule.Severity, Title: f.rule.Title, Path: path, Line: line,
+		What: fmt.Sprintf(format, args...), Why: f.rule.Why, See: see(f.rule.See, f.run, path)})
+}
+
+// say adds a finding that is in no file.
+func (f *found) say(format string, args ...any) { f.at("", 0, format, args...) }
+
+// Find applies all rules, and returns what they found: the most severe first, then in the order of the rules.
+func Find(e *Evidence) []api.RunFinding {
+	out := []api.RunFinding{}
+	for i := range rules {
+		f := found{rule: &rules[i], run: e.Run.ID}
+		rules[i].find(e, &f)
+		if f.more > 0 {
+			last := &f.list[len(f.list)-1]
+			last.What += fmt.Sprintf(" (and %d more)", f.more)
+		}
+		out = append(out, f.list...)
+	}
+	slices.SortStableFunc(out, func(a, b api.RunFinding) int { return cmp.Compare(Weight(b.Severity), Weight(a.Severity)) })
+	return out
+}
+
+// Rules are all rules, in their order.
+func Rules() []Rule { return slices.Clone(rules) }
+
+// Weight orders severities, from 1; a word that is none has 0.
+func Weight(severity string) int {
+	return 1 + slices.Index([]string{api.SeverityInfo, api.SeverityLow, api.SeverityMedium, api.SeverityHigh}, severity)
+}
+
+// maxRead bounds a file that a rule reads, in bytes.
+const maxRead = 4 << 20
+
+// before and after read a file of a change; nil if it isn't there, or can't be read.
+func (e *Evidence) before(c *api.FileChange) []byte {
+	if c.Status == "added" {
+		return nil
+	}
+	b, err := e.Before(cmp.Or(c.OldPath, c.Path), maxRead)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func (e *Evidence) after(c *api.FileChange) []byte {
+	if c.Status == "deleted" {
+		return nil
+	}
+	b, err := e.After(c.Path, maxRead)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// change is that of a path; nil if it did not change.
+func (e *Evidence) change(path string) *api.FileChange {
+	for i := range e.Changed {
+		if e.Changed[i].Path == path {
+			return &e.Changed[i]
+		}
+	}
+	return nil
+}
+
+// there reports whether a regular file is there after the run.
+func (e *Evidence) there(path string) bool {
+	_, err := e.After(path, 0)
+	return err == nil || cell.KindOf(err) == cell.TooLarge
+}

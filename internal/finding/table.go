@@ -1,0 +1,68 @@
+package finding
+
+import (
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+)
+
+const (
+	high, medium, low, info = api.SeverityHigh, api.SeverityMedium, api.SeverityLow, api.SeverityInfo
+
+	seeFile   = "pando diff RUN -- PATH"
+	seeRun    = "pando show RUN"
+	seeEvents = "pando events RUN --kind decision,flow"
+	seeOutput = "pando logs RUN"
+)
+
+// see puts a run and a path into a command.
+func see(command, run, path string) string {
+	return strings.NewReplacer("RUN", run, "PATH", quoted(path)).Replace(command)
+}
+
+var rules = []Rule{
+	{"held-back", high, "controls what runs on the host", "accept --apply leaves it out unless it is asked for by name: git, a shell or an editor would execute what it says, with your rights", seeFile, heldBack},
+	{"ci-changed", high, "continuous integration changed", "it runs with the project's secrets, and decides what counts as tested", seeFile, ciChanged},
+	{"hook-changed", medium, "commit hooks changed", "they run on each developer's machine at the next commit", seeFile, hookChanged},
+	{"agent-config-changed", medium, "what agents read or run changed", "the next agent that works here obeys it", seeFile, agentConfigChanged},
+	{"editor-config-changed", medium, "what an editor runs changed", "tasks and settings of a workspace can start programs when it is opened", seeFile, editorConfigChanged},
+	{"build-changed", low, "build files changed", "they run when the project is built", seeFile, buildChanged},
+	{"mode-widened", medium, "a file became executable", "what is executable is run by name", seeFile, modeWidened},
+	{"executable-added", low, "an executable file was added", "what is executable is run by name", seeFile, executableAdded},
+	{"binary-added", medium, "a binary file was added", "a diff does not show what is in it", seeFile, binaryAdded},
+	{"binary-changed", low, "a binary file changed", "a diff does not show what is in it", seeFile, binaryChanged},
+	{"large-file-added", low, "a large file was added", "it stays in the history of the repository", seeFile, largeAdded},
+	{"minified-added", medium, "code that no person can read was added", "it can't be reviewed; what it was made from can", seeFile, minifiedAdded},
+	{"link-outside", high, "a link leads out of the source", "what follows it reads or writes elsewhere on the host", seeFile, linkOutside},
+	{"submodule-changed", medium, "submodules changed", "their code comes from another repository", seeFile, submoduleChanged},
+	{"attributes-changed", medium, "git's attributes changed", "they can start filters, and hide changes from diffs", seeFile, attributesChanged},
+	{"ignore-changed", medium, "files were hidden from git", "git ignores more than before: what is there is in no diff and no commit", seeFile, ignoreChanged},
+	{"ignored-changed", info, "files that git ignores changed", "they are in no patch; accept leaves them out", "pando diff RUN --ignored --stat", ignoredChanged},
+	{"licence-changed", medium, "a licence changed", "it says what may be done with the code", seeFile, licenceChanged},
+	{"many-deleted", medium, "many files were deleted", "look whether that was asked for", "pando diff RUN --stat", manyDeleted},
+	{"secret-added", high, "text in the form of a credential was added", "what is committed is known to all that have the repository, and stays in its history", seeFile, secretAdded},
+	{"hidden-text", high, "text that does not look like what it is was added", "characters that change the direction of text, or are not seen, have reviewers read other code than runs", seeFile, hiddenText},
+	{"test-deleted", high, "a file of tests was deleted", "what it tested is tested no more", seeFile, testDeleted},
+	{"tests-fewer", high, "there are fewer tests", "a check that passes says less than before", seeFile, testsFewer},
+	{"test-skipped", high, "tests are skipped", "a check that passes says less than before", seeFile, testSkipped},
+	{"assertions-fewer", medium, "tests assert less", "a check that passes says less than before", seeFile, assertionsFewer},
+	{"expectations-changed", low, "recorded expectations of tests changed", "the check compares with what is recorded there", seeFile, expectationsChanged},
+	{"dependency-added", medium, "a dependency was added", "its code runs with that of the project, and its authors' later versions do", seeFile, dependencyAdded},
+	{"dependency-source", high, "a dependency comes from elsewhere", "it is not the package that its name says in the registry", seeFile, dependencySource},
+	{"install-script", high, "a script runs at installation", "it runs on each machine that installs the project or the package, before anything of it is used", seeFile, installScript},
+	{"lock-differs", medium, "lock file and manifest differ", "what is installed is not what the manifest says, or is chosen anew on each machine", seeFile, lockDiffers},
+	{"registry-changed", high, "where packages come from changed", "all dependencies are fetched from there", seeFile, registryChanged},
+	{"tunnel", high, "a name looks like a tunnel or a collector", "such services carry data out, or a way in", seeEvents, tunnel},
+	{"denied-repeated", medium, "a denied host was asked for many times", "something in the run depends on it, or looks for a way out", seeEvents, deniedRepeated},
+	{"denied", low, "a host was denied", "something in the run wanted it", seeEvents, denied},
+	{"verdict-imitated", high, "the output claims what did not happen", "the exit code is the outcome; what is written is the command's word", seeOutput, verdictImitated},
+	{"output-hides", medium, "the output hides text on a terminal", "what is seen there is not all that was written", seeOutput, outputHides},
+	{"secret-found", high, "the value of a lent credential was found", "it is where a cell should never have it", seeRun, secretFound},
+	{"not-isolated", high, "the run was not isolated", "the command could read and change what its user can", seeRun, notIsolated},
+	{"weaker", medium, "weaker than by default", "somebody asked for it: look whether it was needed", seeRun, weaker},
+	{"limit-reached", medium, "a limit was reached", "what was not finished is not in the result", seeRun, limitReached},
+	{"process-left", low, "processes were left running", "they were ended with the command, in the middle of whatever they did", seeRun, processLeft},
+	{"output-incomplete", low, "not all of the output was kept", "the end of it is not in the evidence", seeOutput, outputIncomplete},
+	{"source-moved", info, "the source changed during the run", "the result was made from what it was before", seeRun, sourceMoved},
+	{"unchecked", info, "no check was made of the result", "the exit code is that of the command alone: --check says what has to hold", seeRun, noCheck},
+}

@@ -1,0 +1,160 @@
+package report
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+//go:embed report.html
+var page string
+
+//go:embed report.css
+var style string
+
+//go:embed report.js
+var script string
+
+// view is what the page is drawn from: the report, and what is only drawn.
+type view struct {
+	*api.Report
+	Style      template.CSS
+	Script     template.JS
+	Policy     template.HTMLAttr // of content: nothing is fetched, and the page's own script alone runs
+	Name       string
+	Command    string
+	Outcome    string
+	Took       string
+	Good, Bad  bool
+	Severities []severity
+	Phases     []phase
+	Looks      []api.ReportFile
+	Peers      []api.Peer
+	Denials    []api.Denial
+	Verify     []string
+}
+
+type severity struct {
+	Name string
+	N    int
+}
+
+// phase is a part of the bar of times, in per cent of all.
+type phase struct {
+	Name   string
+	MS     float64
+	X, W   float64
+	Number int
+}
+
+var functions = template.FuncMap{
+	"size":  policy.FormatSize,
+	"count": count,
+	"clock": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"short": func(s string) string {
+		if _, hex, ok := strings.Cut(s, ":"); ok && len(hex) > 12 {
+			return hex[:12]
+		}
+		return s
+	},
+	"after": func(start, t time.Time) string {
+		if start.IsZero() {
+			return t.UTC().Format("15:04:05.000")
+		}
+		return fmt.Sprintf("%+.3f s", t.Sub(start).Seconds())
+	},
+	"ext":  func(p string) string { return strings.TrimPrefix(path.Ext(p), ".") },
+	"join": strings.Join,
+	"sign": func(kind string) string {
+		switch kind {
+		case "+":
+			return "a"
+		case "-":
+			return "d"
+		case "@":
+			return "h"
+		case `\`:
+			return "e"
+		}
+		return "c"
+	},
+	"many":  func(lines []api.DiffLine) bool { return len(lines) > 200 },
+	"ms":    func(v float64) string { return fmt.Sprintf("%.1f ms", v) },
+	"cents": func(v float64) string { return fmt.Sprintf("%.2f", v) },
+}
+
+// HTML draws a report as one page that needs nothing else: no network, no files.
+func HTML(w io.Writer, raw *api.Report) error {
+	r, err := Safe(raw)
+	if err != nil {
+		return err
+	}
+	t, err := template.New("report").Funcs(functions).Parse(page)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(script))
+	v := &view{Report: r, Style: template.CSS(style), Script: template.JS(script),
+		Policy:  template.HTMLAttr(`content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-` + base64.StdEncoding.EncodeToString(sum[:]) + `'"`),
+		Name:    r.Run.ID,
+		Command: strings.Join(r.Run.Command, " "), Outcome: Outcome(&r.Run), Took: Took(&r.Run), Phases: phases(r.Run.Timings)}
+	v.Good = r.Run.ExitCode != nil && *r.Run.ExitCode == 0 && (r.Run.Check == nil || r.Run.Check.ExitCode == 0)
+	v.Bad = !v.Good && (r.Run.ExitCode != nil || r.Run.Error != nil)
+	for _, name := range []string{api.SeverityHigh, api.SeverityMedium, api.SeverityLow, api.SeverityInfo} {
+		n := 0
+		for _, f := range r.Findings {
+			if f.Severity == name {
+				n++
+			}
+		}
+		if n > 0 {
+			v.Severities = append(v.Severities, severity{name, n})
+		}
+	}
+	for _, f := range r.Files {
+		if f.First != "" || f.Held != "" {
+			v.Looks = append(v.Looks, f)
+		}
+	}
+	if n := r.Run.Network; n != nil {
+		v.Peers, v.Denials = n.Peers, n.Denials
+	}
+	v.Verify = []string{"pando receipt verify " + r.Run.ID, "pando receipt export -o receipts.json; pando receipt key > pando.pub", "pando receipt verify receipts.json --key pando.pub"}
+	var b bytes.Buffer
+	if err := t.Execute(&b, v); err != nil {
+		return err
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// phases are the parts of a run's time that took something.
+func phases(t api.Timings) (list []phase) {
+	all := t.Total
+	if all <= 0 {
+		return nil
+	}
+	x := 0.0
+	for i, p := range []struct {
+		name string
+		ms   float64
+	}{{"import", t.Import}, {"checkpoint", t.Checkpoint}, {"start", t.Start}, {"command", t.Run}, {"freeze", t.Freeze}, {"digest", t.Digest}, {"restore", t.Restore}} {
+		w := min(p.ms/all*100, 100-x)
+		if p.ms <= 0 || w <= 0 {
+			continue
+		}
+		list = append(list, phase{Name: p.name, MS: p.ms, X: x, W: w, Number: i})
+		x += w
+	}
+	return list
+}
