@@ -479,6 +479,7 @@ type FileChange struct {
 // Diff lists the differences between two states.
 type Diff struct {
 	Cell      string       `json:"cell"`
+	Source    string       `json:"source"`    // the directory that paths are relative to, on the daemon's host; empty when there is none
 	Isolation string       `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	From      string       `json:"from"`      // "web@1", or "the source"
 	To        string       `json:"to"`

@@ -8,8 +8,8 @@ import (
 // Event is one event of a run, with its place in the hash chain.
 type Event struct {
 	Run  string    `json:"run"`
-	Seq  int64     `json:"seq"` // its number in the run's stream, from 1
-	Time time.Time `json:"time"`
+	Seq  int64     `json:"seq"`  // its number in the run's stream, from 1
+	Time time.Time `json:"time"` // when it was written
 	Kind string    `json:"kind"` // process.exit, decision, flow, …
 	// Text describes the event in one line for people.
 	Text string `json:"text"`

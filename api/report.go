@@ -5,7 +5,7 @@ import "time"
 // Report is what happened in a run, for a person that was not there. It is drawn from evidence when it is asked for; a part
 // that can't be had is named in Problems, and the rest is there.
 type Report struct {
-	Run      Run       `json:"run"`
+	Run      Run       `json:"run"`      // the run itself
 	Drawn    time.Time `json:"drawn"`    // when it was drawn
 	Version  string    `json:"version"`  // of pando, that drew it
 	Headline string    `json:"headline"` // one sentence: outcome, changes, trust
@@ -14,14 +14,14 @@ type Report struct {
 	Posture []Fact `json:"posture"`
 	// Unknown are sentences on what can't be concluded from this evidence.
 	Unknown  []string       `json:"unknown"`
-	Findings []RunFinding   `json:"findings"` // the most severe first
-	Held     []Held         `json:"held"`     // changes that accept would hold back
-	Files    []ReportFile   `json:"files"`    // the changed files: those to look at first, then by path
-	More     int            `json:"more,omitempty"`
-	Ignored  int            `json:"ignored"` // number of further changed files that git ignores
-	Notes    []string       `json:"notes"`   // changes that git can't represent
-	Output   []ReportOutput `json:"output"`  // the end of what the command wrote
-	Events   []Event        `json:"events"`  // the first of the run's events
+	Findings []RunFinding   `json:"findings"`       // the most severe first
+	Held     []Held         `json:"held"`           // changes that accept would hold back
+	Files    []ReportFile   `json:"files"`          // the changed files: those to look at first, then by path
+	More     int            `json:"more,omitempty"` // number of further changed files
+	Ignored  int            `json:"ignored"`        // number of further changed files that git ignores
+	Notes    []string       `json:"notes"`          // changes that git can't represent
+	Output   []ReportOutput `json:"output"`         // the end of what the command wrote
+	Events   []Event        `json:"events"`         // the first of the run's events
 	// MoreEvents is the number of further events: pando events RUN has all.
 	MoreEvents   int           `json:"more_events,omitempty"`
 	Receipts     []Receipt     `json:"receipts"`               // of the run, oldest first, and what was signed about it later
@@ -66,13 +66,13 @@ type RunFinding struct {
 
 // ReportFile is a changed file with its diff.
 type ReportFile struct {
-	FileChange
-	First string `json:"first,omitempty"` // why to look at it before the rest; empty: not
-	Held  string `json:"held,omitempty"`  // why accept would hold it back; empty: it would not
+	File  FileChange `json:"file"`            // what was done to it
+	First string     `json:"first,omitempty"` // why to look at it before the rest; empty: not
+	Held  string     `json:"held,omitempty"`  // why accept would hold it back; empty: it would not
 	// Lines are those of its unified diff, the first of them; NoLines says why there are none.
 	Lines     []DiffLine `json:"lines"`
-	MoreLines int        `json:"more_lines,omitempty"`
-	NoLines   string     `json:"no_lines,omitempty"`
+	MoreLines int        `json:"more_lines,omitempty"` // number of further lines
+	NoLines   string     `json:"no_lines,omitempty"`   // why there are none, if so: "binary", …
 }
 
 // DiffLine is a line of a unified diff.
@@ -85,8 +85,8 @@ type DiffLine struct {
 
 // ReportOutput is the end of one output stream.
 type ReportOutput struct {
-	Name  string `json:"name"`  // "stdout", "stderr"
-	Bytes int64  `json:"bytes"` // of all of it
-	Text  string `json:"text"`  // its end, with control characters escaped, redacted
-	Cut   bool   `json:"cut,omitempty"`
+	Name  string `json:"name"`          // "stdout", "stderr"
+	Bytes int64  `json:"bytes"`         // of all of it
+	Text  string `json:"text"`          // its end, with control characters escaped, redacted
+	Cut   bool   `json:"cut,omitempty"` // the beginning is not in Text
 }

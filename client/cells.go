@@ -131,6 +131,7 @@ type DiffOptions struct {
 	Width    int
 	Ignored  bool
 	Include  []string // held paths that a patch includes
+	Only     []string // changed paths, as patterns of git; none: all
 }
 
 func (o DiffOptions) query() url.Values {
@@ -145,6 +146,9 @@ func (o DiffOptions) query() url.Values {
 	}
 	for _, p := range o.Include {
 		q.Add("include", p)
+	}
+	for _, p := range o.Only {
+		q.Add("only", p)
 	}
 	return q
 }

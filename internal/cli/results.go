@@ -59,12 +59,14 @@ func (a *app) diffCmd() *cobra.Command {
 	var stat, patch, ignored, watch bool
 	var include []string
 	c := &cobra.Command{
-		Use:   "diff [RUN|CELL] [A [B]]",
+		Use:   "diff [RUN|CELL] [A [B]] [-- PATH…]",
 		Short: "Show what changed",
 		Long: `Show what changed: in a cell, from its source to its present state, which is what
 pando accept takes; in a run, from before to after it; or between two checkpoints, by
 number. Without a name it shows the cell with the newest pending result from this
 directory.
+
+Paths limit what is shown to the changes there and below; in one with *, that is any text.
 
 The last line, on stderr, has the digest of the changes: pando accept --expect
 DIGEST takes these and no others.
@@ -76,8 +78,18 @@ stderr names them, and --include PATH includes one.
 --watch follows a cell: the numbers for each file first, then each time what changed
 since, until Ctrl-C. Without a name it is the cell of the newest run from this directory
 that goes on. With --json each change is a line.`,
-		Args: cobra.MaximumNArgs(3), ValidArgsFunction: a.completeRuns,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n >= 0 {
+				args = args[:n]
+			}
+			return cobra.MaximumNArgs(3)(cmd, args)
+		},
+		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var paths []string
+			if n := cmd.ArgsLenAtDash(); n >= 0 {
+				args, paths = args[:n], args[n:]
+			}
 			o := client.DiffOptions{Form: "text", Colour: a.colour, Width: a.width, Ignored: ignored, Include: include}
 			switch {
 			case len(include) > 0 && !patch:
@@ -86,6 +98,8 @@ that goes on. With --json each change is a line.`,
 				return usage("--stat and --patch exclude each other")
 			case watch && patch:
 				return usage("--watch and --patch exclude each other")
+			case watch && len(paths) > 0:
+				return usage("--watch shows all changes: no paths")
 			case a.json:
 				o.Form = "json"
 			case stat:
@@ -110,13 +124,24 @@ that goes on. With --json each change is a line.`,
 					*to = n
 				}
 			}
-			var d api.Diff
-			var err error
+			show := a.client.DiffCell
 			if isRun(sel) {
-				d, err = a.client.DiffRun(cmd.Context(), sel, o)
-			} else {
-				d, err = a.client.DiffCell(cmd.Context(), sel, o)
+				show = a.client.DiffRun
 			}
+			if len(paths) > 0 { // where they are relative to is known from all
+				all := o
+				all.Form = "json"
+				d, err := show(cmd.Context(), sel, all)
+				if err != nil {
+					return err
+				}
+				if o.Only = paths; d.Source != "" {
+					if o.Only, err = a.inSource(d.Source, paths); err != nil {
+						return err
+					}
+				}
+			}
+			d, err := show(cmd.Context(), sel, o)
 			if err != nil {
 				return err
 			}

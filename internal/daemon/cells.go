@@ -261,7 +261,7 @@ func (d *Daemon) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	req.Form, req.Colour, req.Ignored = r.URL.Query().Get("form"), queryBool(r, "colour"), queryBool(r, "ignored")
-	req.Include = r.URL.Query()["include"]
+	req.Include, req.Only = r.URL.Query()["include"], r.URL.Query()["only"]
 	return d.cfg.Engine.Diff(r.Context(), req)
 }
 

@@ -38,6 +38,7 @@ var Params = map[string]Param{
 	"colour":     {"boolean", "with the escape sequences of a terminal"},
 	"width":      {"integer", "columns to write for"},
 	"ignored":    {"boolean", "with the files that git ignores"},
+	"only":       {"string", "only the changes at this path, relative to the source, and below; * is any text; repeatable"},
 	"include":    {"string", "for a patch: include this path, which accept would hold back; repeatable"},
 	"path":       {"string", "absolute, or relative to the workspace"},
 	"port":       {"integer", "number of a TCP port in the cell"},

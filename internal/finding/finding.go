@@ -85,6 +85,14 @@ func Weight(severity string) int {
 	return 1 + slices.Index([]string{api.SeverityInfo, api.SeverityLow, api.SeverityMedium, api.SeverityHigh}, severity)
 }
 
+// count is a number with its noun.
+func count(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}
+
 // maxRead bounds a file that a rule reads, in bytes.
 const maxRead = 4 << 20
 

@@ -134,6 +134,7 @@ var cases = map[string][]seen{
 	"tunnel":            {{run: api.Run{Network: denial("resolve abc.ngrok.io", 1)}}, {run: api.Run{Network: denial("resolve github.com", 1)}}, {run: api.Run{Network: denial("resolve notngrok.io", 1)}}},
 	"denied-repeated":   {{run: api.Run{Network: denial("POST https://x.example/a", oftenDenied)}}, {run: api.Run{Network: denial("POST https://x.example/a", oftenDenied-1)}}},
 	"denied":            {{run: api.Run{Network: denial("connect x.example:443", 1)}}, {run: api.Run{Network: &api.Network{}}}},
+	"network-tried":     {{run: api.Run{Network: &api.Network{Tried: 2}}}, {run: api.Run{Network: &api.Network{}}}},
 	"verdict-imitated":  {{run: exited(1), stdout: "ok  \texample.com/a\t0.01s\n"}, {run: exited(0), stdout: "ok  \texample.com/a\t0.01s\n"}, {run: exited(1), stdout: "--- FAIL: TestA\nok  \texample.com/b\t0.01s\nFAIL\n"}, {run: exited(1), stdout: "all is well\n"}},
 	"output-hides":      {{stdout: "a\x1b[8mhidden\x1b[0m"}, {stdout: "a\x1b[1;31mred\x1b[0m\x1b[2K\r"}, {run: api.Run{TTY: true}, stdout: "\x1b]0;title\a"}},
 	"secret-found":      {{run: api.Run{Secrets: &api.Secrets{Found: []api.SecretFound{{Credential: "x", In: "stdout"}}}}}, {run: api.Run{Secrets: &api.Secrets{}}}},

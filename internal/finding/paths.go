@@ -160,13 +160,13 @@ func manyDeleted(e *Evidence, f *found) {
 		}
 	}
 	if n >= manyFiles {
-		f.say("%d files", n)
+		f.say("%s", count(n, "file", "files"))
 	}
 }
 
 func ignoredChanged(e *Evidence, f *found) {
 	if n := e.Run.Changes.Ignored; n > 0 {
-		f.say("%d files", n)
+		f.say("%s", count(n, "file", "files"))
 	}
 }
 

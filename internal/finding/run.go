@@ -72,35 +72,35 @@ func tunnel(e *Evidence, f *found) {
 // oftenDenied is from which count on a host was asked for many times.
 const oftenDenied = 10
 
-func denials(e *Evidence) (hosts []string, count map[string]int) {
-	count = map[string]int{}
+func denials(e *Evidence) (hosts []string, times map[string]int) {
+	times = map[string]int{}
 	if e.Run.Network == nil {
-		return nil, count
+		return nil, times
 	}
 	for _, d := range e.Run.Network.Denials {
 		host := hostOf(d.Want)
-		if count[host] == 0 {
+		if times[host] == 0 {
 			hosts = append(hosts, host)
 		}
-		count[host] += max(1, int(d.Times))
+		times[host] += max(1, int(d.Times))
 	}
-	return hosts, count
+	return hosts, times
 }
 
 func deniedRepeated(e *Evidence, f *found) {
-	hosts, count := denials(e)
+	hosts, times := denials(e)
 	for _, h := range hosts {
-		if n := count[h]; n >= oftenDenied {
-			f.say("%s, %d times", h, n)
+		if n := times[h]; n >= oftenDenied {
+			f.say("%s, %s", h, count(n, "time", "times"))
 		}
 	}
 }
 
 func denied(e *Evidence, f *found) {
-	hosts, count := denials(e)
+	hosts, times := denials(e)
 	for _, h := range hosts {
-		if n := count[h]; n < oftenDenied {
-			f.say("%s, %d times", h, n)
+		if n := times[h]; n < oftenDenied {
+			f.say("%s, %s", h, count(n, "time", "times"))
 		}
 	}
 }
@@ -184,7 +184,7 @@ func limitReached(e *Evidence, f *found) {
 		f.say("the command ended by it: %s", r.Cause)
 	}
 	if r.Usage.OOMKills > 0 && r.Cause == "" {
-		f.say("%d processes were killed at the limit of memory", r.Usage.OOMKills)
+		f.say("%s killed at the limit of memory", count(int(r.Usage.OOMKills), "process", "processes"))
 	}
 	if r.Check != nil && r.Check.Cause != "" {
 		f.say("the check ended by it: %s", r.Check.Cause)
@@ -193,7 +193,7 @@ func limitReached(e *Evidence, f *found) {
 
 func processLeft(e *Evidence, f *found) {
 	if n := e.Run.Usage.LeftOver; n > 0 {
-		f.say("%d processes", n)
+		f.say("%s", count(n, "process", "processes"))
 	}
 }
 
@@ -214,6 +214,12 @@ func sourceMoved(e *Evidence, f *found) {
 
 func noCheck(e *Evidence, f *found) {
 	if r := e.Run; r.Check == nil && r.Changes.Files > 0 {
-		f.say("%d changed files", r.Changes.Files)
+		f.say("%s changed", count(r.Changes.Files, "file", "files"))
+	}
+}
+
+func networkTried(e *Evidence, f *found) {
+	if n := e.Run.Network; n != nil && n.Tried > 0 {
+		f.say("%s had nowhere to go", count(int(n.Tried), "packet", "packets"))
 	}
 }

@@ -55,6 +55,7 @@ var rules = []Rule{
 	{"tunnel", high, "a name looks like a tunnel or a collector", "such services carry data out, or a way in", seeEvents, tunnel},
 	{"denied-repeated", medium, "a denied host was asked for many times", "something in the run depends on it, or looks for a way out", seeEvents, deniedRepeated},
 	{"denied", low, "a host was denied", "something in the run wanted it", seeEvents, denied},
+	{"network-tried", low, "the network was looked for, and there was none", "something in the run wanted it", seeEvents, networkTried},
 	{"verdict-imitated", high, "the output claims what did not happen", "the exit code is the outcome; what is written is the command's word", seeOutput, verdictImitated},
 	{"output-hides", medium, "the output hides text on a terminal", "what is seen there is not all that was written", seeOutput, outputHides},
 	{"secret-found", high, "the value of a lent credential was found", "it is where a cell should never have it", seeRun, secretFound},

@@ -140,7 +140,7 @@ func testDeleted(e *Evidence, f *found) {
 			s, ok := suiteOf(c.Path, e.before(c))
 			switch {
 			case ok && s.tests > 0:
-				f.at(c.Path, 0, "it had %d tests", s.tests)
+				f.at(c.Path, 0, "it had %s", count(s.tests, "test", "tests"))
 			default:
 				f.at(c.Path, 0, "deleted")
 			}
@@ -170,14 +170,14 @@ func testsFewer(e *Evidence, f *found) {
 		}
 	}
 	if sum < 0 && fell != nil {
-		f.at(fell.Path, 0, "%d tests fewer in the changed files", -sum)
+		f.at(fell.Path, 0, "%s fewer in the changed files", count(-sum, "test", "tests"))
 	}
 }
 
 func testSkipped(e *Evidence, f *found) {
 	e.suites(func(c *api.FileChange, was, is suite) {
 		if n := is.skips - was.skips; n > 0 {
-			f.at(c.Path, 0, "%d more places where tests are skipped, or run alone", n)
+			f.at(c.Path, 0, "%s more where tests are skipped, or run alone", count(n, "place", "places"))
 		}
 	})
 }
@@ -185,7 +185,7 @@ func testSkipped(e *Evidence, f *found) {
 func assertionsFewer(e *Evidence, f *found) {
 	e.suites(func(c *api.FileChange, was, is suite) {
 		if is.asserts < was.asserts && is.tests >= was.tests {
-			f.at(c.Path, 0, "%d assertions, and %d before", is.asserts, was.asserts)
+			f.at(c.Path, 0, "%s, and %d before", count(is.asserts, "assertion", "assertions"), was.asserts)
 		}
 	})
 }

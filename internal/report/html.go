@@ -35,7 +35,7 @@ type view struct {
 	Command    string
 	Outcome    string
 	Took       string
-	Good, Bad  bool
+	Good, Bad  bool // the command's end
 	Severities []severity
 	Phases     []phase
 	Looks      []api.ReportFile
@@ -58,9 +58,10 @@ type phase struct {
 }
 
 var functions = template.FuncMap{
-	"size":  policy.FormatSize,
-	"count": count,
-	"clock": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"size":    policy.FormatSize,
+	"count":   count,
+	"counted": func(n int64, noun string) string { return count(int(n), noun) },
+	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"short": func(s string) string {
 		if _, hex, ok := strings.Cut(s, ":"); ok && len(hex) > 12 {
 			return hex[:12]
@@ -108,7 +109,7 @@ func HTML(w io.Writer, raw *api.Report) error {
 		Policy:  template.HTMLAttr(`content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-` + base64.StdEncoding.EncodeToString(sum[:]) + `'"`),
 		Name:    r.Run.ID,
 		Command: strings.Join(r.Run.Command, " "), Outcome: Outcome(&r.Run), Took: Took(&r.Run), Phases: phases(r.Run.Timings)}
-	v.Good = r.Run.ExitCode != nil && *r.Run.ExitCode == 0 && (r.Run.Check == nil || r.Run.Check.ExitCode == 0)
+	v.Good = r.Run.ExitCode != nil && *r.Run.ExitCode == 0
 	v.Bad = !v.Good && (r.Run.ExitCode != nil || r.Run.Error != nil)
 	for _, name := range []string{api.SeverityHigh, api.SeverityMedium, api.SeverityLow, api.SeverityInfo} {
 		n := 0
@@ -150,7 +151,7 @@ func phases(t api.Timings) (list []phase) {
 		ms   float64
 	}{{"import", t.Import}, {"checkpoint", t.Checkpoint}, {"start", t.Start}, {"command", t.Run}, {"freeze", t.Freeze}, {"digest", t.Digest}, {"restore", t.Restore}} {
 		w := min(p.ms/all*100, 100-x)
-		if p.ms <= 0 || w <= 0 {
+		if p.ms < 0.05 || w <= 0 {
 			continue
 		}
 		list = append(list, phase{Name: p.name, MS: p.ms, X: x, W: w, Number: i})

@@ -75,11 +75,11 @@ func Markdown(w io.Writer, raw *api.Report) error {
 			fmt.Fprintf(&b, "\nAnd %s: %s\n", count(len(r.Files)-i+r.More, "more file"), code("pando diff "+run.ID+" --stat"))
 			break
 		}
-		name := f.Path
-		if f.OldPath != "" {
-			name = f.OldPath + " → " + f.Path
+		name := f.File.Path
+		if f.File.OldPath != "" {
+			name = f.File.OldPath + " → " + f.File.Path
 		}
-		fmt.Fprintf(&b, "### %s %s, +%d −%d\n\n", text(f.Status), code(name), f.Added, f.Deleted)
+		fmt.Fprintf(&b, "### %s %s, +%d −%d\n\n", text(f.File.Status), code(name), f.File.Added, f.File.Deleted)
 		for _, why := range []string{f.Held, f.First} {
 			if why != "" {
 				fmt.Fprintf(&b, "Look at it first: %s.\n\n", text(why))

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/glob"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -41,6 +43,8 @@ type DiffRequest struct {
 	// Include names what a patch has although accept would hold it back, exactly or by a
 	// folder above; "." is all.
 	Include []string
+	// Only are patterns of the changed paths to show, as glob.Below has them; none: all.
+	Only []string
 }
 
 // Diff compares two states of a cell.
@@ -53,6 +57,9 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	c, a, b := o.c, o.base, o.after
 	out := api.Diff{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), From: o.from, To: o.to, Runs: o.changed(), Digest: o.digest.String(),
 		Files: []api.FileChange{}, Held: []api.Held{}, First: []api.Look{}, Notes: []string{}}
+	if !c.NoSource {
+		out.Source = c.Top()
+	}
 	commits, err := commitsIn(c, a, b)
 	if out.Commits = commits.API(); err != nil {
 		out.Notes = append(out.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
@@ -78,6 +85,9 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	if err != nil {
 		return out, err
 	}
+	if first, err = narrow(d, &out, first, req.Only); err != nil {
+		return out, err
+	}
 	if req.Form == "patch" {
 		withoutHeld(d, out.Held)
 	}
@@ -91,6 +101,36 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	}
 	out.Text, err = textOf(ctx, d, first, req)
 	return out, err
+}
+
+// narrow leaves what is at some paths. A pattern at which nothing changed is an error.
+func narrow(d *diff.Diff, out *api.Diff, first []state.Look, only []string) ([]state.Look, error) {
+	if len(only) == 0 {
+		return first, nil
+	}
+	used := make([]bool, len(only))
+	is := func(p string) (in bool) {
+		for i, pattern := range only {
+			if glob.Below(pattern, p) {
+				used[i], in = true, true
+			}
+		}
+		return in
+	}
+	d.Files = slices.DeleteFunc(d.Files, func(c diff.FileChange) bool { return !is(c.Path) && (c.OldPath == "" || !is(c.OldPath)) })
+	for i, ok := range used {
+		if !ok {
+			return first, cell.Errorf(cell.NotFound, "result.Diff", "leave it out: all changes are shown", "there is no change at %s", diff.Quote(only[i]))
+		}
+	}
+	d.Ignored = diff.IgnoredFiles{}
+	d.Unrepresented = slices.DeleteFunc(d.Unrepresented, func(n diff.Note) bool { return !is(n.Path) })
+	out.Held = slices.DeleteFunc(out.Held, func(h api.Held) bool { return !is(h.Path) })
+	first = slices.DeleteFunc(slices.Clone(first), func(l state.Look) bool {
+		return !slices.ContainsFunc(d.Files, func(c diff.FileChange) bool { return l.Covers(c.Path) })
+	})
+	out.First = state.LooksAPI(first)
+	return first, nil
 }
 
 // filesAPI lists the files of a diff.

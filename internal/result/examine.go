@@ -104,14 +104,15 @@ func (m *Manager) Examine(ctx context.Context, id cell.RunID, do func(*Examined)
 	for _, n := range d.Unrepresented {
 		x.Notes = append(x.Notes, n.Path+": "+n.What)
 	}
-	if err := x.lines(ctx, d, first); err != nil {
+	if err := m.lines(ctx, x, d, first); err != nil {
 		return err
 	}
 	return do(x)
 }
 
-// lines puts the files in order, and the lines to those that are shown.
-func (x *Examined) lines(ctx context.Context, d *diff.Diff, first []state.Look) error {
+// lines puts the files in order, and the lines to those that are shown. What has the form of a credential is not in them: a
+// report is given to others.
+func (m *Manager) lines(ctx context.Context, x *Examined, d *diff.Diff, first []state.Look) error {
 	held := map[string]string{}
 	for _, h := range x.Held {
 		held[h.Path] = h.Why
@@ -143,7 +144,7 @@ func (x *Examined) lines(ctx context.Context, d *diff.Diff, first []state.Look) 
 			x.More = len(order) - reportFiles
 			break
 		}
-		v := api.ReportFile{FileChange: x.Changed[i], First: why[i], Held: held[f.Path], Lines: []api.DiffLine{}}
+		v := api.ReportFile{File: x.Changed[i], First: why[i], Held: held[f.Path], Lines: []api.DiffLine{}}
 		if left <= 0 {
 			v.NoLines = fmt.Sprintf("not shown: the report has the first %d lines", reportLines)
 			x.Files = append(x.Files, v)
@@ -154,7 +155,7 @@ func (x *Examined) lines(ctx context.Context, d *diff.Diff, first []state.Look) 
 			return err
 		}
 		for _, l := range lines {
-			v.Lines = append(v.Lines, api.DiffLine{Kind: string(l.Kind), Old: l.Old, New: l.New, Text: cutLine(l.Text)})
+			v.Lines = append(v.Lines, api.DiffLine{Kind: string(l.Kind), Old: l.Old, New: l.New, Text: cutLine(m.cfg.Redactor.String(l.Text))})
 		}
 		left -= len(lines)
 		v.MoreLines, v.NoLines = more, no
@@ -174,4 +175,3 @@ func cutLine(s string) string {
 	}
 	return fmt.Sprintf("%s… (%d more bytes)", s[:end], len(s)-end)
 }
-
