@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 // Evidence is what rules look at.
@@ -117,20 +116,4 @@ func (e *Evidence) after(c *api.FileChange) []byte {
 		return nil
 	}
 	return b
-}
-
-// change is that of a path; nil if it did not change.
-func (e *Evidence) change(path string) *api.FileChange {
-	for i := range e.Changed {
-		if e.Changed[i].Path == path {
-			return &e.Changed[i]
-		}
-	}
-	return nil
-}
-
-// there reports whether a regular file is there after the run.
-func (e *Evidence) there(path string) bool {
-	_, err := e.After(path, 0)
-	return err == nil || cell.KindOf(err) == cell.TooLarge
 }
