@@ -69,6 +69,16 @@ func (c *Client) ReportAs(ctx context.Context, sel, form string) (io.ReadCloser,
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/report."+form, nil, nil)
 }
 
+// Compare sets runs, cells and checkpoints side by side.
+func (c *Client) Compare(ctx context.Context, of []string) (out api.Comparison, err error) {
+	return out, c.do(ctx, "GET", "/v1/comparison", url.Values{"of": of}, nil, &out)
+}
+
+// CompareAs reads a comparison in a form for people: "html" or "md".
+func (c *Client) CompareAs(ctx context.Context, of []string, form string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/comparison."+form, url.Values{"of": of}, nil)
+}
+
 // AcceptRun accepts the changes of a run.
 func (c *Client) AcceptRun(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/accept", nil, req, &out)

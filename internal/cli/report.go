@@ -63,33 +63,76 @@ terminal shows the Markdown. --json has all of it for programs.`,
 					return nil
 				}
 			}
-			form, to := "md", markdown
-			if page != "" {
-				form, to = "html", page
-			}
-			body, err := a.client.ReportAs(ctx, arg(args), form)
-			if err != nil {
-				return err
-			}
-			defer body.Close()
-			switch to {
-			case "":
-				b, err := io.ReadAll(body)
-				if err == nil {
-					a.page(string(b), false)
-				}
-				return err
-			case "-":
-				_, err := io.Copy(a.stdout, body)
-				return err
-			}
-			return a.saveReport(body, to)
+			return a.draw(page, markdown, func(form string) (io.ReadCloser, error) { return a.client.ReportAs(ctx, arg(args), form) })
 		},
 	}
 	c.Flags().StringVar(&page, "html", "", "write it as one page of HTML to this file, or - for stdout")
 	c.Flags().StringVar(&markdown, "md", "", "write it as Markdown to this file, or - for stdout")
 	c.Flags().StringVar(&failOn, "fail-on", "", "exit with 7 if there is a finding of this severity or above: info, low, medium, high")
 	complete(c, "fail-on", api.SeverityInfo, api.SeverityLow, api.SeverityMedium, api.SeverityHigh)
+	return c
+}
+
+// draw writes what is drawn in a form: as a page to one file, or as Markdown to another, or shows that.
+func (a *app) draw(page, markdown string, as func(form string) (io.ReadCloser, error)) error {
+	form, to := "md", markdown
+	if page != "" {
+		form, to = "html", page
+	}
+	body, err := as(form)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	switch to {
+	case "":
+		b, err := io.ReadAll(body)
+		if err == nil {
+			a.page(string(b), false)
+		}
+		return err
+	case "-":
+		_, err := io.Copy(a.stdout, body)
+		return err
+	}
+	return a.saveReport(body, to)
+}
+
+func (a *app) compareCmd() *cobra.Command {
+	var page, markdown string
+	c := &cobra.Command{
+		Use: "compare RUN|CELL|CELL@N RUN|CELL|CELL@N…", Short: "Set runs, cells or checkpoints side by side", ValidArgsFunction: a.completeRuns,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usage("name two or more runs, cells or checkpoints (CELL@N)")
+			}
+			return nil
+		},
+		Long: `Set runs, cells or checkpoints side by side: outcome, check, findings, what they used, and
+their files: which are the same in all, which differ, which one of them alone changed.
+In a line of files the same letter means the same file.
+
+The changes of a run are from before to after it; those of a cell or a checkpoint are
+from its source.`,
+		Example: `  pando compare r-1a2b r-3c4d
+  pando compare try-1 try-2 try-3 --html compare.html
+  pando compare web@2 web@5`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if page != "" && markdown != "" || a.json && page+markdown != "" {
+				return usage("give one of --html, --md and --json")
+			}
+			if a.json {
+				c, err := a.client.Compare(cmd.Context(), args)
+				if err != nil {
+					return err
+				}
+				return a.print(c, nil)
+			}
+			return a.draw(page, markdown, func(form string) (io.ReadCloser, error) { return a.client.CompareAs(cmd.Context(), args, form) })
+		},
+	}
+	c.Flags().StringVar(&page, "html", "", "write it as one page of HTML to this file, or - for stdout")
+	c.Flags().StringVar(&markdown, "md", "", "write it as Markdown to this file, or - for stdout")
 	return c
 }
 

@@ -38,6 +38,7 @@ var Params = map[string]Param{
 	"colour":     {"boolean", "with the escape sequences of a terminal"},
 	"width":      {"integer", "columns to write for"},
 	"ignored":    {"boolean", "with the files that git ignores"},
+	"of":         {"string", "a run, a cell, or a checkpoint (CELL@N); repeatable, twice at least"},
 	"only":       {"string", "only the changes at this path, relative to the source, and below; * is any text; repeatable"},
 	"include":    {"string", "for a patch: include this path, which accept would hold back; repeatable"},
 	"path":       {"string", "absolute, or relative to the workspace"},

@@ -42,12 +42,39 @@ func (d *Daemon) drawn(w http.ResponseWriter, r *http.Request, media string, dra
 	if err != nil {
 		return nil, err
 	}
+	return page(w, media, func(b io.Writer) error { return draw(b, &rep) })
+}
+
+// page answers with what is drawn.
+func page(w http.ResponseWriter, media string, draw func(io.Writer) error) (any, error) {
 	var b bytes.Buffer
-	if err := draw(&b, &rep); err != nil {
+	if err := draw(&b); err != nil {
 		return nil, err
 	}
 	w.Header().Set("Content-Type", media+"; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Write(b.Bytes())
 	return done{}, nil
+}
+
+func (d *Daemon) compare(_ http.ResponseWriter, r *http.Request) (any, error) {
+	q := r.URL.Query()
+	return d.cfg.Engine.Compare(r.Context(), q["of"], q.Get("dir"))
+}
+
+func (d *Daemon) compareHTML(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.compared(w, r, pageHTML, report.CompareHTML)
+}
+
+func (d *Daemon) compareMarkdown(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.compared(w, r, pageMarkdown, report.CompareMarkdown)
+}
+
+func (d *Daemon) compared(w http.ResponseWriter, r *http.Request, media string, draw func(io.Writer, *api.Comparison) error) (any, error) {
+	q := r.URL.Query()
+	c, err := d.cfg.Engine.Compare(r.Context(), q["of"], q.Get("dir"))
+	if err != nil {
+		return nil, err
+	}
+	return page(w, media, func(b io.Writer) error { return draw(b, &c) })
 }

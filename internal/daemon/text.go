@@ -16,7 +16,7 @@ func notText(what string) error {
 
 // repeatable are the parameters that may be given several times. Of another one all values but
 // the first would have no effect.
-var repeatable = []string{"label", "include", "only"}
+var repeatable = []string{"label", "include", "only", "of"}
 
 // checkQuery rejects unknown parameters, which would have no effect, and parameters that are not
 // UTF-8: paths in a cell are passed on as JSON. dir is always allowed, since clients always send

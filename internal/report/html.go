@@ -60,6 +60,7 @@ type phase struct {
 var functions = template.FuncMap{
 	"size":    policy.FormatSize,
 	"count":   count,
+	"letter":  letter,
 	"counted": func(n int64, noun string) string { return count(int(n), noun) },
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"short": func(s string) string {

@@ -216,7 +216,7 @@ func unknown(r *api.Report) []string {
 			list = append(list, "What could not be verified: "+u+".")
 		}
 	}
-	list = append(list, "That nobody with the key of this installation signed something else: a copy of the ledger's head that was kept elsewhere shows that (pando receipt export).")
+	list = append(list, "That nothing else was signed with the key of this installation: a copy of the ledger's head that was kept elsewhere shows that (pando receipt export).")
 	return list
 }
 

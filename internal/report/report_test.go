@@ -82,7 +82,7 @@ func FuzzHTML(f *testing.F) {
 	})
 }
 
-// The page needs nothing that is not in it, runs its own script alone, and says for whom it is.
+// The page needs nothing that is not in it, runs its own script alone, and is made for readers of all kinds.
 func TestHTMLStandsAlone(t *testing.T) {
 	page := drawn(t, HTML, whole("x"))
 	for _, re := range []string{`(?:src|href)="[^#"]`, `url\(`, `@import`, `https?://`} {
@@ -169,5 +169,62 @@ func TestEvidence(t *testing.T) {
 	r := api.Report{Run: ok}
 	if Complete(&r); r.Evidence != unproven || !strings.Contains(strings.Join(r.Unknown, " "), "could not be verified") {
 		t.Errorf("without a verification it is %q", r.Evidence)
+	}
+}
+
+// wide is a comparison in which all texts are s.
+func wide(s string) *api.Comparison {
+	run := whole(s).Run
+	c := &api.Comparison{Version: s, Subjects: []api.CompareSubject{{Name: s, Kind: "run", Run: &run, Outcome: s, From: s, Base: "1", Tokens: 2, USD: 1}, {Name: s, Kind: "cell", From: s, Base: "2", Problem: s}}}
+	SideBySide(c, [][]api.FileChange{{{Path: s, Status: s, NewDigest: "1"}, {Path: "a", Status: "added", NewDigest: "1"}}, {{Path: "a", Status: "added", NewDigest: "2"}}}, 10)
+	return c
+}
+
+func TestCompareHostile(t *testing.T) {
+	page := func(s string) string {
+		var b bytes.Buffer
+		if err := CompareHTML(&b, wide(s)); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	want := strings.Join(tags(t, page("x")), "")
+	for _, s := range []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "</style>", "\u202e", "\x1b[8m", "{{.}}"} {
+		if got := page(s); strings.Join(tags(t, got), "") != want || strings.ContainsAny(got, "\u202e\x1b") {
+			t.Errorf("%q makes other elements, or is on the page as it is", s)
+		}
+		var b bytes.Buffer
+		if err := CompareMarkdown(&b, wide(s)); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(b.String(), "\n#"); n != 1 {
+			t.Errorf("%q makes %d headings", s, n)
+		}
+	}
+}
+
+func TestSideBySide(t *testing.T) {
+	file := func(path, digest, mode string) api.FileChange {
+		return api.FileChange{Path: path, Status: "modified", NewDigest: digest, OldMode: "100644", NewMode: mode}
+	}
+	c := &api.Comparison{Subjects: make([]api.CompareSubject, 3)}
+	SideBySide(c, [][]api.FileChange{
+		{file("all", "1", "100644"), file("mode", "1", "100644"), file("two", "1", "100644"), {Path: "gone", Status: "deleted", NewDigest: "x"}},
+		{file("all", "1", "100644"), file("mode", "1", "100755"), file("two", "1", "100644"), {Path: "gone", Status: "deleted", NewDigest: "y"}},
+		{file("all", "1", "100644"), file("mode", "1", "100644"), file("own", "1", "100644"), {Path: "gone", Status: "deleted"}},
+	}, 3)
+	var got []string
+	for _, f := range c.Files {
+		s := f.Path + " " + f.Is
+		for _, x := range f.In {
+			s += " " + letter(x.Group)
+		}
+		got = append(got, s)
+	}
+	if want := "mode differs A B A|two differs A A |own only   A"; strings.Join(got, "|") != want {
+		t.Errorf("%q, not %q", strings.Join(got, "|"), want)
+	}
+	if c.Same != 2 || c.Differ != 2 || c.Only != 1 || len(c.Notes) != 1 {
+		t.Errorf("%d are the same, %d differ, %d are only in one, notes %q", c.Same, c.Differ, c.Only, c.Notes)
 	}
 }
