@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// tunnels are services that carry connections or what is sent to them to somebody else, as names and the ends of names.
+// tunnels are services that carry connections or what is sent to them to third parties, as names and the ends of names.
 var tunnels = []string{"ngrok.io", "ngrok.app", "ngrok-free.app", "ngrok.dev", "trycloudflare.com", "serveo.net", "localhost.run", "lhr.life", "localtunnel.me", "loca.lt", "pagekite.me", "pinggy.io", "bore.pub",
 	"webhook.site", "requestbin.com", "requestbin.net", "pipedream.net", "beeceptor.com", "interact.sh", "oast.fun", "oast.pro", "oast.live", "oast.site", "oast.online", "oast.me", "burpcollaborator.net", "oastify.com",
 	"dnslog.cn", "ceye.io", "transfer.sh", "file.io", "0x0.st", "termbin.com", "pastebin.com", "paste.ee", "hastebin.com", "tailscale.com", "zerotier.com", "onion", "dnsbin.zhack.ca"}

@@ -60,7 +60,7 @@ var rules = []Rule{
 	{"output-hides", medium, "the output hides text on a terminal", "what is seen there is not all that was written", seeOutput, outputHides},
 	{"secret-found", high, "the value of a lent credential was found", "it is where a cell should never have it", seeRun, secretFound},
 	{"not-isolated", high, "the run was not isolated", "the command could read and change what its user can", seeRun, notIsolated},
-	{"weaker", medium, "weaker than by default", "somebody asked for it: look whether it was needed", seeRun, weaker},
+	{"weaker", medium, "weaker than by default", "it was asked for: look whether it was needed", seeRun, weaker},
 	{"limit-reached", medium, "a limit was reached", "what was not finished is not in the result", seeRun, limitReached},
 	{"process-left", low, "processes were left running", "they were ended with the command, in the middle of whatever they did", seeRun, processLeft},
 	{"output-incomplete", low, "not all of the output was kept", "the end of it is not in the evidence", seeOutput, outputIncomplete},
