@@ -22,11 +22,21 @@ type Report struct {
 	Notes    []string       `json:"notes"`          // changes that git can't represent
 	Output   []ReportOutput `json:"output"`         // the end of what the command wrote
 	Events   []Event        `json:"events"`         // the first of the run's events
+	// Samples are what the cell used while the command ran, in their order.
+	Samples []Sample `json:"samples"`
 	// MoreEvents is the number of further events: pando events RUN has all.
 	MoreEvents   int           `json:"more_events,omitempty"`
 	Receipts     []Receipt     `json:"receipts"`               // of the run, oldest first, and what was signed about it later
 	Verification *Verification `json:"verification,omitempty"` // of its receipts and files; null if that failed
 	Problems     []string      `json:"problems"`               // parts of the report that could not be drawn
+}
+
+// Sample is what a cell used at some time in a run.
+type Sample struct {
+	At     time.Time `json:"at"`      // when it was taken
+	CPUMS  int64     `json:"cpu_ms"`  // processor time since the command began, in milliseconds
+	Memory int64     `json:"memory"`  // bytes at that time
+	Wrote  int64     `json:"written"` // bytes to disks since the command began
 }
 
 // What a fact of a report rests on.

@@ -158,9 +158,18 @@ type Status struct {
 	Args     []string     `json:"args,omitempty"`      // in the answer to a query: the command line
 	Awaited  bool         `json:"awaited,omitempty"`   // a client waits for its end
 	Unsealed string       `json:"unsealed,omitempty"`  // why the event stream could not be completed
+	Events   int64        `json:"events,omitempty"`    // number of its events, without samples of its use
 	// KilledAfter is how long it was waited for after it was asked to end, before it was killed; 0: it
 	// was not killed for that.
 	KilledAfter time.Duration `json:"killed_after,omitempty"`
+}
+
+// Sample is what a cell uses at some time in a command, as an event of its run.
+type Sample struct {
+	CPU       int64 `json:"cpu_us"`              // processor time since the command began, in microseconds
+	Memory    int64 `json:"memory"`              // bytes now
+	Written   int64 `json:"written"`             // bytes to disks since the command began
+	Processes int   `json:"processes,omitempty"` // 0: not counted
 }
 
 // StreamStatus is the amount of output of a process.

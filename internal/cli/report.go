@@ -158,6 +158,6 @@ func (a *app) saveReport(body io.Reader, to string) error {
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", to, err)
 	}
-	a.say("%s: open it in a browser, or give it to anybody", printable(to))
+	a.say("%s: open it in a browser", printable(to))
 	return nil
 }

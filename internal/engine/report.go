@@ -20,8 +20,9 @@ import (
 
 // Bounds of a report.
 const (
-	reportEvents = 500
-	reportOutput = 64 << 10 // bytes of the end of each stream
+	reportEvents  = 500
+	reportSamples = 4000
+	reportOutput  = 64 << 10 // bytes of the end of each stream
 )
 
 // Report collects what the evidence of a run says, for a person. A part that can't be had is named in it; what is there is
@@ -32,7 +33,7 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 		return api.Report{}, err
 	}
 	r := api.Report{Run: run, Drawn: time.Now().UTC(), Version: v.e.cfg.Version, Findings: []api.RunFinding{}, Held: []api.Held{}, Files: []api.ReportFile{},
-		Notes: []string{}, Output: []api.ReportOutput{}, Events: []api.Event{}, Receipts: []api.Receipt{}, Problems: []string{}}
+		Notes: []string{}, Output: []api.ReportOutput{}, Events: []api.Event{}, Samples: []api.Sample{}, Receipts: []api.Receipt{}, Problems: []string{}}
 	lacks := func(what string, err error) {
 		if err != nil {
 			r.Problems = append(r.Problems, what+": "+err.Error())
@@ -100,13 +101,20 @@ func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report, e
 		if err != nil {
 			return err
 		}
-		if len(r.Events) == reportEvents {
-			r.MoreEvents++
-			continue
-		}
 		var ev api.Event
 		if err := json.Unmarshal(line, &ev); err != nil {
 			return err
+		}
+		if ev.Kind == "sample" {
+			var s cell.Sample
+			if json.Unmarshal(ev.Fields, &s) == nil && len(r.Samples) < reportSamples {
+				r.Samples = append(r.Samples, api.Sample{At: ev.Time, CPUMS: s.CPU / 1000, Memory: s.Memory, Wrote: s.Written})
+			}
+			continue
+		}
+		if len(r.Events) == reportEvents {
+			r.MoreEvents++
+			continue
 		}
 		r.Events = append(r.Events, ev)
 	}

@@ -222,6 +222,7 @@ func TestEventText(t *testing.T) {
 		{"network.none", `{"tries":3}`, "looked for a network, and the cell has none: 3 packets had nowhere to go", true},
 		{"network.earlier", `{"allowed":1,"denied":2,"asked":3,"flows":4}`, "while no run was there: 1 allowed, 2 denied, 3 asked, 4 ended", true},
 		{"kernel.missing", `{"calls":["mseal","prctl 0x3b"],"others":0}`, "called what the cell's kernel does not have: mseal, prctl 0x3b", false},
+		{"sample", `{"cpu_us":1500000,"memory":2097152,"written":0}`, "uses 2 MiB, 1.5 s of processors so far", false},
 		{"kind.of.tomorrow", `{"a":1}`, `{"a":1}`, false},
 	} {
 		ev := receipt.Event{Kind: c.kind, Fields: json.RawMessage(c.fields)}
@@ -254,7 +255,7 @@ func TestEventKindsAreComplete(t *testing.T) {
 		}
 	}
 	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(server.Earlier{}),
-		"process.start": tags(startFields{}), "process.running": tags(runningFields{}), "process.exit": tags(exitFields{}), "process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}),
+		"sample": tags(cell.Sample{}), "process.start": tags(startFields{}), "process.running": tags(runningFields{}), "process.exit": tags(exitFields{}), "process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}),
 		"limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(server.Missing{}), "budget": tags(cell.BudgetNote{})}
 	for kind, names := range has {
 		slices.Sort(names)

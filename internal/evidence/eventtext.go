@@ -89,6 +89,9 @@ func EventKinds() []EventKind {
 			{"left_over", "how many processes of it were ended with it"}, {"stdout", "what it wrote there: bytes, kept, digest of all"},
 			{"stderr", "the same"}, {"usage", "what it and its ended children used: user_ms, system_ms, max_rss"},
 			{"stats", "what the cell used: processes, memory, peak_memory, cpu_us, written, oom_kills, peak_pids; measured names those that were counted"}}},
+		{"sample", "What the cell uses at that time. There is one a second at first, and fewer of a command that takes long; none while it does hardly anything.", []EventField{
+			{"cpu_us", "processor time since the command began, in microseconds"}, {"memory", "bytes now"}, {"written", "bytes to disks since the command began, as the kernel counted"},
+			{"processes", "how many there are, where that is counted"}}},
 		{"limit.time", "Its time was up.", []EventField{
 			{"timeout_ms", "the limit, in milliseconds"}}},
 		{"limit.disk", "The cell's disk was over its limit.", []EventField{
@@ -156,6 +159,10 @@ func eventText(ev receipt.Event) string {
 		return told(ev, func(f failedFields) string { return "failed to start: " + f.Error })
 	case "process.signal":
 		return told(ev, func(f signalFields) string { return "was sent " + f.Signal })
+	case "sample":
+		return told(ev, func(f cell.Sample) string {
+			return fmt.Sprintf("uses %s, %.1f s of processors so far", policy.FormatSize(f.Memory), float64(f.CPU)/1e6)
+		})
 	case "process.exit":
 		return told(ev, exitText)
 	case "limit.time":

@@ -42,6 +42,7 @@ type view struct {
 	Peers      []api.Peer
 	Denials    []api.Denial
 	Verify     []string
+	Chart      *chart
 }
 
 type severity struct {
@@ -132,6 +133,7 @@ func HTML(w io.Writer, raw *api.Report) error {
 		v.Peers, v.Denials = n.Peers, n.Denials
 	}
 	v.Verify = []string{"pando receipt verify " + r.Run.ID, "pando receipt export -o receipts.json; pando receipt key > pando.pub", "pando receipt verify receipts.json --key pando.pub"}
+	v.Chart = chartOf(r)
 	var b bytes.Buffer
 	if err := t.Execute(&b, v); err != nil {
 		return err

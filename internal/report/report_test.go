@@ -228,3 +228,19 @@ func TestSideBySide(t *testing.T) {
 		t.Errorf("%d are the same, %d differ, %d are only in one, notes %q", c.Same, c.Differ, c.Only, c.Notes)
 	}
 }
+
+func TestChart(t *testing.T) {
+	start := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	r := &api.Report{Run: api.Run{Started: start, Ended: start.Add(4 * time.Second), Usage: api.Usage{CPUMS: 3000}}}
+	if chartOf(r) != nil {
+		t.Error("there is a chart of nothing")
+	}
+	for i, s := range []api.Sample{{CPUMS: 1000, Memory: 1 << 20}, {CPUMS: 3000, Memory: 2 << 20}} {
+		s.At = start.Add(time.Duration(i+1) * time.Second)
+		r.Samples = append(r.Samples, s)
+	}
+	c := chartOf(r)
+	if c == nil || c.Most != "2.00 cores" || c.MostMem != "2 MiB" || c.Cores != "0.0,62.0 150.0,62.0 150.0,4.0 300.0,4.0 300.0,120.0 600.0,120.0" || c.Memory != "150.0,62.0 300.0,4.0" {
+		t.Errorf("%+v", c)
+	}
+}

@@ -2,8 +2,6 @@ package run
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -20,7 +18,7 @@ const (
 
 // doing is what is seen of a run that works.
 type doing struct {
-	output, events, cpu int64 // bytes, bytes, microseconds
+	output, events, cpu int64 // bytes, number, microseconds
 }
 
 // pauseIdle pauses the cell of a run each time that nothing has happened in it for as long as its run
@@ -82,9 +80,7 @@ func (x *execution) doing(ctx context.Context) (d doing, ok bool) {
 		return d, false
 	}
 	d.output, d.cpu = st.Stdout.Bytes, use.CPU
-	if f, err := os.Stat(filepath.Join(x.Run.Folder, "events.jsonl")); err == nil {
-		d.events = f.Size()
-	}
+	d.events = st.Events
 	return d, true
 }
 

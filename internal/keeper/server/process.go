@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,7 @@ type Proc struct {
 	denied  map[Denied]int64 // see Server.denied, when it began
 	missing map[string]int64 // see Server.missing, when it began
 	opening sync.Once        // see opens
+	told    atomic.Int64     // number of events, without samples
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // it has ended
@@ -122,7 +124,7 @@ func (p *Proc) snapshot() cell.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.status
-	st.Stdout, st.Stderr = p.stdout.status(), p.stderr.status()
+	st.Stdout, st.Stderr, st.Events = p.stdout.status(), p.stderr.status(), p.told.Load()
 	return st
 }
 
@@ -203,6 +205,9 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 			outR.Close()
 		}
 	}()
+	if p.events != nil {
+		go s.sample(p)
+	}
 	go func() {
 		defer s.use(id)()
 		s.follow(p, outR, errR)
@@ -341,6 +346,9 @@ func (s *Server) killed(id cell.ID) int64 {
 func (p *Proc) emit(kind string, fields any) {
 	if p.events != nil {
 		p.events.Emit(kind, fields)
+		if kind != "sample" {
+			p.told.Add(1)
+		}
 	}
 }
 
