@@ -3,8 +3,10 @@ package finding
 import (
 	"bytes"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -80,6 +82,11 @@ func minifiedAdded(e *Evidence, f *found) {
 // secretShapes knows the shapes of tokens.
 var secretShapes receipt.Redactor
 
+// exampleLogins are logins in addresses as examples have them: with a password that is a word or a variable, or for no real host.
+var exampleLogins = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`://[^\s:/@]*:(?:[A-Za-z_-]{0,12}[0-9]{0,3}@|[^\s/@]*[%$<{*][^\s/@]*@|[^\s/@]*@(?:localhost|127\.0\.0\.1|[\w.-]*example(?:\.\w+)?|host(?:name)?|foo|bar)\b)`)
+})
+
 func secretAdded(e *Evidence, f *found) {
 	for i := range e.Changed {
 		c := &e.Changed[i]
@@ -88,38 +95,52 @@ func secretAdded(e *Evidence, f *found) {
 			continue
 		}
 		for _, l := range added(e.before(c), after) {
-			if shown := secretShapes.String(l.text); shown != l.text {
+			if plain := exampleLogins().ReplaceAllString(l.text, "://"); secretShapes.String(plain) != plain {
+				shown := secretShapes.String(l.text)
 				f.at(c.Path, l.number, "%s", clip(strings.TrimSpace(shown)))
 			}
 		}
 	}
 }
 
-// misleading reports whether a character is not seen, or changes the order of what is seen. See "Trojan Source"
-// (CVE-2021-42574), and the tags of Unicode's plane 14. A mark of a file's encoding at its start is neither.
+// misleading reports whether a character changes the order of what is seen, is a letter that is not seen, or one of the tags of
+// Unicode's plane 14, in which text can be hidden from people and read by programs. See "Trojan Source" (CVE-2021-42574).
 func misleading(r rune) bool {
 	switch {
 	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r >= 0xe0000 && r <= 0xe007f:
 		return true
-	case r == 0x200b || r == 0x2060 || r == 0x00ad || r == 0x3164 || r == 0x115f || r == 0x1160:
-		return true
 	}
-	return unicode.Is(unicode.Cc, r) && r != '\t' && r != '\f' && r != '\r' && r != 0x1b
+	return r == 0x3164 || r == 0xffa0 || r == 0x115f || r == 0x1160
+}
+
+// invisible reports whether a character is not seen, and has its uses in texts.
+func invisible(r rune) bool {
+	return r == 0x200b || r == 0x2060 || r == 0x00ad || unicode.Is(unicode.Cc, r) && r != '\t' && r != '\f' && r != '\r' && r != '\n' && r != 0x1b
 }
 
 func hiddenText(e *Evidence, f *found) {
 	for i := range e.Changed {
 		c := &e.Changed[i]
-		if misled := strings.IndexFunc(c.Path, misleading); misled >= 0 {
-			r, _ := utf8.DecodeRuneInString(c.Path[misled:])
+		if at := strings.IndexFunc(c.Path, func(r rune) bool { return misleading(r) || invisible(r) }); at >= 0 {
+			r, _ := utf8.DecodeRuneInString(c.Path[at:])
 			f.at(c.Path, 0, "its name has the character %U", r)
 		}
+	}
+	e.characters(f, misleading)
+}
+
+func invisibleText(e *Evidence, f *found) { e.characters(f, invisible) }
+
+// characters finds characters in lines that were added.
+func (e *Evidence) characters(f *found, is func(rune) bool) {
+	for i := range e.Changed {
+		c := &e.Changed[i]
 		after := e.after(c)
-		if !text(after) || !utf8.Valid(after) || bytes.IndexFunc(after, misleading) < 0 {
+		if !text(after) || !utf8.Valid(after) || bytes.IndexFunc(after, is) < 0 {
 			continue
 		}
 		for _, l := range added(e.before(c), after) {
-			if at := strings.IndexFunc(l.text, misleading); at >= 0 {
+			if at := strings.IndexFunc(l.text, is); at >= 0 {
 				r, _ := utf8.DecodeRuneInString(l.text[at:])
 				f.at(c.Path, l.number, "character %U", r)
 			}

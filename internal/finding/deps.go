@@ -19,13 +19,14 @@ import (
 // A manifest is what a file says of dependencies.
 type manifest struct {
 	wants    map[string]string // by name, the version or the place
+	prepares map[string]string // by name, what runs when the project itself is prepared
 	fetched  map[string]string // by name, where it comes from if not from the registry by its name
 	scripts  map[string]string // by name, what runs at installation
 	unparsed bool
 }
 
 func newManifest() *manifest {
-	return &manifest{wants: map[string]string{}, fetched: map[string]string{}, scripts: map[string]string{}}
+	return &manifest{wants: map[string]string{}, prepares: map[string]string{}, fetched: map[string]string{}, scripts: map[string]string{}}
 }
 
 // readers read files that say dependencies, by their names.
@@ -58,9 +59,14 @@ func isLock(p string) bool {
 // elsewhere reports whether a version of npm's is a place, and no version: "git+https://…", "file:../x", "user/repo".
 func elsewhere(v string) bool {
 	switch {
-	case strings.HasPrefix(v, "npm:"), strings.HasPrefix(v, "workspace:"), strings.HasPrefix(v, "catalog:"), strings.HasPrefix(v, "link:."), strings.HasPrefix(v, "file:."):
-		return strings.HasPrefix(v, "npm:") || strings.Contains(v, "..")
-	case strings.Contains(v, "://"), strings.HasPrefix(v, "git@"), strings.HasPrefix(v, "github:"), strings.HasPrefix(v, "gitlab:"), strings.HasPrefix(v, "bitbucket:"), strings.HasPrefix(v, "gist:"), strings.HasPrefix(v, "file:"):
+	case strings.HasPrefix(v, "npm:"):
+		return true
+	case strings.HasPrefix(v, "workspace:"), strings.HasPrefix(v, "catalog:"):
+		return false
+	case strings.HasPrefix(v, "link:"), strings.HasPrefix(v, "file:"), strings.HasPrefix(v, "portal:"):
+		_, at, _ := strings.Cut(v, ":")
+		return strings.HasPrefix(at, "/") || strings.Contains(at, "../") || strings.Contains(at, "://")
+	case strings.Contains(v, "://"), strings.HasPrefix(v, "git@"), strings.HasPrefix(v, "github:"), strings.HasPrefix(v, "gitlab:"), strings.HasPrefix(v, "bitbucket:"), strings.HasPrefix(v, "gist:"):
 		return true
 	}
 	owner, repo, is := strings.Cut(v, "/")
@@ -86,9 +92,10 @@ func packageJSON(b []byte) *manifest {
 			}
 		}
 	}
-	for _, name := range []string{"preinstall", "install", "postinstall", "prepare", "preprepare", "postprepare", "prepublish"} {
+	for name, into := range map[string]map[string]string{"preinstall": m.scripts, "install": m.scripts, "postinstall": m.scripts,
+		"preprepare": m.prepares, "prepare": m.prepares, "postprepare": m.prepares, "prepublish": m.prepares, "prepublishOnly": m.prepares, "prepack": m.prepares, "postpack": m.prepares} {
 		if text, _ := p.Scripts[name].(string); text != "" {
-			m.scripts[name] = text
+			into[name] = text
 		}
 	}
 	return m
@@ -397,9 +404,17 @@ func dependencySource(e *Evidence, f *found) {
 }
 
 func installScript(e *Evidence, f *found) {
+	e.scripts(f, func(m *manifest) map[string]string { return m.scripts })
+}
+
+func prepareScript(e *Evidence, f *found) {
+	e.scripts(f, func(m *manifest) map[string]string { return m.prepares })
+}
+
+func (e *Evidence) scripts(f *found, of func(*manifest) map[string]string) {
 	e.manifests(func(c *api.FileChange, was, is *manifest) {
-		for _, name := range newOnes(was.scripts, is.scripts, false) {
-			f.at(c.Path, 0, "%s: %s", clip(name), clip(is.scripts[name]))
+		for _, name := range newOnes(of(was), of(is), false) {
+			f.at(c.Path, 0, "%s: %s", clip(name), clip(of(is)[name]))
 		}
 	})
 }

@@ -73,9 +73,17 @@ var (
 	registryChanged   = each(".npmrc", ".yarnrc", ".yarnrc.yml", "pip.conf", ".pypirc", "/.cargo/config", "/.cargo/config.toml", ".bundle/config", "NuGet.config", "nuget.config", "uv.toml", "poetry.toml", ".condarc", "go.env", "settings.xml")
 )
 
+// heldBack leaves out what another rule names.
 func heldBack(e *Evidence, f *found) {
+	var named found
+	for _, find := range []func(*Evidence, *found){ciChanged, hookChanged, agentConfigChanged, editorConfigChanged, submoduleChanged, attributesChanged, registryChanged, linkOutside} {
+		named.rule = f.rule
+		find(e, &named)
+	}
 	for _, h := range e.Held {
-		f.at(h.Path, 0, "%s", h.Why)
+		if !slices.ContainsFunc(named.list, func(o api.RunFinding) bool { return o.Path == h.Path }) {
+			f.at(h.Path, 0, "%s", h.Why)
+		}
 	}
 }
 

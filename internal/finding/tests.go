@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,6 +16,7 @@ import (
 // A suite is what a file of tests has.
 type suite struct {
 	tests, skips, asserts int
+	names                 []string // of its tests, where the language gives them names
 }
 
 // testFile reports whether a file has tests, by the names that are usual.
@@ -70,7 +72,7 @@ var allTestWords = sync.OnceValue(func() map[string]*testWords {
 		return &testWords{regexp.MustCompile(test), regexp.MustCompile(skip), regexp.MustCompile(assert)}
 	}
 	js := words(`(?:^|[^\w.])(?:it|test)(?:\.\w+)*\s*\(`, `(?:^|[^\w.])(?:(?:it|test|describe|suite)\.(?:skip|todo|only)\b|x(?:it|test|describe)\s*\()|\bt\.skip\(`, `\bexpect\s*\(|\bassert(?:\.\w+)?\s*\(|\bt\.(?:is|deepEqual|equal|true|false|throws)\s*\(`)
-	py := words(`(?:^|\s)def\s+test\w*\s*\(`, `@(?:pytest\.mark\.(?:skip|skipif|xfail)|unittest\.(?:skip\w*|expectedFailure))|\bpytest\.skip\(|\bself\.skipTest\(`, `^assert\b|\bself\.assert\w+\s*\(|\bpytest\.raises\(`)
+	py := words(`(?:^|\s)def\s+test\w*\s*\(`, `@(?:pytest\.mark\.(?:skip\b|xfail)|unittest\.(?:skip\b|expectedFailure))`, `^assert\b|\bself\.assert\w+\s*\(|\bpytest\.raises\(`)
 	rb := words(`(?:^|\s)(?:def\s+test_\w+|it\s+['"]|test\s+['"])`, `^(?:xit|xdescribe|skip|pending)\b`, `\bassert\w*[\s(]|\bexpect[\s({]|\.should\b`)
 	rs := words(`#\[(?:\w+::)*test\b`, `#\[ignore\b`, `\bassert\w*!\s*\(`)
 	jv := words(`@(?:Test|ParameterizedTest|RepeatedTest)\b`, `@(?:Disabled|Ignore)\b`, `\bassert\w*\s*\(|\bverify\s*\(`)
@@ -93,9 +95,14 @@ func goSuite(content []byte) (s suite, ok bool) {
 		for _, begin := range []string{"Test", "Fuzz", "Example"} {
 			if rest, is := strings.CutPrefix(fn.Name.Name, begin); is && fn.Recv == nil && (rest == "" || rest[0] < 'a' || rest[0] > 'z') && fn.Name.Name != "TestMain" {
 				s.tests++
+				s.names = append(s.names, fn.Name.Name)
 			}
 		}
+		s.skips += skips(fn.Body)
 		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			if f, is := n.(*ast.FuncLit); is {
+				s.skips += skips(f.Body)
+			}
 			call, is := n.(*ast.CallExpr)
 			if !is {
 				return true
@@ -107,8 +114,6 @@ func goSuite(content []byte) (s suite, ok bool) {
 			on, _ := sel.X.(*ast.Ident)
 			switch name := sel.Sel.Name; {
 			case on == nil:
-			case name == "Skip" || name == "Skipf" || name == "SkipNow":
-				s.skips++
 			case name == "Error" || name == "Errorf" || name == "Fatal" || name == "Fatalf" || name == "Fail" || name == "FailNow", on.Name == "assert" || on.Name == "require":
 				s.asserts++
 			}
@@ -116,6 +121,23 @@ func goSuite(content []byte) (s suite, ok bool) {
 		})
 	}
 	return s, true
+}
+
+// skips counts the statements of a function that skip it whatever there is. One under a condition is for a platform, or for
+// what is not installed.
+func skips(body *ast.BlockStmt) (n int) {
+	for _, st := range body.List {
+		x, is := st.(*ast.ExprStmt)
+		if !is {
+			continue
+		}
+		if call, is := x.X.(*ast.CallExpr); is {
+			if sel, is := call.Fun.(*ast.SelectorExpr); is && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // suites goes through the files of tests that there are before and after a run.
@@ -133,12 +155,31 @@ func (e *Evidence) suites(do func(c *api.FileChange, was, is suite)) {
 	}
 }
 
+// testDeleted leaves out a file with tests that are in other files now: by their names in Go, by their number elsewhere.
 func testDeleted(e *Evidence, f *found) {
+	now, more := map[string]bool{}, 0
+	for i := range e.Changed {
+		c := &e.Changed[i]
+		if c.Status == "deleted" || !testFile(c.Path) {
+			continue
+		}
+		is, ok := suiteOf(c.Path, e.after(c))
+		was, _ := suiteOf(c.Path, e.before(c))
+		if ok {
+			more += max(0, is.tests-was.tests)
+		}
+		for _, name := range is.names {
+			now[name] = true
+		}
+	}
 	for i := range e.Changed {
 		c := &e.Changed[i]
 		if c.Status == "deleted" && testFile(c.Path) {
 			s, ok := suiteOf(c.Path, e.before(c))
+			gone := slices.ContainsFunc(s.names, func(name string) bool { return !now[name] })
 			switch {
+			case ok && len(s.names) > 0 && !gone, ok && len(s.names) == 0 && s.tests > 0 && s.tests <= more:
+				more -= s.tests
 			case ok && s.tests > 0:
 				f.at(c.Path, 0, "it had %s", count(s.tests, "test", "tests"))
 			default:
