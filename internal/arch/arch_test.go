@@ -20,7 +20,7 @@ const module = "github.com/pando-dev/pando/"
 // lower rows only. See docs/design/0001-house.md for the rows that the first plan
 // did not have (5a, 5b, 5c, 6b, 6c, and home beside the words).
 var rows = [][]string{
-	{"cmd/pando", "cmd/pandod", "cmd/pando-bench", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house", "tools/words"},
+	{"cmd/pando", "cmd/pandod", "cmd/pando-bench", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house", "tools/words", "tools/upgrades"},
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client", "internal/sshd"},
 	{"internal/engine", "internal/doctor"},
@@ -273,6 +273,7 @@ var mayExec = []string{
 	"tools/compare/main.go",                      // the two builds that it compares
 	"tools/tests/flaky.go",                       // the checkout's git, to name the commit
 	"tools/tests/runner.go",                      // go test
+	"tools/upgrades/main.go",                     // pando
 	"tools/tests/tiers.go",                       // go list
 }
 

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
 )
@@ -84,12 +85,16 @@ var secretShapes receipt.Redactor
 
 // exampleLogins are logins in addresses as examples have them: with a password that is a word or a variable, or for no real host.
 var exampleLogins = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`://[^\s:/@]*:(?:[A-Za-z_-]{0,12}[0-9]{0,3}@|[^\s/@]*[%$<{*][^\s/@]*@|[^\s/@]*@(?:localhost|127\.0\.0\.1|[\w.-]*example(?:\.\w+)?|host(?:name)?|foo|bar)\b)`)
+	return regexp.MustCompile(`://[^\s:/]*:(?:[A-Za-z_-]{0,12}[0-9]{0,3}@|[^\s/@]*[%$<{*][^\s/@]*@|[^\s/@]*@(?:localhost|127\.0\.0\.1|[\w.-]*example(?:\.\w+)?|h(?:ost(?:name)?)?|foo|bar)\b)`)
 })
 
+// secretAdded leaves out what the source has, and was left outside for being secret: it is not new there.
 func secretAdded(e *Evidence, f *found) {
 	for i := range e.Changed {
 		c := &e.Changed[i]
+		if slices.ContainsFunc(e.Run.LeftOut, func(l api.LeftOut) bool { return l.Path == c.Path }) {
+			continue
+		}
 		after := e.after(c)
 		if !text(after) || bytes.Equal(after, []byte(secretShapes.String(string(after)))) {
 			continue

@@ -59,8 +59,6 @@ func isLock(p string) bool {
 // elsewhere reports whether a version of npm's is a place, and no version: "git+https://…", "file:../x", "user/repo".
 func elsewhere(v string) bool {
 	switch {
-	case strings.HasPrefix(v, "npm:"):
-		return true
 	case strings.HasPrefix(v, "workspace:"), strings.HasPrefix(v, "catalog:"):
 		return false
 	case strings.HasPrefix(v, "link:"), strings.HasPrefix(v, "file:"), strings.HasPrefix(v, "portal:"):
@@ -87,7 +85,12 @@ func packageJSON(b []byte) *manifest {
 		for name, v := range list {
 			text, _ := v.(string)
 			m.wants[name] = text
-			if elsewhere(text) {
+			if of, is := strings.CutPrefix(text, "npm:"); is { // another package of the registry, by a name of the project's own
+				of, _, _ = strings.Cut(strings.TrimPrefix(of, "@"), "@")
+				if !strings.Contains(name, path.Base(of)) {
+					m.fetched[name] = text
+				}
+			} else if elsewhere(text) {
 				m.fetched[name] = text
 			}
 		}
