@@ -75,11 +75,20 @@ func (c *repoConfig) digest() string {
 	return cell.Sum([]byte(b.String())).String()
 }
 
-// configures are the paths from which an agent runs things that a repository configures.
-func (a *agentPlan) configures() []string {
+// configures are the paths from which an agent runs things that a repository configures. An agent's own folder is taken as a
+// whole: programs that its settings name lie there, too.
+func (a *agentPlan) configures() (paths []string) {
 	start := a.start
 	start.Trusts, start.Prompt = false, "a task" // which leaves alone the most
-	return a.adapter.Off(start)
+	for _, at := range a.adapter.Off(start) {
+		if own, _, below := strings.Cut(at, "/"); below && strings.HasPrefix(own, ".") && own != ".github" {
+			at = own
+		}
+		if !slices.Contains(paths, at) {
+			paths = append(paths, at)
+		}
+	}
+	return paths
 }
 
 // planTrust has an agent run what the repository configures for it if that is what its user trusts.
