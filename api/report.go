@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Report is what happened in a run, for a person that was not there. It is drawn from evidence when it is asked for; a part
 // that can't be had is named in Problems, and the rest is there.
@@ -8,7 +11,7 @@ type Report struct {
 	Run      Run       `json:"run"`      // the run itself
 	Drawn    time.Time `json:"drawn"`    // when it was drawn
 	Version  string    `json:"version"`  // of pando, that drew it
-	Headline string    `json:"headline"` // one sentence: outcome, changes, trust
+	Headline string    `json:"headline"` // one sentence: outcome, changes, check
 	Evidence string    `json:"evidence"` // "verified", "unproven": something could not be checked; "broken"
 	// Posture is what the run was held by, and what was weaker.
 	Posture []Fact `json:"posture"`
@@ -61,6 +64,14 @@ const (
 	SeverityMedium = "medium"
 	SeverityHigh   = "high"
 )
+
+// Severities are all severities, the lowest first.
+func Severities() []string {
+	return []string{SeverityInfo, SeverityLow, SeverityMedium, SeverityHigh}
+}
+
+// SeverityWeight orders severities, from 1; a word that is none has 0.
+func SeverityWeight(severity string) int { return 1 + slices.Index(Severities(), severity) }
 
 // RunFinding is something in the evidence of a run that a person should look at.
 type RunFinding struct {

@@ -32,9 +32,8 @@ terminal shows the Markdown. --json has all of it for programs.`,
 			if page != "" && markdown != "" || a.json && page+markdown != "" {
 				return usage("give one of --html, --md and --json")
 			}
-			weights := map[string]int{"": 5, api.SeverityInfo: 1, api.SeverityLow: 2, api.SeverityMedium: 3, api.SeverityHigh: 4}
-			least, known := weights[failOn]
-			if !known {
+			least := api.SeverityWeight(failOn)
+			if failOn != "" && least == 0 {
 				return usage("--fail-on is info, low, medium or high, not %q", printable(failOn))
 			}
 			ctx := cmd.Context()
@@ -51,7 +50,7 @@ terminal shows the Markdown. --json has all of it for programs.`,
 				}
 				n := 0
 				for _, f := range r.Findings {
-					if weights[f.Severity] >= least {
+					if failOn != "" && api.SeverityWeight(f.Severity) >= least {
 						n++
 					}
 				}
@@ -69,7 +68,7 @@ terminal shows the Markdown. --json has all of it for programs.`,
 	c.Flags().StringVar(&page, "html", "", "write it as one page of HTML to this file, or - for stdout")
 	c.Flags().StringVar(&markdown, "md", "", "write it as Markdown to this file, or - for stdout")
 	c.Flags().StringVar(&failOn, "fail-on", "", "exit with 7 if there is a finding of this severity or above: info, low, medium, high")
-	complete(c, "fail-on", api.SeverityInfo, api.SeverityLow, api.SeverityMedium, api.SeverityHigh)
+	complete(c, "fail-on", api.Severities()...)
 	return c
 }
 

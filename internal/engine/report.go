@@ -40,7 +40,7 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 		}
 	}
 	e := &finding.Evidence{Run: &r.Run}
-	lacks("events", v.reportEvents(ctx, id, &r, e))
+	lacks("events", v.reportEvents(ctx, id, &r))
 	for _, name := range []string{"stdout", "stderr"} {
 		text, err := v.reportOutput(id, name, &r)
 		lacks(name, err)
@@ -88,8 +88,8 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 	return r, nil
 }
 
-// reportEvents reads the events of a run: the first are shown, and rules see the same.
-func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report, e *finding.Evidence) error {
+// reportEvents reads the events of a run, of which the first are shown, and the samples of its use.
+func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) error {
 	events, err := v.Events(ctx, id, evidence.EventQuery{})
 	if cell.KindOf(err) == cell.NotFound && r.Run.ExitCode == nil {
 		return nil
@@ -118,7 +118,6 @@ func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report, e
 		}
 		r.Events = append(r.Events, ev)
 	}
-	e.Events = r.Events
 	return nil
 }
 

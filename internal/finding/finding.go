@@ -17,7 +17,6 @@ type Evidence struct {
 	Run     *api.Run
 	Changed []api.FileChange // all files that a patch has
 	Held    []api.Held
-	Events  []api.Event
 	Stdout  string // its end, as it was written
 	Stderr  string
 	// Before and After read a regular file, if it has at most so many bytes. One that is not there is NotFound.
@@ -72,17 +71,14 @@ func Find(e *Evidence) []api.RunFinding {
 		}
 		out = append(out, f.list...)
 	}
-	slices.SortStableFunc(out, func(a, b api.RunFinding) int { return cmp.Compare(Weight(b.Severity), Weight(a.Severity)) })
+	slices.SortStableFunc(out, func(a, b api.RunFinding) int {
+		return cmp.Compare(api.SeverityWeight(b.Severity), api.SeverityWeight(a.Severity))
+	})
 	return out
 }
 
 // Rules are all rules, in their order.
 func Rules() []Rule { return slices.Clone(rules) }
-
-// Weight orders severities, from 1; a word that is none has 0.
-func Weight(severity string) int {
-	return 1 + slices.Index([]string{api.SeverityInfo, api.SeverityLow, api.SeverityMedium, api.SeverityHigh}, severity)
-}
 
 // count is a number with its noun.
 func count(n int, one, several string) string {

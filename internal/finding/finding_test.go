@@ -154,7 +154,7 @@ func exited(code int) api.Run { return api.Run{ExitCode: &code} }
 func TestRules(t *testing.T) {
 	for _, r := range Rules() {
 		t.Run(r.ID, func(t *testing.T) {
-			if r.Title == "" || r.Why == "" || r.See == "" || Weight(r.Severity) == 0 {
+			if r.Title == "" || r.Why == "" || r.See == "" || api.SeverityWeight(r.Severity) == 0 {
 				t.Errorf("not all is said of it: %+v", r)
 			}
 			list := cases[r.ID]
@@ -214,7 +214,7 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string, before, after []byte) {
 		s := seen{before: files(path, string(before)), after: files(path, string(after)), stdout: string(after), run: api.Run{Network: denial(string(before), 1)}}
 		for _, found := range Find(s.evidence()) {
-			if Weight(found.Severity) == 0 || found.Rule == "" {
+			if api.SeverityWeight(found.Severity) == 0 || found.Rule == "" {
 				t.Errorf("%+v", found)
 			}
 		}

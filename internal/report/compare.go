@@ -3,12 +3,10 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -235,7 +233,7 @@ func sumWords(c *api.Comparison) string {
 
 // CompareHTML draws a comparison as one page that needs nothing else.
 func CompareHTML(w io.Writer, raw *api.Comparison) error {
-	c, err := safeComparison(raw)
+	c, err := safe(raw)
 	if err != nil {
 		return err
 	}
@@ -254,7 +252,7 @@ func CompareHTML(w io.Writer, raw *api.Comparison) error {
 
 // CompareMarkdown writes a comparison as Markdown.
 func CompareMarkdown(w io.Writer, raw *api.Comparison) error {
-	c, err := safeComparison(raw)
+	c, err := safe(raw)
 	if err != nil {
 		return err
 	}
@@ -341,17 +339,4 @@ func letter(group int) string {
 		return string(rune('A' + group - 1))
 	}
 	return fmt.Sprintf("A%d", group-1)
-}
-
-func safeComparison(c *api.Comparison) (*api.Comparison, error) {
-	b, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	var out api.Comparison
-	if err := json.Unmarshal(b, &out); err != nil {
-		return nil, err
-	}
-	clean(reflect.ValueOf(&out).Elem())
-	return &out, nil
 }

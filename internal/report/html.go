@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,12 +65,6 @@ var functions = template.FuncMap{
 	"letter":  letter,
 	"counted": func(n int64, noun string) string { return count(int(n), noun) },
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"short": func(s string) string {
-		if _, hex, ok := strings.Cut(s, ":"); ok && len(hex) > 12 {
-			return hex[:12]
-		}
-		return s
-	},
 	"after": func(start, t time.Time) string {
 		if start.IsZero() {
 			return t.UTC().Format("15:04:05.000")
@@ -98,7 +93,7 @@ var functions = template.FuncMap{
 
 // HTML draws a report as one page that needs nothing else: no network, no files.
 func HTML(w io.Writer, raw *api.Report) error {
-	r, err := Safe(raw)
+	r, err := safe(raw)
 	if err != nil {
 		return err
 	}
@@ -113,7 +108,7 @@ func HTML(w io.Writer, raw *api.Report) error {
 		Command: strings.Join(r.Run.Command, " "), Outcome: Outcome(&r.Run), Took: Took(&r.Run), Phases: phases(r.Run.Timings)}
 	v.Good = r.Run.ExitCode != nil && *r.Run.ExitCode == 0
 	v.Bad = !v.Good && (r.Run.ExitCode != nil || r.Run.Error != nil)
-	for _, name := range []string{api.SeverityHigh, api.SeverityMedium, api.SeverityLow, api.SeverityInfo} {
+	for _, name := range slices.Backward(api.Severities()) {
 		n := 0
 		for _, f := range r.Findings {
 			if f.Severity == name {

@@ -17,7 +17,7 @@ const (
 
 // Markdown writes a report as Markdown, as GitHub, GitLab and terminals show it.
 func Markdown(w io.Writer, raw *api.Report) error {
-	r, err := Safe(raw)
+	r, err := safe(raw)
 	if err != nil {
 		return err
 	}

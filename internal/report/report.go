@@ -158,6 +158,9 @@ func posture(r *api.Run) []api.Fact {
 	if r.Agent != "" {
 		add(api.Observed, "agent", strings.TrimSpace(r.Agent+", mode "+cmp.Or(r.Mode, "strict")+", autonomy "+cmp.Or(r.Autonomy, "full")), false)
 	}
+	if r.Output.Stdout.Bytes+r.Output.Stderr.Bytes > 0 {
+		add(api.Reported, "output", "the command's own words: what it says of itself is no fact here", false)
+	}
 	for _, d := range r.Downgrades {
 		add(api.Enforced, "weaker than it could be", d, true)
 	}

@@ -5,23 +5,22 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// Safe is a copy of a report in which no text can change the direction of other text, hide itself or drive a terminal. What is
-// drawn for people is drawn from it; the document for programs has all as it is.
-func Safe(r *api.Report) (*api.Report, error) {
-	b, err := json.Marshal(r)
+// safe is a copy of a report or a comparison in which no text can change the direction of other text, hide itself or drive a
+// terminal. What is drawn for people is drawn from it; the document for programs has all as it is.
+func safe[T any](v *T) (*T, error) {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	var out api.Report
-	if err := json.Unmarshal(b, &out); err != nil {
+	out := new(T)
+	if err := json.Unmarshal(b, out); err != nil {
 		return nil, err
 	}
-	clean(reflect.ValueOf(&out).Elem())
-	return &out, nil
+	clean(reflect.ValueOf(out).Elem())
+	return out, nil
 }
 
 var rawJSON = reflect.TypeFor[json.RawMessage]()

@@ -285,7 +285,7 @@ func tell(changes []change, all string) error {
 	}
 	rules := finding.Rules()
 	slices.SortStableFunc(rules, func(a, b finding.Rule) int {
-		return cmp.Or(cmp.Compare(finding.Weight(b.Severity), finding.Weight(a.Severity)), cmp.Compare(in[b.ID], in[a.ID]))
+		return cmp.Or(cmp.Compare(api.SeverityWeight(b.Severity), api.SeverityWeight(a.Severity)), cmp.Compare(in[b.ID], in[a.ID]))
 	})
 	fmt.Printf("%d changes, %d without a finding of severity high.\n\n| rule | severity | changes | findings |\n|---|---|---:|---:|\n", len(changes), clear)
 	for _, r := range rules {
