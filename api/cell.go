@@ -83,9 +83,9 @@ type Checkpoint struct {
 	Isolation     string    `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	Number        int       `json:"number"`
 	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
-	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "looked", "fork", "branch", "template", "turn", "service"
+	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "looked", "fork", "branch", "template", "turn", "step", "service"
 	Run           string    `json:"run,omitempty"`
-	Message       string    `json:"message,omitempty"` // the message given when it was made; of a turn, what the user said
+	Message       string    `json:"message,omitempty"` // the message given when it was made; of a turn, what the user said; of a step, what was done
 	Turn          int       `json:"turn,omitempty"`    // number of the turn of the agent that begins here
 	Home          bool      `json:"home,omitempty"`    // it has the cell's home, too
 	Created       time.Time `json:"created"`

@@ -78,6 +78,11 @@ func (c *Client) History(ctx context.Context, sel string) (out []api.Checkpoint,
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/history", nil, nil, &out)
 }
 
+// Steps lists what was done in a cell, oldest first.
+func (c *Client) Steps(ctx context.Context, sel string) (out []api.Step, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/steps", nil, nil, &out)
+}
+
 // Tree shows a cell's family, or all families with all set.
 func (c *Client) Tree(ctx context.Context, sel string, all bool) (out []api.TreeNode, err error) {
 	path := "/v1/cells/" + segment(sel) + "/tree"

@@ -14,7 +14,7 @@ import (
 
 func (a *app) historyCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "history [CELL]", Aliases: []string{"timeline"}, Short: "Show a cell's checkpoints",
+		Use: "history [CELL]", Short: "Show a cell's checkpoints",
 		Long: `Show a cell's checkpoints. Without a name it is the cell that pando diff shows, which
 is named on stderr.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
@@ -73,7 +73,9 @@ func describe(k api.Checkpoint, runs []api.Run) string {
 			}
 		}
 	}
-	if k.Turn > 0 {
+	if k.Kind == "step" {
+		words = append(words, "before: "+cut(strings.Join(strings.Fields(k.Message), " "), 60))
+	} else if k.Turn > 0 {
 		words = append(words, fmt.Sprintf("turn %d: %s", k.Turn, cut(strings.Join(strings.Fields(k.Message), " "), 60)))
 	} else if k.Message != "" {
 		words = append(words, k.Message)

@@ -129,6 +129,14 @@ func (d *Daemon) getHistory(w http.ResponseWriter, r *http.Request) (any, error)
 	return d.cfg.Engine.History(id)
 }
 
+func (d *Daemon) getSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Steps(r.Context(), id)
+}
+
 func (d *Daemon) getTree(w http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := d.cellOf(r)
 	if err != nil {

@@ -74,7 +74,7 @@ func (e *Engine) checkpointNow(ctx context.Context, id cell.ID, req api.Checkpoi
 	}
 	kept := k // the last one, if nothing has changed since: it is kept, with this message
 	kept.Expires = time.Time{}
-	if kept.Kind == state.KindLooked {
+	if kept.Kind == state.KindLooked || kept.Kind == state.KindStep {
 		kept.Kind, kept.Message = state.KindManual, ""
 	}
 	kept.Message = cmp.Or(req.Message, kept.Message)

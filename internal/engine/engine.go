@@ -46,6 +46,7 @@ import (
 	"github.com/pando-dev/pando/internal/service"
 	"github.com/pando-dev/pando/internal/spawn"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/step"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -100,6 +101,7 @@ type Engine struct {
 	watching sync.WaitGroup // what goes on as long as the daemon
 	images   *oci.Store
 	evidence *evidence.Manager
+	steps    *step.Log
 	govern   *govern.Manager
 	results  *result.Manager
 	runs     *run.Manager
@@ -147,6 +149,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.SetCeilings(cfg.Ceilings)
 	e.caches = e.newCaches()
 	e.services = e.newServices()
+	e.steps = step.New(e.private)
 	e.alive = live.New(live.Config{
 		Registry: reg, Locks: &e.locks, Log: e.log, Backend: e.backend, Reach: cfg.ReachGrace, Life: e.life,
 		Work: e.background, Follow: func(f func(context.Context)) { e.watching.Go(func() { f(e.life) }) },
@@ -158,7 +161,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		Prepare: e.prepareStart, Specify: e.specify, Woken: e.woken, Unmounted: e.caches.Unmounted, ClearCaches: e.caches.Clear,
 		Redactor: &redactor, Stage: stage, StartNotes: e.takeMoved, EndNotes: func(ctx context.Context, id cell.ID, dir string, inst backend.Instance, proc backend.Process, d backend.Done) []string {
 			return e.runs.ExecNotes(ctx, id, dir, inst, proc, d)
-		}, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
+		}, Ended: e.endCommand, AttachGrace: cfg.AttachGrace, EndKept: e.endKept,
 		Stop:       func(ctx context.Context, id cell.ID) error { _, err := e.Stop(ctx, id); return err },
 		RemoveCell: func(ctx context.Context, id cell.ID) error { _, err := e.Remove(ctx, id, false); return err },
 	})

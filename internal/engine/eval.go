@@ -14,7 +14,7 @@ import (
 func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (res api.EvalResult, err error) {
 	ctx, a := e.act(ctx, "eval", id)
 	defer a.over(&err)
-	return e.alive.Eval(ctx, id, req, out)
+	return e.evaluation(ctx, id, req.Code, func() (api.EvalResult, error) { return e.alive.Eval(ctx, id, req, out) })
 }
 
 // MayEval: see live.Manager.

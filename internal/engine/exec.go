@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/run"
+	"github.com/pando-dev/pando/internal/step"
 )
 
 // StartExec starts a command in a cell, which becomes live if it is at rest.
@@ -26,6 +27,12 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 		return api.Exec{}, err
 	}
 	a.say(attribute.String("pando.exec", x.ID))
+	e.beginCommand(ctx, id, x.ID, req.Command)
+	defer func() {
+		if err != nil {
+			e.endCommand(api.Exec{ID: x.ID, Cell: string(id), Cause: step.NotStarted})
+		}
+	}()
 	if req.Wait {
 		e.work.Add(1)
 		defer e.work.Done()

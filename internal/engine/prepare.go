@@ -398,6 +398,7 @@ func (e *Engine) settleFiles(ctx context.Context, c *state.Cell, k state.Checkpo
 			}
 			e.dropLayer(c.Provider, layer) // after the record has stopped naming it
 		}
+		t.keep(&head) // the next look need not doubt what this one compared
 		return head, nil
 	}
 	next := *c

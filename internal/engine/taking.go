@@ -76,8 +76,11 @@ func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend
 	stands := paused()
 	t = &taking{e: e, p: p}
 	opt := workspace.SnapshotOptions{Mapped: inst.Mapped}
-	if k.Kind == state.KindTurn {
+	switch k.Kind {
+	case state.KindTurn:
 		opt.Most = maxTurn
+	case state.KindStep:
+		opt.Most = maxStep
 	}
 	_, err = inst.Mapped(ctx)
 	ahead := err == nil && !stands // what is paused needs no time of its own
@@ -162,9 +165,6 @@ func (t *taking) keep(k *state.Checkpoint) {
 	}
 	t.used = k.States()
 	keep := func(s workspace.Snapshot, at workspace.State) {
-		if made := s.Made(); made != "" && !slices.Contains(at.Layers, made) {
-			return // the checkpoint has the files of another, which say the same
-		}
 		if err := s.Keep(at); err != nil {
 			t.e.log.Warn("the next checkpoint copies all", "cell", k.Cell, "error", err)
 		}

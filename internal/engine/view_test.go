@@ -501,7 +501,7 @@ func called(ctx context.Context, m reflect.Value, id cell.ID, r cell.RunID) (nam
 // harmlessOnHost are the methods of a View that do nothing on the host in a cell without
 // isolation: they look at what pando keeps, or end and remove.
 var harmlessOnHost = map[string]bool{
-	"Cell": true, "Record": true, "Limits": true, "LeasedEnv": true, "CellTag": true, "RunTag": true, "Own": true, "Tree": true, "History": true, "Diff": true, "WatchDiff": true,
+	"Cell": true, "Record": true, "Limits": true, "LeasedEnv": true, "CellTag": true, "RunTag": true, "Own": true, "Tree": true, "History": true, "Steps": true, "Diff": true, "WatchDiff": true,
 	"Processes": true, "Stats": true, "Execs": true, "Run": true, "Runs": true, "WaitRun": true, "Log": true, "ServiceOutput": true, "Events": true, "Export": true, "Report": true, "Compare": true, "ReplayPolicy": true,
 	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "StopWithin": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true, "Revert": true,
 }

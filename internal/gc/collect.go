@@ -22,6 +22,9 @@ import (
 // was last used.
 const KeepUnused = 30 * 24 * time.Hour
 
+// KeepSteps is how many of the checkpoints that steps of a cell began with stay, at most.
+const KeepSteps = 64
+
 // RemovesAtOnce is how many cells are removed at a time. What they write down comes to the
 // disk together.
 const RemovesAtOnce = 16
@@ -157,11 +160,19 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 		}
 	}
 	for _, c := range cells {
-		for _, k := range reg.Checkpoints(c.ID) {
-			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] || m.beginsResult(c.ID, k.ID) || m.cfg.Records.IsPart(&c, k.ID) {
+		list := reg.Checkpoints(c.ID)
+		many := manySteps(list)
+		over := func(k *state.Checkpoint) bool {
+			return !k.Expires.IsZero() && (!now.Before(k.Expires) || k.Kind == state.KindStep && many[k.ID])
+		}
+		for _, k := range list {
+			if !over(&k) || k.ID == c.Head || inSource[k.ID] || m.beginsResult(c.ID, k.ID) || m.cfg.Records.IsPart(&c, k.ID) {
 				continue
 			}
 			item := api.GCItem{What: "checkpoint", Name: selector(&c, &k), Why: "expired"}
+			if now.Before(k.Expires) {
+				item.Why = fmt.Sprintf("the cell has %d newer ones of steps", KeepSteps)
+			}
 			if dry {
 				items = append(items, item)
 				continue
@@ -176,7 +187,7 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 			items = append(items, item)
 			fresh, ferr := reg.Cell(c.ID)
 			kk, kerr := reg.Checkpoint(k.ID)
-			if ferr == nil && kerr == nil && fresh.Head != k.ID && !kk.Expires.IsZero() && now.After(kk.Expires) {
+			if ferr == nil && kerr == nil && fresh.Head != k.ID && over(&kk) {
 				kk.Gone = true
 				err = reg.Commit(&kk)
 			}
@@ -219,6 +230,24 @@ func (m *Manager) expireServices(ctx context.Context, dry bool, now time.Time) (
 		}
 	}
 	return items, nil
+}
+
+// manySteps are the checkpoints that steps of a cell began with, but for the newest.
+func manySteps(list []state.Checkpoint) map[cell.CheckpointID]bool {
+	var steps []state.Checkpoint
+	for _, k := range list {
+		if k.Kind == state.KindStep && !k.Gone {
+			steps = append(steps, k)
+		}
+	}
+	slices.SortFunc(steps, func(a, b state.Checkpoint) int { return b.Number - a.Number })
+	many := map[cell.CheckpointID]bool{}
+	for i, k := range steps {
+		if i >= KeepSteps {
+			many[k.ID] = true
+		}
+	}
+	return many
 }
 
 // unnamed are the checkpoints of the cell of a service that were made for ones of the cell it serves, and that none of these

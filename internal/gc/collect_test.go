@@ -196,6 +196,34 @@ func TestRemoveCheckpoint(t *testing.T) {
 	}
 }
 
+// Of the checkpoints that steps of a cell began with the newest stay, whatever their time is.
+func TestStepsAreCounted(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := b.cell("w", 10)
+	later := time.Now().Add(time.Hour)
+	var steps []state.Checkpoint
+	for range KeepSteps + 3 {
+		steps = append(steps, b.checkpoint(&c, 10, func(k *state.Checkpoint) { k.Kind, k.Expires = state.KindStep, later }))
+	}
+	named := b.checkpoint(&c, 10, func(k *state.Checkpoint) { k.Kind, k.Message = state.KindManual, "named" })
+	res, err := b.Collect(t.Context(), true)
+	b.must(err)
+	if n := len(res.Items); n != 3 || !strings.Contains(res.Items[0].Why, "newer ones of steps") {
+		t.Errorf("it would remove %+v", res.Items)
+	}
+	_, err = b.Collect(t.Context(), false)
+	b.must(err)
+	for i, k := range steps {
+		if gone := b.gone(k); gone != (i < 3) {
+			t.Errorf("step %d: gone %v", i, gone)
+		}
+	}
+	if b.gone(named) {
+		t.Error("what is no step is gone")
+	}
+}
+
 // What an earlier daemon left and no record names is found before this one makes anything, and
 // removed whatever its age.
 func TestStrays(t *testing.T) {

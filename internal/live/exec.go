@@ -189,6 +189,7 @@ func (m *Manager) DoExec(ctx context.Context, r *ReadyExec) (api.Exec, error) {
 		return api.Exec{}, m.orEnded(r.cell, r.inst, err)
 	}
 	res := m.endedExec(r.ID, r.cell, began, d.Status, lost(""))
+	m.cfg.Ended(res)
 	res.Stdout, res.Stderr, res.Notes = d.Stdout, d.Stderr, m.cfg.StartNotes(r.cell)
 	res.Notes = append(res.Notes, m.cfg.EndNotes(m.cfg.Life, r.cell, r.start.Process.Workdir, r.inst, nil, d)...)
 	return res, nil
@@ -256,6 +257,7 @@ func (m *Manager) followExec(x *Exec, attach bool, release func()) {
 	}
 	x.result = m.endedExec(x.id, x.cell, x.began, st, lost(m.takenDown(x)))
 	x.result.Notes = m.cfg.EndNotes(life, x.cell, x.workdir, x.inst, x.proc, backend.Done{Status: st})
+	m.cfg.Ended(x.result)
 	if x.ended != nil {
 		x.ended(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -77,6 +78,8 @@ type Config struct {
 	// what is told of a command that has ended, with its output, or as the process that has it.
 	StartNotes func(id cell.ID) []string
 	EndNotes   func(ctx context.Context, id cell.ID, workdir string, inst backend.Instance, proc backend.Process, d backend.Done) []string
+	// Ended is called with each command that has ended.
+	Ended func(x api.Exec)
 
 	// Of what may become of a cell when its lease is over, and of a paused one that was kept
 	// for as long as it may. The lock of its pauses is held.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable/durabletest"
@@ -191,6 +192,7 @@ func newBed(t *testing.T) *bed {
 		Reach: time.Second, TakeUp: func(context.Context, *state.Cell, backend.Instance) {},
 		Stage:      func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} },
 		StartNotes: func(cell.ID) []string { return nil },
+		Ended:      func(api.Exec) {},
 		EndNotes: func(context.Context, cell.ID, string, backend.Instance, backend.Process, backend.Done) []string {
 			return nil
 		},

@@ -340,7 +340,7 @@ func (m *Manager) beforeLatest(ctx context.Context, c *state.Cell) (int, error) 
 		up, err = m.cfg.Records.Checkpoint(up.Parent)
 	}
 	if run, rerr := m.cfg.Records.Run(head.Run); rerr == nil && head.ID == run.In.After { // what was made in its middle is no step
-		for err == nil && up.ID != run.In.Before && (up.Kind == state.KindLooked || up.Kind == state.KindFork) {
+		for err == nil && up.ID != run.In.Before && (up.Kind == state.KindLooked || up.Kind == state.KindFork || up.Kind == state.KindStep) {
 			up, err = m.cfg.Records.Checkpoint(up.Parent)
 		}
 	}

@@ -73,6 +73,7 @@ const (
 	KindTemplate = "template"
 	KindBranch   = "branch"
 	KindTurn     = "turn"
+	KindStep     = "step"    // before a command or an evaluation
 	KindService  = "service" // of a service, made with one of the cell that it runs beside
 )
 

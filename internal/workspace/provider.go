@@ -128,6 +128,9 @@ var ErrMoved = errors.New("the files changed while they were copied")
 // A Snapshot is a copy of a generation in use. The processes stand still while Take runs, and for that
 // alone.
 type Snapshot interface {
+	// Unmoved reports, before Ahead and Take, whether g is what the state was that Keep was given last, or g's base, and
+	// which. It looks while g is in use, and says no where it can't tell.
+	Unmoved(ctx context.Context) (s State, ok bool, err error)
 	// Ahead copies while g is in use: then Take copies what changed since. It may be repeated.
 	Ahead(ctx context.Context) error
 	// Take makes the copy equal to g. It may leave what seldom changes to After.
@@ -142,7 +145,8 @@ type Snapshot interface {
 	Done(ctx context.Context) (State, error)
 	// Made is, after Done, the layer that was made for the state; "" if it has none of its own.
 	Made() string
-	// Keep records that s is what g was: the next snapshot copies what changed since.
+	// Keep records that s is what g was: the next snapshot copies what changed since. It may be the state that Keep was given
+	// before, if that shows the same as the copy.
 	Keep(s State) error
 	// Drop removes the copy, if Done has not made it a state.
 	Drop() error

@@ -160,6 +160,11 @@ type snapshot struct {
 	claims int64
 }
 
+// Unmoved implements workspace.Snapshot. Nothing is known of the copy before.
+func (s *snapshot) Unmoved(context.Context) (workspace.State, bool, error) {
+	return workspace.State{}, false, nil
+}
+
 // Ahead implements workspace.Snapshot.
 func (s *snapshot) Ahead(context.Context) error { return nil }
 

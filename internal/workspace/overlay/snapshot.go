@@ -98,14 +98,32 @@ func (p *Provider) Snapshot(_ context.Context, g workspace.Generation, opt works
 	if opt.Stands != nil {
 		s.last = p.lastCopy(g, opt.Stands)
 	}
-	if s.from, err = workspace.OpenRoot(p.fs(g.Layer)); err != nil {
-		return nil, err
-	}
-	return s, s.begin()
+	s.from, err = workspace.OpenRoot(p.fs(g.Layer))
+	return s, err
 }
 
-// begin makes the copy's layer.
+// Unmoved implements workspace.Snapshot. A change after the look is none of it: what the look found as it was had been so until then.
+func (s *snapshot) Unmoved(ctx context.Context) (state workspace.State, ok bool, err error) {
+	if s.last == nil {
+		same, err := s.p.untouched(s.g)
+		return s.g.Base, same && err == nil, err
+	}
+	left, err := s.look(ctx, ahead)
+	if err != nil || len(left) > 0 {
+		return state, false, err
+	}
+	whole, err := s.decide()
+	if err != nil || whole || len(s.gone) > 0 || slices.ContainsFunc(s.items, func(t thing) bool { return t.needed }) {
+		return state, false, err
+	}
+	return s.last.State, true, nil
+}
+
+// begin makes the copy's layer, if there is none yet.
 func (s *snapshot) begin() (err error) {
+	if s.to != nil {
+		return nil
+	}
 	if s.layer, err = s.p.newLayer(workspace.Entry{Type: workspace.Folder, Mode: 0o700}, ""); err != nil {
 		return err
 	}
@@ -155,6 +173,9 @@ func (s *snapshot) Ahead(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.begin(); err != nil {
+		return err
+	}
 	at, err := coarse()
 	if err != nil {
 		return err
@@ -194,6 +215,9 @@ func (s *snapshot) Take(ctx context.Context) error {
 		if err := s.beginAgain(); err != nil {
 			return err
 		}
+	}
+	if err := s.begin(); err != nil {
+		return err
 	}
 	if s.seen != nil {
 		return s.takeGlance(ctx)
@@ -656,8 +680,12 @@ func (s *snapshot) dress(t *thing, at string) error {
 
 // Keep implements workspace.Snapshot.
 func (s *snapshot) Keep(state workspace.State) error {
-	if !s.taken || s.last != nil && s.same != nil && state.Same(s.last.State) {
+	stood := s.last != nil && state.Same(s.last.State)
+	if !s.taken || stood && s.same != nil {
 		return nil
+	}
+	if s.done && !stood && !slices.Contains(state.Layers, s.layer) {
+		return nil // it shows the same as the copy, but from elsewhere
 	}
 	rec := workspace.Copied{State: state, Items: make([]workspace.CopiedItem, len(s.items))}
 	j := 0

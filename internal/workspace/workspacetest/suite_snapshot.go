@@ -115,6 +115,19 @@ func snapshotsFollow(t *testing.T, make New) {
 				some()
 				s, err := b.p.Snapshot(ctx, g, workspace.SnapshotOptions{Stands: b.stands})
 				b.must(err)
+				if r.Intn(2) == 0 {
+					was, ok, err := s.Unmoved(ctx)
+					b.must(err)
+					if ok {
+						tree := at.tree
+						if !was.Same(at.State) {
+							tree = k.tree // nothing is written yet
+						}
+						if d := cmp.Diff(in.Look(), b.view(tree), unlinked()); d != "" {
+							t.Fatalf("at snapshot %d it is said to be unmoved (- seen, + tree):\n%s", n, d)
+						}
+					}
+				}
 				for range r.Intn(3) {
 					b.must(during(s.Ahead))
 					some()
@@ -164,7 +177,10 @@ func snapshotsFollow(t *testing.T, make New) {
 						b.must(b.p.Drop(made))
 					}
 				}
-				if r.Intn(4) > 0 {
+				switch same := cmp.Diff(b.view(at.tree), b.view(now.tree)) == ""; {
+				case same && r.Intn(2) == 0:
+					b.must(s.Keep(at.State)) // the copy says nothing that it does not
+				case r.Intn(4) > 0:
 					b.must(s.Keep(state))
 					at = now
 				}
@@ -273,7 +289,30 @@ func copiesWhatChanged(t *testing.T, make New) {
 	if !again.Same(first) || has != nil {
 		t.Errorf("of what has not changed there is %v with %q", again.Layers, has)
 	}
+	unmoved := func() bool {
+		t.Helper()
+		in.Look()
+		s, err := b.p.Snapshot(ctx, g, workspace.SnapshotOptions{Stands: b.stands})
+		b.must(err)
+		state, ok, err := s.Unmoved(ctx)
+		b.must(err)
+		b.must(s.Drop())
+		if ok && !state.Same(first) {
+			t.Errorf("what is unmoved is said to be %v, not %v", state.Layers, first.Layers)
+		}
+		return ok
+	}
+	layers := len(b.layers())
+	if !unmoved() {
+		t.Error("what has not changed is said to have moved")
+	}
+	if n := len(b.layers()); n != layers {
+		t.Errorf("a look made %d layers", n-layers)
+	}
 	in.Do(ops(W("d7/f", "2"), []Op{{Do: "remove", Path: "d9/f"}, {Do: "chmod", Path: "d11", Mode: 0o700}})...)
+	if unmoved() {
+		t.Error("what has changed is said to be unmoved")
+	}
 	next, has := take()
 	if want := []string{"d7/f", "d9/f"}; !slices.Equal(has, want) || len(next.Layers) != len(first.Layers)+1 {
 		t.Errorf("after a change there are %d layers, not %d, the top with %q", len(next.Layers), len(first.Layers)+1, has)
