@@ -73,10 +73,10 @@ var (
 )
 
 // unmoved reports whether the files of a cell in which something runs are those of its head. False says only that this is
-// not sure. The caller has the cell's lock.
+// not sure. It fails where it is not known what is written through memory. The caller has the cell's lock.
 func (e *Engine) unmoved(ctx context.Context, c *state.Cell) (bool, error) {
 	inst := e.alive.Instance(c.ID)
-	if c.Gen == nil || inst == nil || len(c.Services) > 0 {
+	if c.Gen == nil || inst == nil {
 		return false, nil
 	}
 	head, err := e.reg.Checkpoint(c.Head)
@@ -93,7 +93,7 @@ func (e *Engine) unmoved(ctx context.Context, c *state.Cell) (bool, error) {
 	}
 	defer s.Drop()
 	at, same, err := s.Unmoved(ctx)
-	return same && at.Same(head.State), err
+	return same && at.Same(head.State) && len(c.Services) == 0, err
 }
 
 // beginCommand begins the step that a command is.

@@ -34,18 +34,23 @@ type taking struct {
 // underLiving fills a checkpoint of a cell in which something runs: with what it has
 // in memory, when it was asked for and can be had; with its files else.
 func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory, withHome bool) (*taking, error) {
-	empty := backend.NothingRuns(ctx, inst)
 	k.Under = state.UnderFiles
-	ok, err := e.spawn.Captures(ctx, c)
-	if err != nil {
-		return nil, err
+	if k.Kind == state.KindStep { // a command waits for it
+		return e.take(ctx, p, inst, c, k, withHome)
 	}
-	if ok && memory && !empty {
-		err := e.spawn.Capture(ctx, p, inst, c, k)
-		if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
+	empty := backend.NothingRuns(ctx, inst)
+	if memory && !empty {
+		ok, err := e.spawn.Captures(ctx, c)
+		if err != nil {
 			return nil, err
 		}
-		k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
+		if ok {
+			err := e.spawn.Capture(ctx, p, inst, c, k)
+			if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
+				return nil, err
+			}
+			k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
+		}
 	}
 	t, err := e.take(ctx, p, inst, c, k, withHome)
 	if empty && backend.NothingRuns(ctx, inst) { // the cell had not been put to rest yet
@@ -82,7 +87,9 @@ func (e *Engine) takeNow(ctx context.Context, p workspace.Provider, inst backend
 	case state.KindStep:
 		opt.Most = maxStep
 	}
-	_, err = inst.Mapped(ctx)
+	if k.Kind != state.KindStep { // else it was asked just now: see unmoved
+		_, err = inst.Mapped(ctx)
+	}
 	ahead := err == nil && !stands // what is paused needs no time of its own
 	if err != nil {                // what is written through memory is not known: all is copied while nothing is written
 		e.log.Info("a checkpoint copies all of a cell while it stands still", "cell", c.ID, "error", err)
