@@ -88,7 +88,7 @@ func (x *execution) start(ctx context.Context) error {
 	x.run.Services = x.c.ServiceUses()
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
 	x.run.Assurance = state.AssuranceOf(x.inst.Assurance())
-	if err := x.l.AwaitClient(ctx, x.e.cfg.AttachGrace); err != nil {
+	if err := x.l.AwaitClient(ctx); err != nil {
 		return err
 	}
 	return x.startCommand(ctx)

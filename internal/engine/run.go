@@ -109,16 +109,23 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	}
 	asked := run.API() // from here on run is the work's
 	e.carryOut(ctx, p, req.Attach)
+	if req.Attach && ctx.Err() != nil { // the caller went away, and knows of no run
+		e.runs.Expect(cell.RunID(asked.ID), unheardGrace)
+	}
 	return asked, nil
 }
 
 // carryOut has a recorded run carried out.
 func (e *Engine) carryOut(ctx context.Context, p *runPlan, attach bool) {
+	var await time.Duration
+	if attach {
+		await = e.cfg.AttachGrace
+	}
 	traced, a := e.act(ctx, "run", "")
 	a.backend = p.run.Backend
 	a.say(attribute.String("pando.run", p.run.ID), attribute.String("pando.cell", p.run.Cell))
 	e.runs.Start(run.Request{
-		Run: p.run, Work: &work{e: e, p: p}, Release: p.unlock, Attach: attach,
+		Run: p.run, Work: &work{e: e, p: p}, Release: p.unlock, Await: await,
 		Along: func(ctx context.Context) context.Context { return alongside(ctx, traced) },
 		Over: func(r state.Run, err error) {
 			if err != nil || r.Phase != cell.Ended { // a later daemon goes on with it

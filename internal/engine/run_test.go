@@ -83,6 +83,15 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 		if r, err = b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil || r.Error == nil || !strings.Contains(r.Error.Message, "never attached") {
 			t.Errorf("a run nobody came to see: %+v, %v", r, err)
 		}
+		// A caller that goes away while it asks learns of no run, which does not go on long.
+		b.cfg.AttachGrace = time.Hour
+		gone, goAway := context.WithCancel(b.ctx)
+		goAway()
+		r, err = b.StartRun(gone, api.RunRequest{Cell: "w", Command: []string{"true"}, Attach: true})
+		b.must(err)
+		if r, err = b.runs.Wait(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil {
+			t.Errorf("a run that its caller did not hear of: %+v, %v", r, err)
+		}
 	})
 }
 

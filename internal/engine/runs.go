@@ -16,6 +16,9 @@ import (
 // DefaultAttachGrace is how long a command waits for the client that said it would attach.
 const DefaultAttachGrace = 30 * time.Second
 
+// unheardGrace is how long a run waits for a client that went away before it was told of the run: it may ask again.
+const unheardGrace = 5 * time.Second
+
 // newRuns makes the manager of runs.
 func (e *Engine) newRuns() *run.Manager {
 	return run.New(run.Config{

@@ -140,15 +140,32 @@ func (l *Live) Report(p api.Progress) {
 
 // AwaitClient holds the command back until the client that asked for it is there, so that it
 // misses nothing and a terminal has a client.
-func (l *Live) AwaitClient(ctx context.Context, grace time.Duration) error {
+func (l *Live) AwaitClient(ctx context.Context) error {
 	select {
 	case <-l.attached:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(grace):
-		return cell.Errorf(cell.Interrupted, "run.AwaitClient", "", "cannot start: the client that asked never attached")
 	}
+}
+
+// Expect interrupts a run whose client has not come after grace, however far it is.
+func (m *Manager) Expect(id cell.RunID, grace time.Duration) {
+	m.mu.Lock()
+	l := m.live[id]
+	m.mu.Unlock()
+	if l == nil {
+		return
+	}
+	m.cfg.Background(func(ctx context.Context) {
+		select {
+		case <-l.attached:
+		case <-l.done:
+		case <-ctx.Done():
+		case <-time.After(grace):
+			l.stop(cell.Errorf(cell.Interrupted, "run.Expect", "", "cannot start: the client that asked never attached"))
+		}
+	})
 }
 
 // Started says that the command has started.

@@ -50,7 +50,8 @@ type Request struct {
 	Run     *state.Run
 	Work    Work
 	Release func() // releases the lock of the cell; nil: Start takes it
-	Attach  bool   // the command waits for its client
+	// Await is how long the run waits for its client, from now on; 0: it waits for none.
+	Await time.Duration
 	// Along is a context as part of the trace of the request.
 	Along func(context.Context) context.Context
 	// Over is told how the run is recorded at its end in this daemon.
@@ -62,10 +63,13 @@ func (m *Manager) Start(req Request) {
 	l := newLive(req.Run.RunID())
 	l.over = req.Over
 	l.ctx, l.stop = context.WithCancelCause(req.Along(m.cfg.Life))
-	if !req.Attach {
+	if req.Await == 0 {
 		close(l.attached)
 	}
 	m.add(l)
+	if req.Await > 0 {
+		m.Expect(l.id, req.Await)
+	}
 	m.cfg.Background(func(ctx context.Context) {
 		defer m.ended(l)
 		m.carryOut(req.Along(ctx), req, l)
