@@ -131,6 +131,7 @@ func (c *Client) Upload(ctx context.Context, archive io.Reader) (out api.Upload,
 // DiffOptions choose the states that a diff compares, and its form.
 type DiffOptions struct {
 	From, To int    // numbers of checkpoints; both 0: the pending changes
+	FromCell string // the cell that From is of, if that is another; without From its present state
 	Form     string // "json", "text", "stat", "patch"
 	Colour   bool
 	Width    int
@@ -142,6 +143,9 @@ type DiffOptions struct {
 func (o DiffOptions) query() url.Values {
 	q := url.Values{}
 	number(q, "from", int64(o.From))
+	if o.FromCell != "" {
+		q.Set("from_cell", o.FromCell)
+	}
 	number(q, "to", int64(o.To))
 	number(q, "width", int64(o.Width))
 	flag(q, "colour", o.Colour)

@@ -50,21 +50,37 @@ func checkpointNumber(s, cell string) (int, error) {
 	}
 	n, err := strconv.Atoi(number)
 	if name != "" && name != cell || err != nil || n < 1 {
-		return 0, usage("%q is no number of a checkpoint of %s, and two cells are not compared with each other; pando history %s shows the numbers", s, cell, cell)
+		return 0, usage("%q is no number of a checkpoint of %s; pando history %s shows the numbers", s, cell, cell)
 	}
 	return n, nil
+}
+
+// ofAnother reports whether the last word of pando diff names a cell, or a checkpoint of one, other than cell.
+func ofAnother(last []string, of string) (name string, number int, ok bool, err error) {
+	if len(last) == 0 || last[0] == of {
+		return "", 0, false, nil
+	}
+	word := last[0]
+	name, at, has := strings.Cut(word, "@")
+	if _, nan := strconv.Atoi(word); nan == nil || name == "" || name == of {
+		return "", 0, false, nil
+	}
+	if has {
+		number, err = checkpointNumber(at, name)
+	}
+	return name, number, true, err
 }
 
 func (a *app) diffCmd() *cobra.Command {
 	var stat, patch, ignored, watch bool
 	var include []string
 	c := &cobra.Command{
-		Use:   "diff [RUN|CELL] [A [B]] [-- PATH…]",
+		Use:   "diff [RUN|CELL] [A [B]|CELL[@N]] [-- PATH…]",
 		Short: "Show what changed",
 		Long: `Show what changed: in a cell, from its source to its present state, which is what
 pando accept takes; in a run, from before to after it; or between two checkpoints, by
-number. Without a name it shows the cell with the newest pending result from this
-directory.
+number, or of two cells: pando diff v-1@2 v-2@1, pando diff v-1 v-2. Without a name it
+shows the cell with the newest pending result from this directory.
 
 Paths limit what is shown to the changes there and below; in one with *, that is any text.
 
@@ -115,9 +131,18 @@ that goes on. With --json each change is a line.`,
 				args = append([]string{name, n}, args[1:]...)
 				sel = name
 			}
+			if other, number, ok, err := ofAnother(args[max(len(args)-1, 0):], sel); err != nil {
+				return err
+			} else if ok { // CELL[@N] CELL[@N]: from one cell to another
+				if isRun(sel) || isRun(other) {
+					return usage("runs are set side by side by pando compare %s %s", sel, other)
+				}
+				o.FromCell, sel, o.To = sel, other, number
+				args = args[:len(args)-1]
+			}
 			for i, to := range []*int{&o.From, &o.To} {
 				if len(args) > i+1 {
-					n, err := checkpointNumber(args[i+1], sel)
+					n, err := checkpointNumber(args[i+1], args[0])
 					if err != nil {
 						return err
 					}

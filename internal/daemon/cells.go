@@ -265,6 +265,11 @@ func (d *Daemon) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if req.To, err = queryInt(r, "to"); err != nil {
 		return nil, err
 	}
+	if other := r.URL.Query().Get("from_cell"); other != "" {
+		if req.FromCell, err = d.cfg.Engine.SelectCell(other, r.URL.Query().Get("dir")); err != nil {
+			return nil, err
+		}
+	}
 	if req.Width, err = queryInt(r, "width"); err != nil {
 		return nil, err
 	}

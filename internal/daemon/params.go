@@ -32,6 +32,7 @@ var Params = map[string]Param{
 	"objects":    {"boolean", "with each object, and the command that frees it"},
 	"timeout":    {"string", "how long a command has to end after it was asked to, before it is killed: 10s"},
 	"dry_run":    {"boolean", "only return what would be done"},
+	"from_cell":  {"string", "name or id of the cell that from is of, if that is another; its present state without from"},
 	"from":       {"integer", "number of the checkpoint to compare from; 0 for the first, or without to for the source"},
 	"to":         {"integer", "number of the checkpoint to compare to; 0 for the present state"},
 	"form":       {"string", "text (a unified diff), stat or patch; nothing, or json, for the list of files alone"},

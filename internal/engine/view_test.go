@@ -81,6 +81,15 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 	if c, err := b.All().Cell(cell.ID(foreign.ID)); err != nil || c.Runs != 1 || c.State != foreign.State && c.State != "idle" {
 		t.Errorf("the other's cell is %+v, %v", c, err)
 	}
+	for _, r := range []result.DiffRequest{
+		{Target: result.Target{Cell: cell.ID(mine.ID)}, FromCell: cell.ID(foreign.ID)},
+		{Target: result.Target{Cell: cell.ID(foreign.ID)}, FromCell: cell.ID(mine.ID), From: 1},
+	} {
+		d, err := a.Diff(b.ctx, r)
+		if b.wantKind("own cell and another's", err, cell.NotFound); d.Text != "" || len(d.Files) > 0 {
+			t.Errorf("an own cell and another's: %+v", d)
+		}
+	}
 	// What is looked for by other words.
 	for _, sel := range []string{"theirs", foreign.ID, foreign.ID[:8], run.ID, run.ID[:8], "theirs:latest"} {
 		if id, err := a.SelectCell(sel, b.src); err == nil {

@@ -133,9 +133,11 @@ func (v *View) Diff(ctx context.Context, req result.DiffRequest) (api.Diff, erro
 			return api.Diff{}, err
 		}
 	}
-	if req.Cell != "" {
-		if err := v.must(req.Cell); err != nil {
-			return api.Diff{}, err
+	for _, id := range []cell.ID{req.Cell, req.FromCell} {
+		if id != "" {
+			if err := v.must(id); err != nil {
+				return api.Diff{}, err
+			}
 		}
 	}
 	return v.e.results.Diff(ctx, req)

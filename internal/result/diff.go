@@ -2,6 +2,7 @@ package result
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -35,6 +36,8 @@ type DiffRequest struct {
 	Target
 	From int // numbers of checkpoints; 0, both: what there is to decide about
 	To   int // 0: the cell's present state
+	// FromCell is the cell that From is of; "": the same. With it From 0 is its present state.
+	FromCell cell.ID
 	// Form is "json", "text", "stat" or "patch".
 	Form    string
 	Colour  bool
@@ -47,7 +50,10 @@ type DiffRequest struct {
 	Only []string
 }
 
-// Diff compares two states of a cell.
+// between reports whether two states are named, and not what there is to decide about.
+func (r *DiffRequest) between() bool { return r.From > 0 || r.To > 0 || r.FromCell != "" }
+
+// Diff compares two states of a cell, or of two.
 func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	defer m.cfg.Pin()()
 	o, err := m.compared(ctx, req)
@@ -64,7 +70,7 @@ func (m *Manager) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	if out.Commits = commits.API(); err != nil {
 		out.Notes = append(out.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
 	}
-	if req.From == 0 && req.To == 0 {
+	if !req.between() {
 		out.Head = headMoved(c)
 	}
 	ignored, unreadable := none, ""
@@ -181,7 +187,7 @@ func (m *Manager) compared(ctx context.Context, req DiffRequest) (*offer, error)
 	if err != nil {
 		return nil, err
 	}
-	if req.Run != "" && req.From == 0 && req.To == 0 {
+	if req.Run != "" && !req.between() {
 		run, err := m.cfg.Records.Run(req.Run)
 		if err != nil {
 			return nil, err
@@ -199,13 +205,19 @@ func (m *Manager) compared(ctx context.Context, req DiffRequest) (*offer, error)
 	if err != nil {
 		return nil, err
 	}
-	if req.From == 0 && req.To == 0 {
+	if !req.between() {
 		return m.cellOffer(ctx, &c, &to)
 	}
 	var from state.Checkpoint
-	if req.From > 0 {
-		from, err = m.cfg.Records.Numbered(id, req.From)
-	} else {
+	switch {
+	case req.From > 0:
+		from, err = m.cfg.Records.Numbered(cmp.Or(req.FromCell, id), req.From)
+	case req.FromCell != "":
+		var other state.Cell
+		if other, err = m.cfg.Cells.Usable(req.FromCell); err == nil {
+			from, err = m.present(ctx, &other, true)
+		}
+	default:
 		from, err = m.firstOf(&c)
 	}
 	if err != nil {
