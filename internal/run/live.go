@@ -149,7 +149,7 @@ func (l *Live) AwaitClient(ctx context.Context) error {
 	}
 }
 
-// Expect interrupts a run whose client has not come after grace, however far it is.
+// Expect interrupts a run to which no client has come after grace, however far it is.
 func (m *Manager) Expect(id cell.RunID, grace time.Duration) {
 	m.mu.Lock()
 	l := m.live[id]
