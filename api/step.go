@@ -7,11 +7,13 @@ import "time"
 type Step struct {
 	// Number is that of the checkpoint that it began with. Steps that follow on one that changed nothing, and evaluations
 	// within a quarter of a second after another, have the same.
-	Number int    `json:"number"`
-	Kind   string `json:"kind"`           // "run", "exec", "eval", "turn", "checkpoint"
-	ID     string `json:"id,omitempty"`   // of the run, command or evaluation
-	Text   string `json:"text,omitempty"` // the command, the beginning of the code, or what the user said
-	Turn   int    `json:"turn,omitempty"` // number of the turn
+	Number int `json:"number"`
+	// Without is why it has no checkpoint of its own, and the cell may not have been at that of the number any more.
+	Without string `json:"without,omitempty"`
+	Kind    string `json:"kind"`           // "run", "exec", "eval", "turn", "checkpoint"
+	ID      string `json:"id,omitempty"`   // of the run, command or evaluation
+	Text    string `json:"text,omitempty"` // the command, the beginning of the code, or what the user said
+	Turn    int    `json:"turn,omitempty"` // number of the turn
 	// Within is the run in the middle of which it was.
 	Within string    `json:"within,omitempty"`
 	Began  time.Time `json:"began"`

@@ -135,6 +135,9 @@ func stepWords(s api.Step) string {
 	} else if n > 0 {
 		words = append(words, strings.Join(s.Hosts, ", "))
 	}
+	if s.Without != "" {
+		words = append(words, "no checkpoint of its own: "+s.Without)
+	}
 	if s.Denied > 0 {
 		words = append(words, strconv.Itoa(s.Denied)+" denied")
 	}

@@ -30,16 +30,19 @@ const (
 	stepRoom = 1 << 30
 )
 
-// stepAt is the number of the checkpoint at which a step of a cell begins.
-func (e *Engine) stepAt(ctx context.Context, id cell.ID, text string) (number int) {
+// stepAt is the number of the checkpoint at which a step of a cell begins, and why that may not be what the cell is then.
+func (e *Engine) stepAt(ctx context.Context, id cell.ID, text string) (number int, why string) {
 	defer e.pins.Begin().End()
 	c, err := e.reg.Cell(id)
 	if err != nil {
-		return 0
+		return 0, ""
 	}
 	number = e.reg.HeadNumber(&c)
-	if c.Provider == clone.Name || c.Serves != nil { // each copy would be one of all
-		return number
+	if c.Serves != nil {
+		return number, "" // it has those of the cell that it serves
+	}
+	if c.Provider == clone.Name { // each copy would be one of all
+		return number, "workspaces are copies here"
 	}
 	over, cancel := context.WithTimeoutCause(ctx, stepWait, errStepLate)
 	defer cancel()
@@ -61,10 +64,11 @@ func (e *Engine) stepAt(ctx context.Context, id cell.ID, text string) (number in
 		}
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		e.log.Info("a step has no checkpoint of its own", "cell", id, "error", err)
+		return number, redactor.String(err.Error())
 	}
-	return number
+	return number, ""
 }
 
 var (
@@ -99,7 +103,8 @@ func (e *Engine) unmoved(ctx context.Context, c *state.Cell) (bool, error) {
 // beginCommand begins the step that a command is.
 func (e *Engine) beginCommand(ctx context.Context, id cell.ID, exec string, args []string) {
 	text := strings.Join(redactor.Args(args), " ")
-	e.noteStep(id, step.Step{ID: exec, Kind: step.Command, Number: e.stepAt(ctx, id, cell.Clip(text)), Text: text, Began: time.Now().UTC()})
+	number, why := e.stepAt(ctx, id, cell.Clip(text))
+	e.noteStep(id, step.Step{ID: exec, Kind: step.Command, Number: number, Without: why, Text: text, Began: time.Now().UTC()})
 }
 
 // endCommand ends the step that a command was.
@@ -113,14 +118,14 @@ func (e *Engine) endCommand(x api.Exec) {
 
 // evaluation does an evaluation as a step.
 func (e *Engine) evaluation(ctx context.Context, id cell.ID, code string, do func() (api.EvalResult, error)) (api.EvalResult, error) {
-	at := e.steps.Shares(id, stepQuiet)
+	at, why := e.steps.Shares(id, stepQuiet), ""
 	text := redactor.String(code)
 	if c, err := e.reg.Cell(id); err == nil && c.Runs == 0 && !e.steps.Any(id) { // nothing was done in it yet
 		at = e.reg.HeadNumber(&c)
 	} else if at == 0 {
-		at = e.stepAt(ctx, id, cell.Clip(text))
+		at, why = e.stepAt(ctx, id, cell.Clip(text))
 	}
-	s := step.Step{ID: step.NewID(), Kind: step.Evaluation, Number: at, Text: text, Began: time.Now().UTC()}
+	s := step.Step{ID: step.NewID(), Kind: step.Evaluation, Number: at, Without: why, Text: text, Began: time.Now().UTC()}
 	res, err := do()
 	s.Ended = time.Now().UTC()
 	switch {

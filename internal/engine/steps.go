@@ -61,7 +61,7 @@ func (e *Engine) Steps(ctx context.Context, id cell.ID) ([]api.Step, error) {
 func stepsOf(kept []step.Step, runs []state.Run, points []state.Checkpoint, goesOn func(id string) bool) []api.Step {
 	list := []api.Step{}
 	for _, s := range kept {
-		v := api.Step{Number: s.Number, Kind: s.Kind, ID: s.ID, Text: s.Text, Began: s.Began, Signal: s.Signal, Cause: s.Cause}
+		v := api.Step{Number: s.Number, Kind: s.Kind, ID: s.ID, Without: s.Without, Text: s.Text, Began: s.Began, Signal: s.Signal, Cause: s.Cause}
 		switch {
 		case !s.Ended.IsZero():
 			v.TookMS = ms(s.Ended.Sub(s.Began))

@@ -40,15 +40,17 @@ const (
 
 // Step is what was done. Its number is that of the checkpoint that it began at.
 type Step struct {
-	ID     string    `json:"id"`
-	Kind   string    `json:"kind,omitempty"`
-	Number int       `json:"number,omitempty"`
-	Text   string    `json:"text,omitempty"` // the command or the code, without values of credentials
-	Began  time.Time `json:"began,omitzero"`
-	Ended  time.Time `json:"ended,omitzero"` // zero: it goes on, or what became of it is not known
-	Exit   int       `json:"exit,omitempty"`
-	Signal string    `json:"signal,omitempty"`
-	Cause  string    `json:"cause,omitempty"`
+	ID     string `json:"id"`
+	Kind   string `json:"kind,omitempty"`
+	Number int    `json:"number,omitempty"`
+	// Without is why the cell may not have been at that checkpoint then; "": it was.
+	Without string    `json:"without,omitempty"`
+	Text    string    `json:"text,omitempty"` // the command or the code, without values of credentials
+	Began   time.Time `json:"began,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"` // zero: it goes on, or what became of it is not known
+	Exit    int       `json:"exit,omitempty"`
+	Signal  string    `json:"signal,omitempty"`
+	Cause   string    `json:"cause,omitempty"`
 }
 
 // Log has the steps of all cells. It is safe for concurrent use.
