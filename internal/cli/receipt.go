@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -153,10 +155,11 @@ func (a *app) verified(w io.Writer, v api.Verification) {
 // verifyFile verifies an exported bundle without a daemon.
 func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.Verification, error) {
 	v := api.Verification{Problems: []api.Problem{}, Unproven: []string{}}
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return v, err
 	}
+	defer f.Close()
 	var pem []byte
 	if keyFile != "" {
 		if pem, err = os.ReadFile(keyFile); err != nil {
@@ -169,17 +172,30 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 	if err != nil {
 		return v, apiError(err)
 	}
-	b, err := receipt.DecodeBundle(text)
-	if err != nil {
-		return v, apiError(err)
-	}
 	var newest *receipt.Head
 	if known != "" {
 		if newest, err = knownHead(known, key); err != nil {
 			return v, err
 		}
 	}
-	rep := receipt.Verify(b, key, newest)
+	var rep *receipt.Report
+	if archive, err := isArchive(f); err != nil {
+		return v, err
+	} else if archive {
+		if rep, v.Files, err = receipt.VerifyArchive(f, key, newest); err != nil {
+			return v, apiError(err)
+		}
+	} else {
+		text, err := io.ReadAll(f)
+		if err != nil {
+			return v, err
+		}
+		b, err := receipt.DecodeBundle(text)
+		if err != nil {
+			return v, apiError(err)
+		}
+		rep = receipt.Verify(b, key, newest)
+	}
 	v.OK, v.Receipts, v.Head, v.Root, v.KeyID = rep.OK(), rep.Receipts, rep.Head.Size, rep.Head.Root.String(), key.ID()
 	for _, p := range rep.Problems {
 		v.Problems = append(v.Problems, api.Problem{Reason: string(p.Reason), Index: p.Index, File: p.File, What: p.What})
@@ -188,17 +204,42 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 	return v, nil
 }
 
+// isArchive reports whether a file is a bundle as an archive, and not JSON.
+func isArchive(f *os.File) (bool, error) {
+	var first [1]byte
+	n, err := f.ReadAt(first[:], 0)
+	if err == io.EOF {
+		err = nil
+	}
+	return n == 1 && !strings.ContainsAny(string(first[:]), "{ \t\r\n"), err
+}
+
 // knownHead returns the ledger head of an earlier exported file.
 func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	b, err := receipt.DecodeBundle(text)
-	if err != nil {
-		return nil, apiError(err)
+	defer f.Close()
+	note := ""
+	if archive, err := isArchive(f); err != nil {
+		return nil, err
+	} else if archive {
+		if note, err = receipt.ArchiveHead(f); err != nil {
+			return nil, apiError(err)
+		}
+	} else {
+		text, err := io.ReadAll(f)
+		if err != nil {
+			return nil, err
+		}
+		b, err := receipt.DecodeBundle(text)
+		if err != nil {
+			return nil, apiError(err)
+		}
+		note = b.Head
 	}
-	h, err := receipt.ParseHead([]byte(b.Head), key)
+	h, err := receipt.ParseHead([]byte(note), key)
 	if err != nil {
 		return nil, apiError(err)
 	}
@@ -206,17 +247,35 @@ func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
 }
 
 func (a *app) receiptExportCmd() *cobra.Command {
-	var out string
+	var out, bundle string
 	var all bool
 	c := &cobra.Command{
-		Use: "export [RUN|RECEIPT]", Short: "Export receipts with the proofs that verify them elsewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		Use: "export [RUN|CELL|RECEIPT…]", Short: "Export receipts with the proofs that verify them elsewhere", ValidArgsFunction: a.completeRuns,
+		Long: `Export receipts with the proofs that verify them elsewhere.
+
+--bundle writes one file, a tar archive, for any runs, cells or receipts: their receipts, those
+that they come from, the decisions on them, the signed head with proofs, the files of the runs,
+a view of each run as SLSA provenance of its patch, and the public key. Without it the receipt
+alone is written, as JSON.
+
+Verify a bundle anywhere: python3 docs/verify/verify.py FILE --key KEY, or
+pando receipt verify FILE --key KEY. Get the key another way: pando receipt key.`,
+		Example: `  pando receipt export --bundle r-1a2b.receipt.tar
+  pando receipt export web try-1 --bundle web.receipt.tar
+  pando receipt export --all --bundle everything.receipt.tar`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sel := arg(args)
 			if all {
 				if sel != "" {
 					return usage("--all takes no argument")
 				}
-				sel = "all"
+				sel, args = "all", []string{"all"}
+			}
+			if bundle != "" {
+				return a.exportBundle(cmd.Context(), args, bundle)
+			}
+			if len(args) > 1 {
+				return usage("several runs need --bundle")
 			}
 			body, err := a.client.ExportReceipts(cmd.Context(), sel)
 			if err != nil {
@@ -232,7 +291,23 @@ func (a *app) receiptExportCmd() *cobra.Command {
 	}
 	c.Flags().BoolVar(&all, "all", false, "the whole ledger")
 	c.Flags().StringVarP(&out, "output", "o", "receipts.json", "file, or - for stdout")
+	c.Flags().StringVar(&bundle, "bundle", "", "write one archive with everything to this new file, or - for stdout")
+	c.MarkFlagsMutuallyExclusive("output", "bundle")
 	return c
+}
+
+func (a *app) exportBundle(ctx context.Context, of []string, to string) error {
+	body, err := a.client.Bundle(ctx, of)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	err = a.save(body, to, "verify it anywhere with the key from pando receipt key")
+	var known *api.Error
+	if errors.As(err, &known) && known.Kind == "exists" {
+		known.Hint = "choose another file with --bundle, or remove it"
+	}
+	return err
 }
 
 func (a *app) receiptKeyCmd() *cobra.Command {

@@ -111,7 +111,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 		_, none := a.Receipt("sha256:"+strings.Repeat("0", 64), b.src)
 		for what, do := range map[string]func() error{
 			"receipt": func() error { _, err := a.Receipt(receipt, b.src); return err },
-			"bundle":  func() error { _, err := a.Bundle(receipt, b.src); return err },
+			"bundle":  func() error { _, err := a.ExportReceipts(receipt, b.src); return err },
 			"verify":  func() error { _, err := a.Verify(receipt, b.src); return err },
 		} {
 			if err := do(); err == nil || cell.KindOf(err) != cell.KindOf(none) || strings.ReplaceAll(err.Error(), receipt, "X") != strings.ReplaceAll(none.Error(), "sha256:"+strings.Repeat("0", 64), "X") {

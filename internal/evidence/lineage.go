@@ -40,9 +40,10 @@ func (m *Manager) batchParents(of *state.Cell, b *state.Batch) []string {
 	return nil
 }
 
-// actParents are the receipts that an act comes from. One that decides on runs names theirs already.
+// actParents are the receipts that an act comes from. One that decides on runs names theirs already; a fork may
+// decide on one, and comes from it.
 func (m *Manager) actParents(act *state.Act) []string {
-	if len(act.Runs) > 0 {
+	if len(act.Runs) > 0 && act.Act != "fork" {
 		return nil
 	}
 	if r, err := m.cfg.Records.Run(cell.RunID(act.Run)); err == nil && len(r.Receipts) > 0 {

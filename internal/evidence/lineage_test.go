@@ -36,7 +36,8 @@ func TestParents(t *testing.T) {
 		t.Errorf("subjects %+v have no %+v", s.Subject, want)
 	}
 
-	fork, err := b.Seal(b.ctx, string(c.ID)+"/fork/1", state.Act{Act: "fork", Cell: string(c.ID), Run: two.ID, Backend: c.Backend})
+	b.must(two.Decide(cell.Forked, "forked", "user"))
+	fork, err := b.Seal(b.ctx, string(c.ID)+"/fork/1", state.Act{Act: "fork", Cell: string(c.ID), Run: two.ID, Backend: c.Backend}, &two)
 	b.must(err)
 	entry, err = b.ledger.Find(fork.String())
 	b.must(err)
