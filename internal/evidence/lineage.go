@@ -51,3 +51,14 @@ func (m *Manager) actParents(act *state.Act) []string {
 	}
 	return m.parents(cell.ID(act.Cell), "")
 }
+
+func (p *runPredicate) parents() []string { return shortly(p.Parents) }
+func (p *act) parents() []string          { return shortly(p.Parents) }
+func (p *Batch) parents() []string        { return shortly(p.Parents) }
+
+func shortly(ids []string) (out []string) {
+	for _, id := range ids {
+		out = append(out, "receipt "+short(id))
+	}
+	return out
+}

@@ -154,6 +154,7 @@ func (m *Manager) batchOf(r Reader, sel, dir string) (receipt.Entry, bool) {
 type said interface {
 	show(v *api.Receipt)
 	markdown(b *strings.Builder, later []api.Receipt)
+	parents() []string // receipts that it comes from
 }
 
 // read returns the statement of a receipt and what it says, nil for a type that is not known.

@@ -23,7 +23,8 @@ type archive struct {
 	texts  map[string][]byte // of receipts.json and contents.json
 	chains map[string]*Problem
 	odd    []Problem
-	end    error // why it can't be read further
+	judged map[string]bool // files that genuine receipts name
+	end    error           // why it can't be read further
 }
 
 // VerifyArchive checks a bundle with the public key alone: the receipts in it as Verify does, the files that they name, and
@@ -36,7 +37,7 @@ func VerifyArchive(r io.Reader, key PublicKey, known *Head) (rep *Report, files 
 	}
 	rep = &Report{Head: Head{Size: -1}}
 	if a.texts[ArchiveContents] == nil {
-		rep.add(Truncated, -1, "the bundle ends before its last file, %s%s", ArchiveContents, because(a.end))
+		rep.addFile(Truncated, ArchiveContents, "the bundle ends before it, and it is the last file"+because(a.end))
 		return rep, 0, nil
 	}
 	listed, contents, fault := a.contents(key)
@@ -92,7 +93,7 @@ func (r *Report) addFile(reason Reason, name, what string) {
 }
 
 func readArchive(r io.Reader) (*archive, error) {
-	a := &archive{sums: map[string]cell.Digest{}, texts: map[string][]byte{}, chains: map[string]*Problem{}}
+	a := &archive{sums: map[string]cell.Digest{}, texts: map[string][]byte{}, chains: map[string]*Problem{}, judged: map[string]bool{}}
 	source := &noted{r: r}
 	for t := tar.NewReader(source); ; {
 		h, err := t.Next()
@@ -267,7 +268,7 @@ func (a *archive) judgeRun(r *Report, index int64, run string, digests map[strin
 		case chain != nil:
 			reason, what = chain.Reason, chain.What
 		}
-		delete(a.sums, path) // judged
+		a.judged[path] = true
 		if reason != "" {
 			n := len(r.Problems)
 			if r.add(reason, index, "%s", what); len(r.Problems) > n {
@@ -285,7 +286,7 @@ func (a *archive) judgeListed(r *Report, list []Subject) {
 		sum, there := a.sums[s.Name]
 		switch {
 		case s.Name == ArchiveReceipts && (told || !there):
-		case strings.HasPrefix(s.Name, "runs/") && !there: // judged by its receipt
+		case a.judged[s.Name]:
 		case !there:
 			r.addFile(Missing, s.Name, "it is not there")
 		case sum != s.Digest:
@@ -293,7 +294,7 @@ func (a *archive) judgeListed(r *Report, list []Subject) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.sums)) {
-		if !listed[name] {
+		if !listed[name] && !a.judged[name] {
 			r.addFile(Added, name, "it is not among the files of the bundle")
 		}
 	}
