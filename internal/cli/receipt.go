@@ -12,12 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/push"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
 func (a *app) receiptCmd() *cobra.Command {
 	c := &cobra.Command{Use: "receipt", Short: "Show, export and verify signed receipts", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.AddCommand(a.receiptLsCmd(), a.receiptShowCmd(), a.receiptVerifyCmd(), a.receiptExportCmd(), a.receiptKeyCmd())
+	c.AddCommand(a.receiptLsCmd(), a.receiptShowCmd(), a.receiptVerifyCmd(), a.receiptExportCmd(), a.receiptPushCmd(), a.receiptKeyCmd())
 	return c
 }
 
@@ -85,12 +86,13 @@ func (a *app) receiptVerifyCmd() *cobra.Command {
 	var all bool
 	var keyFile, known string
 	c := &cobra.Command{
-		Use:   "verify [RUN|RECEIPT|FILE]",
-		Short: "Verify a receipt, all receipts, or an exported file",
+		Use:   "verify [RUN|RECEIPT|FILE|DIR]",
+		Short: "Verify a receipt, all receipts, an exported file or a pushed copy",
 		Long: `Verify receipts: signatures, their place in the ledger, and the files they name.
 
 An exported file is verified with nothing but the public key of the installation
 it comes from, on any machine: pando receipt verify receipts.json --key pando.pub
+So is a bundle, and a directory to which pando receipt push copied.
 
 Truncation of the newest receipts shows only against a newer ledger: give a file that
 was exported earlier with --known.`,
@@ -100,7 +102,7 @@ was exported earlier with --known.`,
 			var v api.Verification
 			var err error
 			st, serr := os.Stat(sel)
-			file := sel != "" && serr == nil && st.Mode().IsRegular()
+			file := sel != "" && serr == nil && (st.Mode().IsRegular() || st.IsDir() && push.IsCopy(sel))
 			switch {
 			case all && sel != "":
 				return usage("--all takes no argument")
@@ -155,12 +157,8 @@ func (a *app) verified(w io.Writer, v api.Verification) {
 // verifyFile verifies an exported bundle without a daemon.
 func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.Verification, error) {
 	v := api.Verification{Problems: []api.Problem{}, Unproven: []string{}}
-	f, err := os.Open(path)
-	if err != nil {
-		return v, err
-	}
-	defer f.Close()
 	var pem []byte
+	var err error
 	if keyFile != "" {
 		if pem, err = os.ReadFile(keyFile); err != nil {
 			return v, &api.Error{Kind: "not-found", Message: "cannot read the key: " + err.Error()}
@@ -178,30 +176,45 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 			return v, err
 		}
 	}
-	var rep *receipt.Report
-	if archive, err := isArchive(f); err != nil {
-		return v, err
-	} else if archive {
-		if rep, v.Files, err = receipt.VerifyArchive(f, key, newest); err != nil {
-			return v, apiError(err)
-		}
-	} else {
-		text, err := io.ReadAll(f)
-		if err != nil {
-			return v, err
-		}
-		b, err := receipt.DecodeBundle(text)
-		if err != nil {
-			return v, apiError(err)
-		}
-		rep = receipt.Verify(b, key, newest)
+	rep, files, err := verifyExport(path, key, newest)
+	if err != nil {
+		return v, apiError(err)
 	}
+	v.Files = files
 	v.OK, v.Receipts, v.Head, v.Root, v.KeyID = rep.OK(), rep.Receipts, rep.Head.Size, rep.Head.Root.String(), key.ID()
 	for _, p := range rep.Problems {
 		v.Problems = append(v.Problems, api.Problem{Reason: string(p.Reason), Index: p.Index, File: p.File, What: p.What})
 	}
 	v.Unproven = append(v.Unproven, rep.Unproven...)
 	return v, nil
+}
+
+// verifyExport verifies what was exported or copied, whichever form it has.
+func verifyExport(path string, key receipt.PublicKey, newest *receipt.Head) (rep *receipt.Report, files int, err error) {
+	if push.IsCopy(path) {
+		return push.Verify(path, key, newest)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	archive, err := isArchive(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	if archive {
+		return receipt.VerifyArchive(f, key, newest)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	b, err := receipt.DecodeBundle(text)
+	if err != nil {
+		return nil, 0, err
+	}
+	return receipt.Verify(b, key, newest), 0, nil
 }
 
 // isArchive reports whether a file is a bundle as an archive, and not JSON.
