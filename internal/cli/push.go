@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -95,14 +94,13 @@ func (a *app) pushed(s push.Status) {
 		a.say("copied as it is, and wrong: %s", printable(p))
 	}
 	what := "nothing new"
-	if s.Copied > 0 {
+	switch {
+	case s.Copied > 0:
 		what = plural(int(s.Copied), "receipt") + " copied"
+	case s.Behind > 0:
+		what = plural(int(s.Behind), "receipt") + " behind"
 	}
-	behind := ", all are there"
-	if s.Behind > 0 {
-		behind = fmt.Sprintf(", %d behind", s.Behind)
-	}
-	a.say("%s: %s, %d of %d%s", printable(s.Target), what, s.Had+s.Copied, s.Receipts, behind)
+	a.say("%s: %s, %d of %d are there", printable(s.Target), what, s.Had+s.Copied, s.Receipts)
 }
 
 // pushOn copies what is new until it is stopped. A failure is said once, and tried again, ever later.

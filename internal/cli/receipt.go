@@ -324,14 +324,27 @@ func (a *app) exportBundle(ctx context.Context, of []string, to string) error {
 }
 
 func (a *app) receiptKeyCmd() *cobra.Command {
-	return &cobra.Command{
+	var digest bool
+	c := &cobra.Command{
 		Use: "key", Short: "Print the public key that receipts are signed with", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pem, err := a.client.PublicKey(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]string{"public_key": string(pem)}, func(w io.Writer) { w.Write(pem) })
+			key, err := receipt.ParsePublicKey(pem)
+			if err != nil {
+				return apiError(err)
+			}
+			return a.print(map[string]string{"public_key": string(pem), "digest": key.ID()}, func(w io.Writer) {
+				if digest {
+					fmt.Fprintln(w, key.ID())
+					return
+				}
+				w.Write(pem)
+			})
 		},
 	}
+	c.Flags().BoolVar(&digest, "digest", false, "print its digest, to compare with that of a key got another way")
+	return c
 }
