@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/pando-dev/pando/internal/receipt"
 )
@@ -88,8 +90,11 @@ func bundles(dir string) (map[int64][]int64, error) {
 	}
 	ends := map[int64][]int64{}
 	for _, e := range list {
-		var from, last int64
-		if n, err := fmt.Sscanf(e.Name(), "receipts-%d-%d.tar", &from, &last); n == 2 && err == nil && e.Name() == bundleName(from, last+1) {
+		name, _ := strings.CutPrefix(e.Name(), "receipts-")
+		first, rest, _ := strings.Cut(name, "-")
+		from, err1 := strconv.ParseInt(first, 10, 64)
+		last, err2 := strconv.ParseInt(strings.TrimSuffix(rest, ".tar"), 10, 64)
+		if err1 == nil && err2 == nil && last >= from && e.Name() == bundleName(from, last+1) {
 			ends[from] = append(ends[from], last+1)
 		}
 	}
