@@ -99,7 +99,7 @@ func (c *collection) isCell(sel, dir string) bool {
 	for _, r := range c.m.cfg.Records.Runs(id) {
 		c.named(r.Receipts...)
 	}
-	c.named(c.m.parents(id, "")...)
+	c.named(c.m.parents(id)...)
 	return len(c.in) > before
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	provenance "github.com/in-toto/attestation/go/predicates/provenance/v1"
 	intoto "github.com/in-toto/attestation/go/v1"
@@ -56,6 +57,9 @@ func untar(t testing.TB, text []byte) (list []entry) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if h.ModTime.Unix() != 0 || h.Uname != "" {
+			t.Errorf("%s is of %s and %q", h.Name, h.ModTime, h.Uname)
+		}
 		list = append(list, entry{h.Name, data, h.Typeflag})
 	}
 }
@@ -64,7 +68,7 @@ func retar(list []entry) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, e := range list {
-		w.WriteHeader(&tar.Header{Name: e.name, Size: int64(len(e.data)), Mode: 0o644, Typeflag: e.kind})
+		w.WriteHeader(&tar.Header{Name: e.name, Size: int64(len(e.data)), Mode: 0o644, Typeflag: e.kind, ModTime: time.Unix(0, 0)})
 		w.Write(e.data)
 	}
 	w.Close()
@@ -343,6 +347,7 @@ func TestBundleHasLineage(t *testing.T) {
 	s.end()
 	b.ended(&two, &c)
 	text := b.bundled(b.all(), two.ID)
+	untar(t, text)
 	if again := b.bundled(b.all(), two.ID); !bytes.Equal(again, text) {
 		t.Error("the same bundle is another the second time")
 	}

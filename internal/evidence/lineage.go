@@ -5,11 +5,11 @@ import (
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// parents are the receipts that the state of a cell comes from: of its newest run before one, else of what made it. What has
-// no receipt yet is not among them.
-func (m *Manager) parents(id cell.ID, before cell.RunID) []string {
+// parents are the receipts that the state of a cell comes from: of its newest run with one, else of what made it. What has no
+// receipt yet is not among them.
+func (m *Manager) parents(id cell.ID) []string {
 	for _, r := range m.cfg.Records.Runs(id) {
-		if r.RunID() != before && len(r.Receipts) > 0 {
+		if len(r.Receipts) > 0 {
 			return []string{r.Receipts[0]}
 		}
 	}
@@ -35,21 +35,17 @@ func (m *Manager) batchParents(of *state.Cell, b *state.Batch) []string {
 			return []string{t.Receipt}
 		}
 	case state.BatchBranch:
-		return m.parents(of.ID, "")
+		return m.parents(of.ID)
 	}
 	return nil
 }
 
-// actParents are the receipts that an act comes from. One that decides on runs names theirs already; a fork may
-// decide on one, and comes from it.
+// actParents are the receipts that an act comes from: of the run that it is about, else of what is in its cell.
 func (m *Manager) actParents(act *state.Act) []string {
-	if len(act.Runs) > 0 && act.Act != "fork" {
-		return nil
-	}
 	if r, err := m.cfg.Records.Run(cell.RunID(act.Run)); err == nil && len(r.Receipts) > 0 {
 		return []string{r.Receipts[0]}
 	}
-	return m.parents(cell.ID(act.Cell), "")
+	return m.parents(cell.ID(act.Cell))
 }
 
 func (p *runPredicate) parents() []string { return shortly(p.Parents) }

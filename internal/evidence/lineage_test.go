@@ -44,6 +44,13 @@ func TestParents(t *testing.T) {
 	if a, err := predicate[state.Act](entry); err != nil || !slices.Equal(a.Parents, []string{two.Receipts[0]}) {
 		t.Errorf("the fork comes from %v, %v; want the second run's receipt", a.Parents, err)
 	}
+	early, err := b.Seal(b.ctx, string(c.ID)+"/fork/2", state.Act{Act: "fork", Cell: string(c.ID), Run: one.ID, Backend: c.Backend})
+	b.must(err)
+	entry, err = b.ledger.Find(early.String())
+	b.must(err)
+	if a, err := predicate[state.Act](entry); err != nil || !slices.Equal(a.Parents, []string{one.Receipts[0]}) {
+		t.Errorf("the fork of what the first run left comes from %v, %v; want its receipt", a.Parents, err)
+	}
 	child := b.cell()
 	child.Batch = string(c.ID) + "/fork/1"
 	b.must(b.reg.Commit(&child))

@@ -154,7 +154,7 @@ func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, er
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,
 		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Caches: run.Caches, Services: run.Services, Secrets: run.Secrets,
-		Verdict: state.Verdict{Verdict: run.Verdict, Reason: run.Reason, By: run.By}, Timings: run.Timings, Files: map[string]cell.Digest{}, Parents: m.parents(run.CellID(), run.RunID()),
+		Verdict: state.Verdict{Verdict: run.Verdict, Reason: run.Reason, By: run.By}, Timings: run.Timings, Files: map[string]cell.Digest{}, Parents: m.parents(run.CellID()),
 	}
 	p.Source.Untouched = !run.In.SourceFP.IsZero() && run.In.SourceFP == run.In.SourceFP2
 	if c != nil && c.Setup.Policy.String() == run.Policy {

@@ -45,7 +45,7 @@ type Act struct {
 	Downgrades   []string   `json:"downgrades,omitempty"`
 	Backend      string     `json:"backend"`
 	Isolation    string     `json:"isolation"` // "isolated" or "not isolated"
-	// Parents are the receipts that the cell's state before the act comes from, of a fork or an act that decides on no run.
+	// Parents are the receipts that the cell's state before the act comes from.
 	Parents []string `json:"parents,omitempty"`
 }
 
