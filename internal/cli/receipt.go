@@ -128,7 +128,7 @@ was exported earlier with --known.`,
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "the whole ledger and every run's records")
-	c.Flags().StringVar(&known, "known", "", "earlier exported file: the verified file must extend its ledger")
+	c.Flags().StringVar(&known, "known", "", "earlier exported file or pushed copy: the verified file must extend its ledger")
 	c.Flags().StringVar(&keyFile, "key", "", "public key, for an exported file (default: this installation's)")
 	return c
 }
@@ -229,6 +229,14 @@ func isArchive(f *os.File) (bool, error) {
 
 // knownHead returns the ledger head of an earlier exported file.
 func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
+	if push.IsCopy(path) {
+		text, err := push.NoteOf(path)
+		if err != nil {
+			return nil, err
+		}
+		h, err := receipt.ParseHead(text, key)
+		return &h, apiError(err)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
