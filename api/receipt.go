@@ -67,3 +67,13 @@ type Finding struct {
 	// access", "not hardware" (a device without hardware support), "switched off", "works".
 	Verdict string `json:"verdict,omitempty"`
 }
+
+// Ledger describes the ledger of an installation's receipts, as its newest signed head says.
+type Ledger struct {
+	Origin  string   `json:"origin"`            // the ledger's name, after its key
+	KeyID   string   `json:"keyid"`             // digest of the key that signs
+	Size    int64    `json:"size"`              // number of receipts
+	Root    string   `json:"root"`              // of their Merkle tree
+	Head    string   `json:"head"`              // the signed head, a C2SP checkpoint
+	Extends []string `json:"extends,omitempty"` // with since: the consistency proof from the head of that size, after RFC 9162
+}

@@ -68,6 +68,26 @@ func (c *Client) ExportReceipts(ctx context.Context, sel string) (io.ReadCloser,
 	return c.raw(ctx, "GET", "/v1/receipts/"+segment(sel)+"/bundle", nil, nil)
 }
 
+// Bundle exports receipts of runs and cells with what leads to them and the files that they name; "all" for all.
+func (c *Client) Bundle(ctx context.Context, of []string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/bundle", url.Values{"of": of}, nil)
+}
+
+// BundleFrom exports all receipts with indexes from up to, but not including, to.
+func (c *Client) BundleFrom(ctx context.Context, from, to int64) (io.ReadCloser, error) {
+	q := url.Values{}
+	number(q, "first", from)
+	number(q, "end", to)
+	return c.raw(ctx, "GET", "/v1/bundle", q, nil)
+}
+
+// Ledger shows the newest signed head of the ledger, and that it goes on from the one of size since, if that is not 0.
+func (c *Client) Ledger(ctx context.Context, since int64) (out api.Ledger, err error) {
+	q := url.Values{}
+	number(q, "since", since)
+	return out, c.do(ctx, "GET", "/v1/ledger", q, nil, &out)
+}
+
 // VerifyReceipts verifies receipts and the files they name; "all" for all.
 func (c *Client) VerifyReceipts(ctx context.Context, sel string) (out api.Verification, err error) {
 	return out, c.do(ctx, "POST", "/v1/receipts/"+segment(sel)+"/verify", nil, nil, &out)

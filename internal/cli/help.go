@@ -113,7 +113,7 @@ func valueName(f *pflag.Flag) string {
 		return "NAME[=VALUE]"
 	case "name":
 		return "PREFIX"
-	case "from", "source", "dir", "file", "from-file", "include", "output", "policy", "save", "tls-cert", "tls-key", "workdir", "with-secret", "key", "known":
+	case "from", "source", "dir", "file", "from-file", "include", "output", "policy", "save", "tls-cert", "tls-key", "workdir", "with-secret", "key", "known", "bundle", "token-file":
 		return "PATH"
 	case "image", "kernel":
 		return "IMAGE"

@@ -3,19 +3,22 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/push"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
 func (a *app) receiptCmd() *cobra.Command {
 	c := &cobra.Command{Use: "receipt", Short: "Show, export and verify signed receipts", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.AddCommand(a.receiptLsCmd(), a.receiptShowCmd(), a.receiptVerifyCmd(), a.receiptExportCmd(), a.receiptKeyCmd())
+	c.AddCommand(a.receiptLsCmd(), a.receiptShowCmd(), a.receiptVerifyCmd(), a.receiptExportCmd(), a.receiptPushCmd(), a.receiptKeyCmd())
 	return c
 }
 
@@ -83,12 +86,13 @@ func (a *app) receiptVerifyCmd() *cobra.Command {
 	var all bool
 	var keyFile, known string
 	c := &cobra.Command{
-		Use:   "verify [RUN|RECEIPT|FILE]",
-		Short: "Verify a receipt, all receipts, or an exported file",
+		Use:   "verify [RUN|RECEIPT|FILE|DIR]",
+		Short: "Verify a receipt, all receipts, an exported file or a pushed copy",
 		Long: `Verify receipts: signatures, their place in the ledger, and the files they name.
 
 An exported file is verified with nothing but the public key of the installation
 it comes from, on any machine: pando receipt verify receipts.json --key pando.pub
+So is a bundle, and a directory to which pando receipt push copied.
 
 Truncation of the newest receipts shows only against a newer ledger: give a file that
 was exported earlier with --known.`,
@@ -98,7 +102,7 @@ was exported earlier with --known.`,
 			var v api.Verification
 			var err error
 			st, serr := os.Stat(sel)
-			file := sel != "" && serr == nil && st.Mode().IsRegular()
+			file := sel != "" && serr == nil && (st.Mode().IsRegular() || st.IsDir() && push.IsCopy(sel))
 			switch {
 			case all && sel != "":
 				return usage("--all takes no argument")
@@ -124,7 +128,7 @@ was exported earlier with --known.`,
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "the whole ledger and every run's records")
-	c.Flags().StringVar(&known, "known", "", "earlier exported file: the verified file must extend its ledger")
+	c.Flags().StringVar(&known, "known", "", "earlier exported file or pushed copy: the verified file must extend its ledger")
 	c.Flags().StringVar(&keyFile, "key", "", "public key, for an exported file (default: this installation's)")
 	return c
 }
@@ -153,11 +157,8 @@ func (a *app) verified(w io.Writer, v api.Verification) {
 // verifyFile verifies an exported bundle without a daemon.
 func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.Verification, error) {
 	v := api.Verification{Problems: []api.Problem{}, Unproven: []string{}}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return v, err
-	}
 	var pem []byte
+	var err error
 	if keyFile != "" {
 		if pem, err = os.ReadFile(keyFile); err != nil {
 			return v, &api.Error{Kind: "not-found", Message: "cannot read the key: " + err.Error()}
@@ -169,17 +170,17 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 	if err != nil {
 		return v, apiError(err)
 	}
-	b, err := receipt.DecodeBundle(text)
-	if err != nil {
-		return v, apiError(err)
-	}
 	var newest *receipt.Head
 	if known != "" {
 		if newest, err = knownHead(known, key); err != nil {
 			return v, err
 		}
 	}
-	rep := receipt.Verify(b, key, newest)
+	rep, files, err := verifyExport(path, key, newest)
+	if err != nil {
+		return v, apiError(err)
+	}
+	v.Files = files
 	v.OK, v.Receipts, v.Head, v.Root, v.KeyID = rep.OK(), rep.Receipts, rep.Head.Size, rep.Head.Root.String(), key.ID()
 	for _, p := range rep.Problems {
 		v.Problems = append(v.Problems, api.Problem{Reason: string(p.Reason), Index: p.Index, File: p.File, What: p.What})
@@ -188,17 +189,78 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 	return v, nil
 }
 
-// knownHead returns the ledger head of an earlier exported file.
-func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
-	text, err := os.ReadFile(path)
+// verifyExport verifies what was exported or copied, whichever form it has.
+func verifyExport(path string, key receipt.PublicKey, newest *receipt.Head) (rep *receipt.Report, files int, err error) {
+	if push.IsCopy(path) {
+		return push.Verify(path, key, newest)
+	}
+	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
+	}
+	defer f.Close()
+	archive, err := isArchive(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	if archive {
+		return receipt.VerifyArchive(f, key, newest)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, 0, err
 	}
 	b, err := receipt.DecodeBundle(text)
 	if err != nil {
-		return nil, apiError(err)
+		return nil, 0, err
 	}
-	h, err := receipt.ParseHead([]byte(b.Head), key)
+	return receipt.Verify(b, key, newest), 0, nil
+}
+
+// isArchive reports whether a file is a bundle as an archive, and not JSON.
+func isArchive(f *os.File) (bool, error) {
+	var first [1]byte
+	n, err := f.ReadAt(first[:], 0)
+	if err == io.EOF {
+		err = nil
+	}
+	return n == 1 && !strings.ContainsAny(string(first[:]), "{ \t\r\n"), err
+}
+
+// knownHead returns the ledger head of an earlier exported file.
+func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
+	if push.IsCopy(path) {
+		text, err := push.NoteOf(path)
+		if err != nil {
+			return nil, err
+		}
+		h, err := receipt.ParseHead(text, key)
+		return &h, apiError(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	note := ""
+	if archive, err := isArchive(f); err != nil {
+		return nil, err
+	} else if archive {
+		if note, err = receipt.ArchiveHead(f); err != nil {
+			return nil, apiError(err)
+		}
+	} else {
+		text, err := io.ReadAll(f)
+		if err != nil {
+			return nil, err
+		}
+		b, err := receipt.DecodeBundle(text)
+		if err != nil {
+			return nil, apiError(err)
+		}
+		note = b.Head
+	}
+	h, err := receipt.ParseHead([]byte(note), key)
 	if err != nil {
 		return nil, apiError(err)
 	}
@@ -206,17 +268,35 @@ func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
 }
 
 func (a *app) receiptExportCmd() *cobra.Command {
-	var out string
+	var out, bundle string
 	var all bool
 	c := &cobra.Command{
-		Use: "export [RUN|RECEIPT]", Short: "Export receipts with the proofs that verify them elsewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		Use: "export [RUN|CELL|RECEIPT…]", Short: "Export receipts with the proofs that verify them elsewhere", ValidArgsFunction: a.completeRuns,
+		Long: `Export receipts with the proofs that verify them elsewhere.
+
+--bundle writes one file, a tar archive, for any runs, cells or receipts: their receipts, those
+that they come from, the decisions on them, the signed head with proofs, the files of the runs,
+a view of each run as SLSA provenance of its patch, and the public key. Without it the receipt
+alone is written, as JSON.
+
+Verify a bundle anywhere: python3 docs/verify/verify.py FILE --key KEY, or
+pando receipt verify FILE --key KEY. Get the key another way: pando receipt key.`,
+		Example: `  pando receipt export --bundle r-1a2b.receipt.tar
+  pando receipt export web try-1 --bundle web.receipt.tar
+  pando receipt export --all --bundle everything.receipt.tar`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sel := arg(args)
 			if all {
 				if sel != "" {
 					return usage("--all takes no argument")
 				}
-				sel = "all"
+				sel, args = "all", []string{"all"}
+			}
+			if bundle != "" {
+				return a.exportBundle(cmd.Context(), args, bundle)
+			}
+			if len(args) > 1 {
+				return usage("several runs need --bundle")
 			}
 			body, err := a.client.ExportReceipts(cmd.Context(), sel)
 			if err != nil {
@@ -232,18 +312,47 @@ func (a *app) receiptExportCmd() *cobra.Command {
 	}
 	c.Flags().BoolVar(&all, "all", false, "the whole ledger")
 	c.Flags().StringVarP(&out, "output", "o", "receipts.json", "file, or - for stdout")
+	c.Flags().StringVar(&bundle, "bundle", "", "write one archive with everything to this new file, or - for stdout")
+	c.MarkFlagsMutuallyExclusive("output", "bundle")
 	return c
 }
 
+func (a *app) exportBundle(ctx context.Context, of []string, to string) error {
+	body, err := a.client.Bundle(ctx, of)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	err = a.save(body, to, "verify it anywhere with the key from pando receipt key")
+	var known *api.Error
+	if errors.As(err, &known) && known.Kind == "exists" {
+		known.Hint = "choose another file with --bundle, or remove it"
+	}
+	return err
+}
+
 func (a *app) receiptKeyCmd() *cobra.Command {
-	return &cobra.Command{
+	var digest bool
+	c := &cobra.Command{
 		Use: "key", Short: "Print the public key that receipts are signed with", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pem, err := a.client.PublicKey(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]string{"public_key": string(pem)}, func(w io.Writer) { w.Write(pem) })
+			key, err := receipt.ParsePublicKey(pem)
+			if err != nil {
+				return apiError(err)
+			}
+			return a.print(map[string]string{"public_key": string(pem), "digest": key.ID()}, func(w io.Writer) {
+				if digest {
+					fmt.Fprintln(w, key.ID())
+					return
+				}
+				w.Write(pem)
+			})
 		},
 	}
+	c.Flags().BoolVar(&digest, "digest", false, "print its digest, to compare with that of a key got another way")
+	return c
 }

@@ -56,7 +56,13 @@ func (e *Engine) newSpawn() *spawn.Manager {
 func (e *Engine) sealFork(ctx context.Context, src *state.Cell, at *state.Checkpoint, children []string, objects ...any) (cell.Digest, error) {
 	act := state.ActOn(src, "fork", cell.Forked, "")
 	act.Run, act.From, act.Children = string(at.Run), at.Point(), children
-	return e.evidence.Seal(ctx, fmt.Sprintf("%s/fork/%d", src.ID, time.Now().UnixNano()), act, objects...)
+	key := fmt.Sprintf("%s/fork/%d", src.ID, time.Now().UnixNano())
+	for _, o := range objects { // a run of a child names the receipt of the fork
+		if c, ok := o.(*state.Cell); ok && slices.Contains(children, string(c.ID)) {
+			c.Batch = key
+		}
+	}
+	return e.evidence.Seal(ctx, key, act, objects...)
 }
 
 // mayBuild refuses to build what the caller may not: another template of that name

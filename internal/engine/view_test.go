@@ -120,7 +120,8 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 		_, none := a.Receipt("sha256:"+strings.Repeat("0", 64), b.src)
 		for what, do := range map[string]func() error{
 			"receipt": func() error { _, err := a.Receipt(receipt, b.src); return err },
-			"bundle":  func() error { _, err := a.Bundle(receipt, b.src); return err },
+			"export":  func() error { _, err := a.ExportReceipts(receipt, b.src); return err },
+			"bundle":  func() error { _, err := a.Bundle([]string{receipt}, b.src); return err },
 			"verify":  func() error { _, err := a.Verify(receipt, b.src); return err },
 		} {
 			if err := do(); err == nil || cell.KindOf(err) != cell.KindOf(none) || strings.ReplaceAll(err.Error(), receipt, "X") != strings.ReplaceAll(none.Error(), "sha256:"+strings.Repeat("0", 64), "X") {
@@ -128,6 +129,12 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 			}
 		}
 	}
+	_, err = a.Bundle([]string{"all"}, b.src)
+	b.wantKind("a bundle of all receipts", err, cell.Denied)
+	_, err = a.BundleFrom(0, 1)
+	b.wantKind("a bundle of a range", err, cell.Denied)
+	_, err = a.Ledger(0)
+	b.wantKind("the ledger's head", err, cell.Denied)
 	// Lists and counts.
 	if cells := listOf(a); len(cells) != 1 || cells[0].ID != mine.ID || cells[0].Labels["team"] != "a" {
 		t.Errorf("cells %+v", cells)

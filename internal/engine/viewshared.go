@@ -292,12 +292,38 @@ func (v *View) Receipt(sel, dir string) (api.Receipt, error) {
 	return v.e.evidence.Receipt(v.reader(), sel, dir)
 }
 
-// Bundle: see evidence.Manager.
-func (v *View) Bundle(sel, dir string) ([]byte, error) {
+// ExportReceipts: see evidence.Manager.
+func (v *View) ExportReceipts(sel, dir string) ([]byte, error) {
 	if err := v.mayRead(sel); err != nil {
 		return nil, err
 	}
-	return v.e.evidence.Bundle(v.reader(), sel, dir)
+	return v.e.evidence.ExportReceipts(v.reader(), sel, dir)
+}
+
+// Bundle: see evidence.Manager.
+func (v *View) Bundle(of []string, dir string) (*evidence.Bundle, error) {
+	for _, sel := range of {
+		if err := v.mayRead(sel); err != nil {
+			return nil, err
+		}
+	}
+	return v.e.evidence.Bundle(v.reader(), of, dir)
+}
+
+// BundleFrom: see evidence.Manager.
+func (v *View) BundleFrom(from, to int64) (*evidence.Bundle, error) {
+	if err := v.mayRead("all"); err != nil {
+		return nil, err
+	}
+	return v.e.evidence.BundleFrom(from, to)
+}
+
+// Ledger: see evidence.Manager.
+func (v *View) Ledger(since int64) (api.Ledger, error) {
+	if err := v.mayRead("all"); err != nil {
+		return api.Ledger{}, err
+	}
+	return v.e.evidence.LedgerHead(since)
 }
 
 // Verify: see evidence.Manager.

@@ -37,6 +37,7 @@ type Batch struct {
 	Dropped     string            `json:"dropped,omitempty"`
 	PauseMS     float64           `json:"pause_ms,omitempty"`     // of a branch: how long the source stood still
 	MemoryTaken string            `json:"memory_taken,omitempty"` // of a branch: how the source's memory was, in the backend's words
+	Parents     []string          `json:"parents,omitempty"`      // receipts of the template, or of what was in the source
 }
 
 // batchOf is a batch made of a cell: a template's, or the source of branches.
@@ -57,7 +58,7 @@ type batchArgs struct {
 // could not be written: the act stands, and the next daemon writes it.
 func (m *Manager) CommitBatch(ctx context.Context, key string, of *state.Cell, b state.Batch, objects ...any) (func() string, error) {
 	p := batchOf(of, &b)
-	p.Pando, p.At = m.cfg.Version, time.Now().UTC()
+	p.Pando, p.At, p.Parents = m.cfg.Version, time.Now().UTC(), m.batchParents(of, &b)
 	args, err := json.Marshal(batchArgs{key, p})
 	if err != nil {
 		return nil, err

@@ -25,6 +25,9 @@ func markdown(entry receipt.Entry, s receipt.Statement, p said, later []api.Rece
 	row(&b, "receipt", entry.ID.String())
 	row(&b, "ledger", fmt.Sprintf("number %d, after head %s", entry.Index, s.Binding.Ledger.Root.Short()))
 	row(&b, "about", s.Binding.Key)
+	if p != nil {
+		row(&b, "comes from", strings.Join(p.parents(), ", "))
+	}
 	return b.String()
 }
 

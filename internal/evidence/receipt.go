@@ -63,6 +63,7 @@ type runPredicate struct {
 	Caches      []state.CacheUse       `json:"caches,omitempty"`
 	Services    []state.ServiceUse     `json:"services,omitempty"`
 	Timings     state.Timings          `json:"timings_ms"`
+	Parents     []string               `json:"parents,omitempty"` // receipts that the cell's state before it comes from
 	// Bound: the receipt names both a checkpoint before the run and the policy
 	// that governed it.
 	Bound bool `json:"bound"`
@@ -120,6 +121,9 @@ func (m *Manager) newReceipt(ctx context.Context, run *state.Run, c *state.Cell)
 	if run.After != nil {
 		subjects = append(subjects, receipt.Subject{Name: "workspace after", Digest: digest(run.After.TreeDigest)})
 	}
+	if d, ok := p.Files[patchFile]; ok {
+		subjects = append(subjects, receipt.Subject{Name: patchFile, Digest: d})
+	}
 	for _, p := range run.In.Parts {
 		subjects = append(subjects, receipt.Subject{Name: p.Source + " before", Digest: p.Before}, receipt.Subject{Name: p.Source + " after", Digest: p.After})
 	}
@@ -150,7 +154,7 @@ func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, er
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,
 		Started: run.Started, Ended: run.Ended, ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Caches: run.Caches, Services: run.Services, Secrets: run.Secrets,
-		Verdict: state.Verdict{Verdict: run.Verdict, Reason: run.Reason, By: run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
+		Verdict: state.Verdict{Verdict: run.Verdict, Reason: run.Reason, By: run.By}, Timings: run.Timings, Files: map[string]cell.Digest{}, Parents: m.parents(run.CellID()),
 	}
 	p.Source.Untouched = !run.In.SourceFP.IsZero() && run.In.SourceFP == run.In.SourceFP2
 	if c != nil && c.Setup.Policy.String() == run.Policy {

@@ -154,6 +154,7 @@ func (m *Manager) batchOf(r Reader, sel, dir string) (receipt.Entry, bool) {
 type said interface {
 	show(v *api.Receipt)
 	markdown(b *strings.Builder, later []api.Receipt)
+	parents() []string // receipts that it comes from
 }
 
 // read returns the statement of a receipt and what it says, nil for a type that is not known.
@@ -240,8 +241,8 @@ func exitWords(code *int, signal, cause string) string {
 	return fmt.Sprintf("failed (exit %d)", *code)
 }
 
-// Bundle exports a receipt with what verifies it; "all" is the whole ledger.
-func (m *Manager) Bundle(r Reader, sel, dir string) ([]byte, error) {
+// ExportReceipts exports a receipt with what verifies it; "all" is the whole ledger.
+func (m *Manager) ExportReceipts(r Reader, sel, dir string) ([]byte, error) {
 	if sel == "all" {
 		return m.bundle(0, m.cfg.Ledger.Len())
 	}
@@ -258,4 +259,28 @@ func (m *Manager) bundle(from, to int64) ([]byte, error) {
 		return nil, err
 	}
 	return b.Encode()
+}
+
+// LedgerHead is the newest head of the ledger; with since, the size of an older one, with the proof that it goes on from that.
+func (m *Manager) LedgerHead(since int64) (api.Ledger, error) {
+	public, err := m.PublicKey()
+	if err != nil {
+		return api.Ledger{}, err
+	}
+	key, err := receipt.ParsePublicKey(public)
+	if err != nil {
+		return api.Ledger{}, err
+	}
+	head := m.cfg.Ledger.Head()
+	out := api.Ledger{Origin: key.Origin(), KeyID: key.ID(), Size: head.Size, Root: head.Root.String(), Head: string(head.Note)}
+	if since > 0 && since < head.Size {
+		proof, err := m.cfg.Ledger.Extends(head, since)
+		if err != nil {
+			return out, err
+		}
+		for _, d := range proof {
+			out.Extends = append(out.Extends, d.String())
+		}
+	}
+	return out, nil
 }

@@ -12,11 +12,14 @@ import (
 // SealedFiles are the files in a run's folder that its receipt has the digests of, as far as
 // they are there.
 func SealedFiles() []string {
-	return []string{"manifest.json", "stdout", "stderr", eventsFile, "patch", "check"}
+	return []string{"manifest.json", "stdout", "stderr", eventsFile, patchFile, "check"}
 }
 
 // eventsFile is the name of a run's event stream in its folder.
 const eventsFile = "events.jsonl"
+
+// patchFile is the name of what accept would apply, in a run's folder and among the subjects of its receipt.
+const patchFile = "patch"
 
 // OpenRecord opens one of the files in a run's folder. Only regular files are
 // records: a FIFO would hold its reader, and a symlink leads to other bytes. The folder

@@ -65,6 +65,7 @@ func (m *Manager) Seal(ctx context.Context, key string, act state.Act, objects .
 	if len(args.Predicate.Runs) == 1 {
 		args.Predicate.Run = args.Predicate.Runs[0].Run
 	}
+	args.Predicate.Parents = m.actParents(&args.Predicate)
 	var d cell.Digest
 	err := operation.Do(ctx, m.cfg.Records, operation.NewID(), OpSeal, args, func(ctx context.Context) (err error) {
 		d, err = m.seal(ctx, args)

@@ -22,7 +22,9 @@ type Bundle struct {
 	Head string `json:"head"`
 	// All says that these are all receipts that Head covers; they need no
 	// proofs, because the head can be computed from them.
-	All      bool     `json:"all,omitempty"`
+	All bool `json:"all,omitempty"`
+	// Chosen says that they were chosen: those between them are not missing.
+	Chosen   bool     `json:"chosen,omitempty"`
 	Receipts []Proven `json:"receipts"`
 	// Extends shows that Head goes on from an older head which the verifier
 	// knows.

@@ -68,7 +68,7 @@ func verifyPart(r *Report, b *Bundle, items []item, headFault Reason, headWhat s
 		there[p.Index] = true
 		first, last = min(first, p.Index), max(last, p.Index)
 	}
-	for index := first; index < last && len(r.Problems) < maxProblems; index++ {
+	for index := first; index < last && !b.Chosen && len(r.Problems) < maxProblems; index++ {
 		if !there[index] {
 			r.add(Dropped, index, "receipt %d is missing", index)
 		}

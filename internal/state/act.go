@@ -45,6 +45,8 @@ type Act struct {
 	Downgrades   []string   `json:"downgrades,omitempty"`
 	Backend      string     `json:"backend"`
 	Isolation    string     `json:"isolation"` // "isolated" or "not isolated"
+	// Parents are the receipts that the cell's state before the act comes from.
+	Parents []string `json:"parents,omitempty"`
 }
 
 // Decided is a run with the verdict that an act gave it.

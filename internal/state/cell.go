@@ -87,8 +87,8 @@ type Cell struct {
 	// Roots counts the layers over its image and caches that it has used up.
 	Roots int `json:"roots,omitempty"`
 
-	// Batch is the key of the receipt with the certificate of a cell that was forked
-	// with its memory, Of the template that it, or what it was branched from, was forked from.
+	// Batch is the key of the receipt of the fork that made the cell, which has its certificate
+	// if it was forked with its memory; Of is the template that it, or what it was branched from, was forked from.
 	Batch string `json:"batch,omitempty"`
 	Of    string `json:"of,omitempty"`
 

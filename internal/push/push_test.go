@@ -1,0 +1,332 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable/durabletest"
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+// source is an installation with a ledger and nothing else.
+type source struct {
+	t      *testing.T
+	key    *receipt.Key
+	ledger *receipt.Ledger
+	cut    int64 // a bundle from there breaks off
+}
+
+func newSource(t *testing.T, key *receipt.Key) *source {
+	t.Helper()
+	var err error
+	if key == nil {
+		if key, err = receipt.OpenKey(durabletest.New()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := receipt.OpenLedger(durabletest.New(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return &source{t, key, l, -1}
+}
+
+// fill appends receipts until there are n; what they say is of the word.
+func (s *source) fill(n int, word string) *source {
+	s.t.Helper()
+	for i := int(s.ledger.Len()); i < n; i++ {
+		_, err := s.ledger.Append(s.t.Context(), receipt.Request{Key: fmt.Sprintf("r-%d/run", i), Type: receipt.PredicateRun, Predicate: map[string]any{"word": word},
+			Subjects: []receipt.Subject{{Name: "x", Digest: cell.Sum([]byte(word))}}})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *source) PublicKey(context.Context) ([]byte, error) { return s.key.Public().PEM(), nil }
+
+func (s *source) Ledger(_ context.Context, since int64) (api.Ledger, error) {
+	h := s.ledger.Head()
+	out := api.Ledger{Size: h.Size, Head: string(h.Note)}
+	if since > 0 && since < h.Size {
+		proof, err := s.ledger.Extends(h, since)
+		if err != nil {
+			return out, err
+		}
+		for _, d := range proof {
+			out.Extends = append(out.Extends, d.String())
+		}
+	}
+	return out, nil
+}
+
+func (s *source) BundleFrom(_ context.Context, from, to int64) (io.ReadCloser, error) {
+	head, err := s.ledger.HeadAt(to)
+	if err != nil {
+		return nil, err
+	}
+	sel := receipt.Selection{Head: head, Since: from}
+	for i := from; i < to; i++ {
+		sel.Indexes = append(sel.Indexes, i)
+	}
+	f, err := s.ledger.SelectionFile(sel)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	if err := s.ledger.WriteArchive(&b, []receipt.ArchiveFile{f}, receipt.Contents{Head: head, Receipts: sel.Indexes}); err != nil {
+		return nil, err
+	}
+	text := b.String()
+	if from == s.cut {
+		text = text[:len(text)/2]
+	}
+	return io.NopCloser(strings.NewReader(text)), nil
+}
+
+// verified asserts that a copy has n receipts and is as it was written.
+func (s *source) verified(dir string, n int64) {
+	s.t.Helper()
+	rep, _, err := Verify(dir, s.key.Public(), nil)
+	if err != nil || !rep.OK() || rep.Receipts != n {
+		s.t.Errorf("the copy has %+v, %v; want %d receipts", rep, err, n)
+	}
+}
+
+func (s *source) push(to Target, copied, behind int64) error {
+	s.t.Helper()
+	st, err := Push(s.t.Context(), s, to)
+	if st.Copied != copied || st.Behind != behind || len(st.Problems) > 0 {
+		s.t.Errorf("%+v, %v; want %d copied and %d behind", st, err, copied, behind)
+	}
+	return err
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantKind(t *testing.T, what string, err error, kind cell.Kind) {
+	t.Helper()
+	if cell.KindOf(err) != kind {
+		t.Errorf("%s: %v, want kind %s", what, err, kind)
+	}
+}
+
+// contents are the files of a directory with their times, but for head.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	must(t, err)
+	out := map[string]string{}
+	for _, e := range list {
+		st, err := e.Info()
+		must(t, err)
+		if e.Name() != headName {
+			out[e.Name()] = fmt.Sprint(st.ModTime().UnixNano(), st.Size())
+		}
+	}
+	return out
+}
+
+// A copy has all receipts, goes on where it ended, and nothing in it is written twice.
+func TestPushGoesOn(t *testing.T) {
+	s := newSource(t, nil).fill(230, "a")
+	dir := filepath.Join(t.TempDir(), "copy")
+	to, err := Open(dir, "")
+	must(t, err)
+	if st, _, err := Look(t.Context(), s, to); err != nil || st.Behind != 230 {
+		t.Errorf("of nothing: %+v, %v", st, err)
+	}
+	s.cut = 100
+	if err := s.push(to, 100, 130); err == nil {
+		t.Error("a bundle that broke off is taken")
+	}
+	s.verified(dir, 100)
+	s.cut = -1
+	must(t, s.push(to, 130, 0))
+	s.verified(dir, 230)
+	before := contents(t, dir)
+	must(t, s.push(to, 0, 0))
+	s.fill(231, "a")
+	must(t, s.push(to, 1, 0))
+	s.verified(dir, 231)
+	after := contents(t, dir)
+	for name, is := range before {
+		if after[name] != is {
+			t.Errorf("%s was written again", name)
+		}
+	}
+	if len(after) != len(before)+1 {
+		t.Errorf("the copy has %v, had %v", after, before)
+	}
+}
+
+// A call that ended between a bundle and the head is finished by the next one, also when there is more by then.
+func TestPushAfterAKill(t *testing.T) {
+	s := newSource(t, nil).fill(5, "a")
+	dir := t.TempDir()
+	to, err := Open(dir, "")
+	must(t, err)
+	must(t, s.push(to, 5, 0))
+	head, err := os.ReadFile(filepath.Join(dir, headName))
+	must(t, err)
+	s.fill(7, "a")
+	must(t, s.push(to, 2, 0))
+	must(t, os.WriteFile(filepath.Join(dir, headName), head, 0o600))
+	must(t, s.push(to, 2, 0))
+	s.verified(dir, 7)
+	must(t, os.WriteFile(filepath.Join(dir, headName), head, 0o600))
+	s.fill(9, "a")
+	must(t, s.push(to, 4, 0))
+	s.verified(dir, 9)
+	must(t, os.WriteFile(filepath.Join(dir, bundleName(9, 10)), []byte("mine"), 0o600))
+	s.fill(10, "a")
+	wantKind(t, "a file in the place of a bundle", s.push(to, 0, 1), cell.Conflict)
+}
+
+// A copy of another ledger, of one that has more, and of another history are refused, and nothing is written.
+func TestPushRefuses(t *testing.T) {
+	s := newSource(t, nil).fill(5, "a")
+	dir := t.TempDir()
+	to, err := Open(dir, "")
+	must(t, err)
+	must(t, s.push(to, 5, 0))
+	before := contents(t, dir)
+	wantKind(t, "another key", newSource(t, nil).fill(9, "a").push(to, 0, 0), cell.Conflict)
+	for n, behind := range map[int]int64{3: -2, 5: 0, 9: 4} {
+		wantKind(t, fmt.Sprintf("another history of %d", n), newSource(t, s.key).fill(n, "b").push(to, 0, behind), cell.Conflict)
+	}
+	if after := contents(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the copy has %v, had %v", after, before)
+	}
+	s.verified(dir, 5)
+}
+
+// What is done to a copy is named.
+func TestVerifyCopy(t *testing.T) {
+	for want, do := range map[receipt.Reason]func(dir string) error{
+		receipt.Missing:   func(dir string) error { return os.Remove(filepath.Join(dir, bundleName(5, 7))) },
+		receipt.Truncated: func(dir string) error { return os.Truncate(filepath.Join(dir, bundleName(5, 7)), 700) },
+		receipt.Edited: func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, headName), []byte("pando.dev/ledger/x\n7\nAAAA\n"), 0o600)
+		},
+	} {
+		s := newSource(t, nil).fill(5, "a")
+		dir := t.TempDir()
+		to, err := Open(dir, "")
+		must(t, err)
+		must(t, s.push(to, 5, 0))
+		s.fill(7, "a")
+		must(t, s.push(to, 2, 0))
+		must(t, do(dir))
+		rep, _, err := Verify(dir, s.key.Public(), nil)
+		must(t, err)
+		if len(rep.Problems) != 1 || rep.Problems[0].Reason != want {
+			t.Errorf("%+v, want %s", rep.Problems, want)
+		}
+	}
+}
+
+// objects is a server that keeps objects, and refuses what it is told to.
+type objects struct {
+	mu    sync.Mutex
+	data  map[string]string
+	twice []string
+	fail  string // of a name
+}
+
+func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	name := strings.TrimPrefix(r.URL.Path, "/evidence/")
+	user, password, _ := r.BasicAuth()
+	if r.Header.Get("Authorization") != "Bearer t0ken" && user+password != "mesecret" || r.URL.Query().Get("sig") != "S1G" {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	old, has := o.data[name]
+	switch {
+	case r.Method == "GET" && !has:
+		w.WriteHeader(http.StatusNotFound)
+	case r.Method == "GET":
+		io.WriteString(w, old)
+	case strings.Contains(name, o.fail) && o.fail != "":
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case has && r.Header.Get("If-None-Match") == "*":
+		w.WriteHeader(http.StatusPreconditionFailed)
+	default:
+		if has && name != headName && name != keyName {
+			o.twice = append(o.twice, name)
+		}
+		text, _ := io.ReadAll(r.Body)
+		if r.ContentLength != int64(len(text)) {
+			w.WriteHeader(http.StatusLengthRequired)
+			return
+		}
+		o.data[name] = string(text)
+		w.WriteHeader(http.StatusCreated)
+	}
+}
+
+// A server has the same objects, after failures, too; no error has what is secret in the URL.
+func TestPushToAServer(t *testing.T) {
+	s := newSource(t, nil).fill(130, "a")
+	o := &objects{data: map[string]string{}, fail: "receipts-000000000100"}
+	srv := httptest.NewServer(o)
+	defer srv.Close()
+	to, err := Open(srv.URL+"/evidence/?sig=S1G", "t0ken")
+	must(t, err)
+	err = s.push(to, 100, 30)
+	wantKind(t, "a server that fails", err, cell.Unavailable)
+	o.fail = headName
+	wantKind(t, "a server that fails at the head", s.push(to, 0, 30), cell.Unavailable)
+	o.fail = ""
+	must(t, s.push(to, 30, 0))
+	if len(o.twice) > 0 {
+		t.Errorf("written twice: %v", o.twice)
+	}
+	dir := t.TempDir()
+	for name, text := range o.data {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	s.verified(dir, 130)
+
+	basic := strings.Replace(srv.URL, "http://", "http://me:secret@", 1) + "/evidence?sig=S1G"
+	to, err = Open(basic, "")
+	must(t, err)
+	must(t, s.push(to, 0, 0))
+	srv.Close()
+	wrong, err := Open(basic, "")
+	must(t, err)
+	_, err = Push(t.Context(), s, wrong)
+	for _, text := range []string{fmt.Sprint(err), wrong.String(), to.String()} {
+		if strings.Contains(text, "secret") || strings.Contains(text, "S1G") || strings.Contains(text, "me:") {
+			t.Errorf("it says %q", text)
+		}
+	}
+	wantKind(t, "a server that is gone", err, cell.Unavailable)
+	if _, err := Open("ftp://me:secret@x/y", ""); cell.KindOf(err) != cell.Invalid || strings.Contains(err.Error(), "secret") {
+		t.Errorf("another scheme: %v", err)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Error("a server that is gone is an empty one")
+	}
+}

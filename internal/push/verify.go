@@ -1,0 +1,105 @@
+package push
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+// IsCopy reports whether a directory has a copy.
+func IsCopy(dir string) bool {
+	st, err := os.Lstat(filepath.Join(dir, headName))
+	return err == nil && st.Mode().IsRegular()
+}
+
+// NoteOf is the signed head of a copy in a directory, of which nothing is checked.
+func NoteOf(dir string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, headName)) }
+
+// Verify checks a copy in a directory with the public key alone: each bundle, that each goes on from the one before it, and
+// that they are all that the copy's head says. It returns the report of all, and how many files were compared.
+func Verify(dir string, key receipt.PublicKey, known *receipt.Head) (*receipt.Report, int, error) {
+	text, err := NoteOf(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	all, files := &receipt.Report{Head: receipt.Head{Size: -1}}, 0
+	add := func(reason receipt.Reason, file, what string) {
+		all.Problems = append(all.Problems, receipt.Problem{Reason: reason, Index: -1, File: file, What: what})
+	}
+	head, err := receipt.ParseHead(text, key)
+	if err != nil {
+		add(receipt.Edited, headName, "it is not a head that this key signed")
+		return all, 0, nil
+	}
+	all.Head = head
+	ends, err := bundles(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	var before *receipt.Head
+	for from := int64(0); from < head.Size; {
+		end := int64(0)
+		for _, e := range ends[from] {
+			if e <= head.Size { // one beyond it is of a call that did not end
+				end = max(end, e)
+			}
+		}
+		if end == 0 {
+			add(receipt.Missing, bundleName(from, from+1), fmt.Sprintf("no bundle begins with receipt %d, the head signs %d", from, head.Size))
+			break
+		}
+		name := bundleName(from, end)
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return nil, files, err
+		}
+		rep, n, err := receipt.VerifyArchive(f, key, before)
+		f.Close()
+		if err != nil {
+			return nil, files, err
+		}
+		for _, p := range rep.Problems {
+			p.File = filepath.Join(name, p.File)
+			all.Problems = append(all.Problems, p)
+		}
+		if rep.OK() && rep.Head.Size != end {
+			add(receipt.Reordered, name, fmt.Sprintf("it has the receipts up to %d", rep.Head.Size-1))
+		}
+		all.Receipts, files, from, before = all.Receipts+rep.Receipts, files+n, end, &rep.Head
+	}
+	if all.OK() && head.Size > 0 && before.Root != head.Root {
+		add(receipt.Forked, headName, "the last bundle has another head")
+	}
+	switch {
+	case known == nil:
+		all.Unproven = append(all.Unproven, "that no newer receipts were cut off: no newer head is known")
+	case known.Size > head.Size:
+		add(receipt.Truncated, headName, fmt.Sprintf("the head has %d receipts, a head of %d is known", head.Size, known.Size))
+	case known.Size == head.Size && known.Root != head.Root:
+		add(receipt.Forked, headName, fmt.Sprintf("there are two signed heads of %d receipts", known.Size))
+	}
+	return all, files, nil
+}
+
+// bundles are the ends of the bundles of a copy, by their beginnings.
+func bundles(dir string) (map[int64][]int64, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	ends := map[int64][]int64{}
+	for _, e := range list {
+		name, _ := strings.CutPrefix(e.Name(), "receipts-")
+		first, rest, _ := strings.Cut(name, "-")
+		from, err1 := strconv.ParseInt(first, 10, 64)
+		last, err2 := strconv.ParseInt(strings.TrimSuffix(rest, ".tar"), 10, 64)
+		if err1 == nil && err2 == nil && last >= from && e.Name() == bundleName(from, last+1) {
+			ends[from] = append(ends[from], last+1)
+		}
+	}
+	return ends, nil
+}
