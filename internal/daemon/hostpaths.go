@@ -96,6 +96,13 @@ var fields = access.Fields{
 	"PolicyAllowRequest.path":   hostThing("the policy file "),
 	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,
 
+	// A race: its attempt is a RunRequest.
+	"RaceRequest.attempt": programByTemplate, "RaceRequest.cell": harmless, "RaceRequest.template": harmless, "RaceRequest.name": harmless, "RaceRequest.count": harmless,
+	"RaceRequest.parallel": harmless, "RaceRequest.until": harmless, "RaceRequest.discard_losers": harmless,
+	"RaceRequest.score":          harmless, // it runs in a fork of the cell
+	"RaceRequest.variations":     harmless, // of the command, for its program see programByTemplate
+	"RaceRequest.env_variations": harmless, // of the command
+
 	// A cell.
 	"CreateRequest.name":         harmless,
 	"CreateRequest.from":         hostThing("the directory "),
@@ -315,6 +322,15 @@ func programOfHost(request, field reflect.Value) []string {
 		return nil
 	}
 	return []string{"the program " + cell.Clip(name)}
+}
+
+// programByTemplate: a field can put any path in the place of a program, which programOfHost sees before.
+func programByTemplate(request, field reflect.Value) []string {
+	run, ok := field.Interface().(api.RunRequest)
+	if !ok || run.Agent != nil || len(run.Command) == 0 || !strings.Contains(run.Command[0], "{{") {
+		return nil
+	}
+	return []string{"the program " + cell.Clip(run.Command[0])}
 }
 
 // policyText: a policy can name mounts.
