@@ -201,7 +201,7 @@ func attemptRows(t *table, race api.Race, ranked bool) {
 			files, lines = strconv.Itoa(at.Files), fmt.Sprintf("+%d -%d", at.Added, at.Deleted)
 		}
 		switch {
-		case at.TookMS > 0:
+		case at.TookMS > 0 || isOver(at.State) && at.ExitCode != nil:
 			took = (time.Duration(at.TookMS) * time.Millisecond).Round(100 * time.Millisecond).String()
 		case at.State == api.AttemptRunning && !at.Started.IsZero():
 			took = time.Since(at.Started).Round(time.Second).String()

@@ -14,7 +14,7 @@ import (
 // Rank orders the attempts of a race that has ended: it sets their ranks, and returns the winner, nil for none, and why it
 // won. Only an attempt that succeeded can win. Of these the best is, by the first thing in which two differ: one in which
 // nothing of severity high was found, one that changed something, the higher score, the lower cost, the smaller change, the
-// shorter time, the lower number.
+// shorter time in seconds, the lower number.
 func Rank(attempts []api.RaceAttempt, checked bool) (winner *api.RaceAttempt, why string) {
 	var good []*api.RaceAttempt
 	var rest []*api.RaceAttempt
@@ -81,7 +81,7 @@ var criteria = []criterion{
 		words: func(best, next *api.RaceAttempt) string {
 			return fmt.Sprintf("fewest files: %d, %s has %d", best.Files, next.CellName, next.Files)
 		}},
-	{compare: func(a, b *api.RaceAttempt) int { return cmp.Compare(a.TookMS, b.TookMS) },
+	{compare: func(a, b *api.RaceAttempt) int { return cmp.Compare(a.TookMS/1000, b.TookMS/1000) }, // less is chance
 		words: func(best, next *api.RaceAttempt) string {
 			return fmt.Sprintf("fastest: %s, %s took %s", took(best.TookMS), next.CellName, took(next.TookMS))
 		}},
