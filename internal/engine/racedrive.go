@@ -405,11 +405,9 @@ func (d *racing) start(ctx context.Context, i int) (cell.RunID, error) {
 		return a.Run, nil
 	}
 	if a.Starts > 0 { // by a daemon that ended before it could record the run
-		for _, r := range d.e.reg.Runs(a.Cell) {
-			if r.RunID() != a.Before {
-				return r.RunID(), d.changeAttempt(i, func(a *state.Attempt) { a.Run = r.RunID() })
-			}
-			break
+		if runs := d.e.reg.Runs(a.Cell); len(runs) > 0 && runs[0].RunID() != a.Before { // the newest
+			id := runs[0].RunID()
+			return id, d.changeAttempt(i, func(a *state.Attempt) { a.Run = id })
 		}
 	}
 	if d.ctx.Err() != nil {
