@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -204,8 +205,10 @@ func (a *app) race(ctx context.Context, req api.RaceRequest, detach bool) error 
 // followRace follows a race to its end, across restarts of the daemon, and prints how it ended. owned says that an interruption
 // of this command is one of the race.
 func (a *app) followRace(ctx context.Context, race api.Race, owned bool) error {
-	b := &raceBoard{a: a, told: map[int]string{}, notes: map[string]bool{}}
+	b := &raceBoard{a: a, over: make(chan struct{}), told: map[int]string{}, notes: map[string]bool{}}
 	b.begin(race)
+	ended := sync.OnceFunc(b.end)
+	defer ended()
 	lost := time.Time{}
 	wait := 50 * time.Millisecond
 	for race.State != api.RaceEnded {
@@ -225,7 +228,7 @@ func (a *app) followRace(ctx context.Context, race api.Race, owned bool) error {
 			break
 		}
 		if ctx.Err() != nil {
-			b.clear()
+			ended()
 			if !owned {
 				a.say("pando: race %s goes on: pando race attach %s", race.ID, race.ID)
 				return &exitError{api.ExitInterrupted}
@@ -239,14 +242,14 @@ func (a *app) followRace(ctx context.Context, race api.Race, owned bool) error {
 			break
 		}
 		if e, ok := errors.AsType[*api.Error](err); ok && e.Kind != "unavailable" && e.Kind != "interrupted" {
-			b.clear()
+			ended()
 			return err
 		}
 		if lost.IsZero() {
 			lost = time.Now()
 			b.say("pando: lost the daemon; race %s continues, connecting again", race.ID)
 		} else if time.Since(lost) > reconnectWindow {
-			b.clear()
+			ended()
 			a.say("pando: race %s goes on with the next daemon: pando race attach %s", race.ID, race.ID)
 			if err == nil {
 				err = &api.Error{Kind: "unavailable", Message: "lost the daemon", Hint: "run it again: pando race attach " + race.ID}
@@ -257,7 +260,7 @@ func (a *app) followRace(ctx context.Context, race api.Race, owned bool) error {
 		wait = min(2*wait, time.Second)
 	}
 	b.show(race)
-	b.clear()
+	ended()
 	return a.raceEnded(race)
 }
 

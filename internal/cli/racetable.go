@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -20,6 +21,9 @@ import (
 type raceBoard struct {
 	a     *app
 	live  bool
+	over  chan struct{} // closed when nothing is drawn again by itself
+	mu    sync.Mutex    // guards what follows
+	last  api.Race
 	drawn int            // lines of the table on the terminal
 	told  map[int]string // the state of each attempt that was last told
 	notes map[string]bool
@@ -32,16 +36,58 @@ func (b *raceBoard) begin(race api.Race) {
 		return
 	}
 	_, rows, err := term.GetSize(int(errs.Fd()))
-	b.live = err == nil && len(race.Attempts)+3 < rows
+	if b.live = err == nil && len(race.Attempts)+3 < rows; b.live {
+		go b.tick()
+	}
+}
+
+// tick draws the table again, for the time that has gone by.
+func (b *raceBoard) tick() {
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		select {
+		case <-b.over:
+			return
+		case <-every.C:
+			b.mu.Lock()
+			if b.drawn > 0 {
+				b.draw()
+			}
+			b.mu.Unlock()
+		}
+	}
+}
+
+// end takes the table off the terminal for good.
+func (b *raceBoard) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.over)
+	b.clear()
 }
 
 // say writes a line, above the table.
 func (b *raceBoard) say(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.clear()
 	b.a.say(format, args...)
 }
 
-// clear takes the table off the terminal.
+// draw draws the table. The caller holds mu.
+func (b *raceBoard) draw() {
+	var text strings.Builder
+	t := b.a.newTable(&text)
+	t.cut = b.a.width
+	attemptRows(t, b.last, false)
+	t.flush()
+	b.clear()
+	io.WriteString(b.a.stderr, text.String())
+	b.drawn = strings.Count(text.String(), "\n")
+}
+
+// clear takes the table off the terminal. The caller holds mu.
 func (b *raceBoard) clear() {
 	if b.drawn > 0 {
 		fmt.Fprintf(b.a.stderr, "\x1b[%dA\r\x1b[J", b.drawn)
@@ -58,14 +104,10 @@ func (b *raceBoard) show(race api.Race) {
 		}
 	}
 	if b.live {
-		var text strings.Builder
-		t := b.a.newTable(&text)
-		t.cut = b.a.width
-		attemptRows(t, race, false)
-		t.flush()
-		b.clear()
-		io.WriteString(b.a.stderr, text.String())
-		b.drawn = strings.Count(text.String(), "\n")
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.last = race
+		b.draw()
 		return
 	}
 	for _, at := range race.Attempts {

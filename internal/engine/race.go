@@ -396,7 +396,7 @@ func (e *Engine) raceView(r *state.Race, list []state.Attempt) api.Race {
 		out.Command = []string{}
 	}
 	if b, ok := e.reg.Budget(r.Base); ok && b.Reached != "" && r.State != api.RaceEnded {
-		out.Notes = append(out.Notes, b.Reached+": its attempts are paused until it is answered: pando approvals")
+		out.Notes = append(out.Notes, "the budget of the race is used up ("+b.Reached+"): its attempts are paused until that is answered: pando approvals")
 	}
 	d := e.driven(r.ID)
 	for i := range list {
