@@ -66,7 +66,7 @@ const (
 	AttemptSucceeded = "succeeded" // its command, and its check if there is one
 	AttemptFailed    = "failed"    // one of these failed, or it did not start
 	AttemptStopped   = "stopped"   // the race ended first
-	AttemptLost      = "lost"      // its command ended with what ran it, twice, or its request was lost with a daemon
+	AttemptLost      = "lost"      // its command ended with what ran it, twice
 )
 
 // RaceAttempt is one attempt of a race.

@@ -143,3 +143,69 @@ func TestRaceForgetsOld(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestRaceInterruptedWhilePreparing: a daemon that ends before the cells of a race are made leaves none of them: the next ends the
+// race, and says so.
+func TestRaceInterruptedWhilePreparing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("p-other", "true")
+	id := cell.NewRaceID()
+	b.must(b.reg.Commit(&state.Race{ID: id, Name: "p", State: api.RacePreparing, Created: time.Now().UTC(), Count: 2, Parallel: 1, Spec: b.raceOf("true")},
+		&state.Attempt{Race: id, Number: 1}, &state.Attempt{Race: id, Number: 2}))
+	base, err := b.All().Create(b.ctx, api.CreateRequest{Name: "p-base", From: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}, CallerDir: b.src})
+	b.must(err)
+	_, err = b.All().Fork(b.ctx, cell.ID(base.ID), api.ForkRequest{Count: 2, Name: "p"})
+	b.must(err)
+	b.close()
+	b.open()
+	r, err := b.All().WaitRace(b.ctx, id)
+	b.must(err)
+	if r.State != api.RaceEnded || r.Error == nil || r.Error.Kind != api.Kind(cell.Interrupted) || r.Winner != "" || r.Attempts[1].State != api.AttemptStopped {
+		t.Errorf("%+v, %+v", r, r.Error)
+	}
+	for _, c := range b.reg.Cells() {
+		if c.Name != "p-other" {
+			t.Errorf("cell %s is left", c.Name)
+		}
+	}
+}
+
+// TestRaceAfterARestart: attempts that have no run when a daemon ends are started by the next; those that ended stay as they are.
+func TestRaceAfterARestart(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	req := b.raceOf("echo {{.n}} > g")
+	req.Name, req.Count, req.Until = "q", 3, "all"
+	r, err := b.All().StartRace(b.ctx, req, "")
+	b.must(err)
+	_, err = b.All().WaitRace(b.ctx, cell.RaceID(r.ID))
+	b.must(err)
+	rec, list, err := b.reg.Race(cell.RaceID(r.ID))
+	b.must(err)
+	first := list[0].Run
+	rec.State, rec.Winner, rec.Why = api.RaceRunning, 0, "" // as if the daemon had ended after the first attempt, and while it started the second
+	list[1].Run, list[1].Over = "", ""
+	second := b.reg.Runs(list[1].Cell)[0].RunID()
+	b.must(b.reg.Commit(&rec, &list[1]))
+	b.close()
+	b.open()
+	now, err := b.All().WaitRace(b.ctx, rec.ID)
+	b.must(err)
+	if now.Winner != "q-1" || now.Attempts[0].Run != string(first) || now.Attempts[1].Run != string(second) || now.Attempts[1].State != api.AttemptSucceeded || now.Attempts[1].Starts != 1 {
+		t.Errorf("%+v", now)
+	}
+	// One for which a secret is needed says what it lacks, and does not start without it.
+	rec, list, err = b.reg.Race(rec.ID)
+	b.must(err)
+	rec.State, rec.Unkept = api.RaceRunning, []string{"GH_TOKEN"}
+	list[2].Run, list[2].Over, list[2].Starts = "", "", 0
+	b.must(b.reg.Commit(&rec, &list[2]))
+	b.close()
+	b.open()
+	now, err = b.All().WaitRace(b.ctx, rec.ID)
+	b.must(err)
+	if at := now.Attempts[2]; at.State != api.AttemptFailed || at.Starts != 0 || !strings.Contains(at.Problem, "GH_TOKEN") {
+		t.Errorf("%+v", at)
+	}
+}
