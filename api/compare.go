@@ -16,7 +16,7 @@ type Comparison struct {
 
 // CompareSubject is one of what is compared.
 type CompareSubject struct {
-	Name    string `json:"name"`           // as it was asked for
+	Name    string `json:"name"`           // as it was asked for; of an attempt of a race its cell
 	Kind    string `json:"kind"`           // "run", "cell", "checkpoint"
 	Run     *Run   `json:"run,omitempty"`  // the run, or the newest of the cell; null for a checkpoint
 	Outcome string `json:"outcome"`        // in words; empty for a checkpoint

@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"internal/backend/gvisor", "internal/backend/microvm", "internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/isolation/guestkernel"},
 	{"internal/isolation"},
-	{"internal/finding", "internal/report", "internal/push", "internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/workspace/merge", "internal/guest/machine", "internal/state", "internal/step"},
+	{"internal/finding", "internal/race", "internal/report", "internal/push", "internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/workspace/merge", "internal/guest/machine", "internal/state", "internal/step"},
 	{"internal/workspace/diff", "internal/dockerfile", "internal/ceiling", "internal/notice", "internal/operation", "internal/policy/decide"},
 	{"internal/agent/catalog"},
 	{"internal/agent/claude", "internal/agent/codex", "internal/agent/copilot", "internal/agent/gemini", "internal/agent/opencode", "internal/agent/agenttest"},

@@ -13,6 +13,9 @@ type ID string
 // RunID identifies a run: "r-" and 16 hexadecimal digits.
 type RunID string
 
+// RaceID identifies a race: "x-" and 16 hexadecimal digits.
+type RaceID string
+
 // CheckpointID identifies a checkpoint: "k-" and 16 hexadecimal digits.
 type CheckpointID string
 
@@ -21,6 +24,9 @@ func NewID() ID { return ID("c-" + randomHex()) }
 
 // NewRunID returns a random run identifier.
 func NewRunID() RunID { return RunID("r-" + randomHex()) }
+
+// NewRaceID returns a random race identifier.
+func NewRaceID() RaceID { return RaceID("x-" + randomHex()) }
 
 // NewCheckpointID returns a random checkpoint identifier.
 func NewCheckpointID() CheckpointID { return CheckpointID("k-" + randomHex()) }
@@ -73,7 +79,7 @@ func nameShaped(s string) bool {
 // IsID reports whether s has the form of an identifier, or of a prefix of one with at least
 // four digits.
 func IsID(s string) bool {
-	if len(s) < 6 || len(s) > 18 || !strings.ContainsRune("crk", rune(s[0])) || s[1] != '-' {
+	if len(s) < 6 || len(s) > 18 || !strings.ContainsRune("crkx", rune(s[0])) || s[1] != '-' {
 		return false
 	}
 	return strings.Trim(s[2:], "0123456789abcdef") == ""

@@ -232,7 +232,7 @@ signed evidence.
 	}{
 		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.attachCmd(), a.sendCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.openCmd(), a.sshConfigCmd(), a.logsCmd(), a.waitCmd()}},
 		{"agents", "Agents", append(a.agentCmds(), a.inspectCmd(), a.sessionCmd(), a.loginCmd(), a.logoutCmd())},
-		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
+		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd(), a.raceCmd()}},
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.syncCmd(), a.fetchCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.statusCmd(), a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.timelineCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.reportCmd(), a.compareCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd(), a.cacheCmd()}},

@@ -80,6 +80,28 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := a.complete(cmd, r, req.Cell == ""); err != nil {
+		return err
+	}
+	if req.DryRun {
+		return a.planRun(cmd.Context(), r)
+	}
+	if tty, _ := cmd.Flags().GetBool("tty"); r.detach && (tty || req.Agent != nil && req.Agent.Prompt == "") {
+		req.TTY = true // for clients that attach later
+		if _, req.Rows, req.Cols = a.terminal(); req.Rows == 0 {
+			req.Rows, req.Cols = 40, 120
+		}
+	}
+	if tty, _, _ := a.terminal(); tty && !r.detach && req.Agent != nil && req.Agent.Prompt == "" && len(leave) > 0 {
+		a.say("pando: %s leaves it, and it goes on; pando attach comes back", strings.ReplaceAll(r.keys, ",", " "))
+	}
+	return a.run(cmd.Context(), *req, leave, r.detach)
+}
+
+// complete fills in what a request has of flags that are not its fields, and of this process. anew says that it makes
+// a cell.
+func (a *app) complete(cmd *cobra.Command, r *runFlags, anew bool) (err error) {
+	req := &r.req
 	if req.Env, err = passEnv(r.env); err != nil {
 		return err
 	}
@@ -104,10 +126,12 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 		req.Repositories = append(req.Repositories, abs)
 	}
 	if a.remote {
-		if err := a.sendSource(cmd.Context(), req, cmd.Flags().Changed("from")); err != nil {
-			return err
+		if anew || cmd.Flags().Changed("from") {
+			if err := a.sendSource(cmd.Context(), req, true); err != nil {
+				return err
+			}
 		}
-	} else if req.Cell == "" || cmd.Flags().Changed("from") {
+	} else if anew || cmd.Flags().Changed("from") {
 		from := req.From
 		if from == "" {
 			from = a.repository()
@@ -122,19 +146,7 @@ func (a *app) startAs(cmd *cobra.Command, r *runFlags) error {
 	if !a.remote { // paths of this host mean nothing to a daemon elsewhere
 		req.CallerEnv, req.CallerDir = callerEnv(), a.dir
 	}
-	if req.DryRun {
-		return a.planRun(cmd.Context(), r)
-	}
-	if tty, _ := cmd.Flags().GetBool("tty"); r.detach && (tty || req.Agent != nil && req.Agent.Prompt == "") {
-		req.TTY = true // for clients that attach later
-		if _, req.Rows, req.Cols = a.terminal(); req.Rows == 0 {
-			req.Rows, req.Cols = 40, 120
-		}
-	}
-	if tty, _, _ := a.terminal(); tty && !r.detach && req.Agent != nil && req.Agent.Prompt == "" && len(leave) > 0 {
-		a.say("pando: %s leaves it, and it goes on; pando attach comes back", strings.ReplaceAll(r.keys, ",", " "))
-	}
-	return a.run(cmd.Context(), *req, leave, r.detach)
+	return nil
 }
 
 // addRunFlags adds the flags of a run to a command.

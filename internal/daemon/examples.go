@@ -29,6 +29,7 @@ var examples = sync.OnceValue(func() map[string]string {
 		"POST /v1/images":                          `{"image": "debian:12"}`,
 		"POST /v1/plans":                           `{"command": ["make"], "from": "/home/me/project"}`,
 		"POST /v1/runs":                            `{"command": ["make", "test"], "cell": "web"}`,
+		"POST /v1/races":                           `{"count": 3, "attempt": {"command": ["./fix", "--seed", "{{.n}}"], "from": "/home/me/project", "check": "make test"}}`,
 		"POST /v1/runs/{run}/accept":               `{"dry_run": true}`,
 		"POST /v1/runs/{run}/discard":              `{}`,
 		"POST /v1/runs/{run}/revert":               `{"dry_run": true}`,
@@ -51,7 +52,7 @@ var examples = sync.OnceValue(func() map[string]string {
 // docsWords are the path parameters of examples.
 var docsWords = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer("{cell}", "web", "{run}", "web:latest", "{template}", "py", "{exec}", "e-0123456789abcdef", "{operation}", "o-0123456789abcdef",
-		"{port}", "8000", "{rest...}", "index.html", "{receipt}", "web:latest", "{credential}", "forge", "{token}", "ci", "{approval}", "q-0123456789abcdef", "{name}", "stdout", "{cache}", "k-0123456789abcdef")
+		"{port}", "8000", "{rest...}", "index.html", "{receipt}", "web:latest", "{credential}", "forge", "{token}", "ci", "{approval}", "q-0123456789abcdef", "{name}", "stdout", "{cache}", "k-0123456789abcdef", "{race}", "x-0123456789abcdef")
 })
 
 // docsQuery are query parameters without which an example would be of little use.

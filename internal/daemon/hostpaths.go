@@ -96,6 +96,13 @@ var fields = access.Fields{
 	"PolicyAllowRequest.path":   hostThing("the policy file "),
 	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,
 
+	// A race: its attempt is a RunRequest.
+	"RaceRequest.cell": harmless, "RaceRequest.template": harmless, "RaceRequest.name": harmless, "RaceRequest.count": harmless,
+	"RaceRequest.parallel": harmless, "RaceRequest.until": harmless, "RaceRequest.discard_losers": harmless,
+	"RaceRequest.score":          harmless, // it runs in a fork of the cell
+	"RaceRequest.variations":     harmless, // of the command, for its program see programOfHost
+	"RaceRequest.env_variations": harmless, // of the command
+
 	// A cell.
 	"CreateRequest.name":         harmless,
 	"CreateRequest.from":         hostThing("the directory "),
@@ -195,7 +202,7 @@ var fields = access.Fields{
 // missing one fails TestX01, and is forbidden for callers that may not name the host.
 var words = map[string]func(value string) []string{
 	// Objects of this installation.
-	"cell": harmlessWord, "run": harmlessWord, "receipt": harmlessWord, "credential": harmlessWord, "token": harmlessWord, "template": harmlessWord,
+	"cell": harmlessWord, "run": harmlessWord, "race": harmlessWord, "receipt": harmlessWord, "credential": harmlessWord, "token": harmlessWord, "template": harmlessWord,
 	"cache": harmlessWord, "source": harmlessWord, // compared with what records have
 	"exec": harmlessWord, "approval": harmlessWord, "operation": harmlessWord,
 	"image": imageWord,
@@ -299,6 +306,9 @@ func programOfHost(request, field reflect.Value) []string {
 		return nil
 	}
 	name := field.Index(0).String()
+	if strings.Contains(name, "{{") { // of a race: any path may take the place of a field
+		return []string{"the program " + cell.Clip(name)}
+	}
 	if image := strings.TrimPrefix(req.Image, "oci:"); !strings.Contains(name, "/") || image != "" && image != "host" {
 		return nil // found in PATH; or in an image, which imageOfHost checks
 	}

@@ -17,6 +17,7 @@ type Param struct {
 var Params = map[string]Param{
 	"cell":       {"string", "a cell's id or name; - for the latest from dir; CELL@N where a checkpoint is meant"},
 	"run":        {"string", "a run's id or CELL:latest; - for the latest from dir"},
+	"race":       {"string", "a race's id, or the beginning of one"},
 	"receipt":    {"string", "a receipt's digest, or a run's id for its final receipt; all for the whole ledger where that is possible"},
 	"credential": {"string", "a credential's name"},
 	"token":      {"string", "a token's name or id"},

@@ -178,6 +178,12 @@ var Routes = []Route{
 	{"POST", "/v1/runs/{run}/discard?dir", Act, labelled | runTag | inRecords, "Discards a run's result.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard {run}", (*Daemon).discard},
 	{"POST", "/v1/runs/{run}/revert?dir", Admin, labelled | runTag | inRecords, "Undoes the apply of a run in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of run {run}", (*Daemon).revert},
 
+	{"POST", "/v1/races?dir", Act, labelled | begins | inRecords, "Starts a race: attempts at one task, each a governed run in a fork of its own. It goes on without its caller.", api.RaceRequest{}, api.Race{}, "", "", "start the race", (*Daemon).startRace},
+	{"GET", "/v1/races?limit&cursor", Read, labelled, "Lists races, newest first.", nil, []api.Race{}, "", "", "list races", (*Daemon).listRaces},
+	{"GET", "/v1/races/{race}?wait", Read, labelled, "Shows a race.", nil, api.Race{}, "", "", "show race {race}", (*Daemon).getRace},
+	{"GET", "/v1/races/{race}/events", Read, labelled, "Streams a race as server-sent events, each the Race as it is: at once, and when something has changed, until it has ended.", nil, nil, "", eventStream, "follow race {race}", (*Daemon).watchRace},
+	{"POST", "/v1/races/{race}/interrupt", Act, labelled | repeats, "Ends a race with all its attempts; one that has ended stays as it is.", nil, api.Race{}, "", "", "end race {race}", (*Daemon).interruptRace},
+
 	{"POST", "/v1/policies/check", Read, labelled | repeats, "Checks a policy file and returns remarks about it.", api.PolicyCheckRequest{}, api.PolicyCheck{}, "", "", "use the policy", (*Daemon).checkPolicy},
 	{"POST", "/v1/policies/show", Read, labelled | repeats, "Shows the effective policy of a cell, a run or a planned run.", api.PolicyRequest{}, api.Policy{}, "", "", "show the policy", (*Daemon).showPolicy},
 	{"POST", "/v1/policies/why", Read, labelled | repeats, "Returns a policy's decision on a request, with the reason.", api.PolicyRequest{}, api.PolicyAnswer{}, "", "", "ask the policy", (*Daemon).whyPolicy},

@@ -22,50 +22,21 @@ import (
 // away afterwards: a check sees the result and changes nothing of it. What a
 // crash leaves of it, the next daemon ends, and checks again.
 func (e *Engine) check(ctx context.Context, j *run.Job, after *state.Checkpoint) error {
-	c := j.Cell
-	c.ID, c.Name, c.Gen, c.Volume, c.Home, c.Tmp, c.Family = cell.NewID(), "", nil, 0, nil, nil, ""
-	c.Setup.Mounts = e.stackedOf(&j.Cell)
-	for i := range c.Setup.Mounts { // caches are as they were before the run, and what the check writes is kept nowhere
-		c.Setup.Mounts[i].Kept = ""
-	}
-	return e.checkIn(ctx, j, &c, after)
-}
-
-func (e *Engine) checkIn(ctx context.Context, j *run.Job, c *state.Cell, after *state.Checkpoint) (err error) {
-	p, err := e.providerOf(after.State.Provider)
-	if err != nil {
-		return err
-	}
-	if err := e.begin(ctx, c, p, after); err != nil {
-		return errors.Join(err, e.gc.RemoveFolder(c.ID))
-	}
-	copied, err := e.copyForCheck(j, c, after)
+	var out *os.File
 	defer func() {
-		ctx := context.WithoutCancel(ctx)
-		e.services.Follow(&j.Cell) // which the check has used, if there are no copies
-		err = errors.Join(err, e.alive.Deactivate(ctx, c.ID, "the check ended"), e.alive.AwaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.gc.RemoveFolder(c.ID))
-		for _, s := range copied {
-			_, rerr := e.Remove(ctx, s.Cell, false)
-			err = errors.Join(err, rerr)
+		if out != nil {
+			out.Close()
 		}
 	}()
-	if err != nil {
-		return err
-	}
-	if err := e.refit(c, p, after); err != nil {
-		return err
-	}
-	inst, err := e.alive.Activate(ctx, c)
-	if err != nil {
-		return err
-	}
-	failpoint.Step("make the output of a check")
-	out, err := evidence.CreateRecord(j.Run.Folder, "check")
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	st, err := e.runCheck(j.Live.Context(), inst, j, c, out)
+	st, err := e.inFork(ctx, &aside{
+		of: &j.Cell, at: after, command: j.Check, env: j.Env, timeout: j.Run.In.Timeout, life: j.Live.Context(),
+		note: func(text string) { j.Run.Notes = append(j.Run.Notes, text) },
+		output: func() (files [3]*os.File, err error) {
+			failpoint.Step("make the output of a check")
+			out, err = evidence.CreateRecord(j.Run.Folder, "check")
+			return [3]*os.File{out, out, nil}, err
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -73,14 +44,72 @@ func (e *Engine) checkIn(ctx context.Context, j *run.Job, c *state.Cell, after *
 	return nil
 }
 
+// aside is a shell command that looks at a result, and changes nothing of it.
+type aside struct {
+	of      *state.Cell
+	at      *state.Checkpoint // of that
+	command string
+	env     []string
+	timeout time.Duration               // 0: none
+	life    context.Context             // of the command
+	note    func(text string)           // takes what is to be known of it
+	output  func() ([3]*os.File, error) // the files of its output
+}
+
+// inFork runs a command in a fork of a checkpoint, which is thrown away afterwards.
+func (e *Engine) inFork(ctx context.Context, a *aside) (cell.Status, error) {
+	c := *a.of
+	c.ID, c.Name, c.Gen, c.Volume, c.Home, c.Tmp, c.Family = cell.NewID(), "", nil, 0, nil, nil, ""
+	c.Setup.Mounts = e.stackedOf(a.of)
+	for i := range c.Setup.Mounts { // caches are as they were before the run, and what the command writes is kept nowhere
+		c.Setup.Mounts[i].Kept = ""
+	}
+	return e.inCopy(ctx, a, &c)
+}
+
+func (e *Engine) inCopy(ctx context.Context, a *aside, c *state.Cell) (st cell.Status, err error) {
+	p, err := e.providerOf(a.at.State.Provider)
+	if err != nil {
+		return st, err
+	}
+	if err := e.begin(ctx, c, p, a.at); err != nil {
+		return st, errors.Join(err, e.gc.RemoveFolder(c.ID))
+	}
+	copied, err := e.copyForCheck(a, c)
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		e.services.Follow(a.of) // which the command has used, if there are no copies
+		err = errors.Join(err, e.alive.Deactivate(ctx, c.ID, "the check ended"), e.alive.AwaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.gc.RemoveFolder(c.ID))
+		for _, s := range copied {
+			_, rerr := e.Remove(ctx, s.Cell, false)
+			err = errors.Join(err, rerr)
+		}
+	}()
+	if err != nil {
+		return st, err
+	}
+	if err := e.refit(c, p, a.at); err != nil {
+		return st, err
+	}
+	inst, err := e.alive.Activate(ctx, c)
+	if err != nil {
+		return st, err
+	}
+	out, err := a.output()
+	if err != nil {
+		return st, err
+	}
+	return e.runAside(inst, a, c, out)
+}
+
 // copyForCheck gives the cell of a check copies of the services of the run's cell, as the run left them. Where that is not known
 // it has these services themselves, which the run's notes say.
-func (e *Engine) copyForCheck(j *run.Job, c *state.Cell, after *state.Checkpoint) ([]state.Service, error) {
+func (e *Engine) copyForCheck(a *aside, c *state.Cell) ([]state.Service, error) {
 	c.Created = time.Now().UTC()
-	objects, err := e.copyServices(&j.Cell, after, c, &state.Checkpoint{})
+	objects, err := e.copyServices(a.of, a.at, c, &state.Checkpoint{})
 	if cell.KindOf(err) == cell.Conflict {
-		c.Services = j.Cell.Services
-		j.Run.Notes = append(j.Run.Notes, "the check worked with the services of the cell itself: what they kept at the end of the run was not kept")
+		c.Services = a.of.Services
+		a.note("the check worked with the services of the cell itself: what they kept at the end of the run was not kept")
 		return nil, nil
 	}
 	if err != nil || len(objects) == 0 {
@@ -92,16 +121,16 @@ func (e *Engine) copyForCheck(j *run.Job, c *state.Cell, after *state.Checkpoint
 	return c.Services, nil
 }
 
-func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, j *run.Job, c *state.Cell, out *os.File) (cell.Status, error) {
-	env := cell.CommandEnv(c.Setup.Env, j.Env, c.Setup.User, false, "")
-	proc, err := inst.Start(ctx, "check", cell.Start{
-		Process: cell.Process{Args: []string{"sh", "-c", j.Check}, Env: env, Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
-		Timeout: j.Run.In.Timeout, EndsCell: true, LogLimit: logLimit,
-	}, [3]*os.File{out, out, nil})
+func (e *Engine) runAside(inst backend.Instance, a *aside, c *state.Cell, out [3]*os.File) (cell.Status, error) {
+	env := cell.CommandEnv(c.Setup.Env, a.env, c.Setup.User, false, "")
+	proc, err := inst.Start(a.life, "check", cell.Start{
+		Process: cell.Process{Args: []string{"sh", "-c", a.command}, Env: env, Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
+		Timeout: a.timeout, EndsCell: true, LogLimit: logLimit,
+	}, out)
 	if err != nil {
 		return cell.Status{}, err
 	}
-	st, err := e.alive.WaitFor(ctx, inst, proc)
+	st, err := e.alive.WaitFor(a.life, inst, proc)
 	if errors.Is(err, live.ErrClosing) { // the next daemon checks again
 		return st, err
 	}

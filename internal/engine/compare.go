@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,23 +23,70 @@ const (
 // Compare sets runs, cells and checkpoints side by side, as selectors of a caller that stands in dir.
 func (v *View) Compare(ctx context.Context, of []string, dir string) (api.Comparison, error) {
 	const opName = "engine.Compare"
+	of, names, notes, err := v.ofRaces(of)
+	if err != nil {
+		return api.Comparison{}, err
+	}
 	if len(of) < 2 {
 		return api.Comparison{}, cell.Errorf(cell.Invalid, opName, "name two or more runs, cells or checkpoints", "cannot compare one thing with nothing")
 	}
 	if len(of) > maxCompared {
 		return api.Comparison{}, cell.Errorf(cell.Invalid, opName, "", "cannot compare %d things: at most %d", len(of), maxCompared)
 	}
-	out := api.Comparison{Drawn: time.Now().UTC(), Version: v.e.cfg.Version, Subjects: []api.CompareSubject{}, Files: []api.CompareFile{}, Notes: []string{}}
+	out := api.Comparison{Drawn: time.Now().UTC(), Version: v.e.cfg.Version, Subjects: []api.CompareSubject{}, Files: []api.CompareFile{}, Notes: notes}
 	var changed [][]api.FileChange
 	for _, sel := range of {
 		s, files, err := v.subject(ctx, sel, dir)
 		if err != nil {
 			return out, err
 		}
+		s.Name = orElse(names[sel], s.Name)
 		out.Subjects, changed = append(out.Subjects, s), append(changed, files)
 	}
 	report.SideBySide(&out, changed, maxComparedFile)
 	return out, nil
+}
+
+// ofRaces puts the runs of a race in its place, the best first, with the names of their cells, and says how it ended.
+func (v *View) ofRaces(of []string) (all []string, names map[string]string, notes []string, err error) {
+	notes, names = []string{}, map[string]string{}
+	for _, sel := range of {
+		if !isRace(sel) {
+			all = append(all, sel)
+			continue
+		}
+		r, err := v.Race(cell.RaceID(sel))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		list := slices.DeleteFunc(r.Attempts, func(a api.RaceAttempt) bool { return a.Run == "" })
+		slices.SortStableFunc(list, func(a, b api.RaceAttempt) int { // those without a rank last
+			return cmp.Compare(cmp.Or(a.Rank, len(list)+1), cmp.Or(b.Rank, len(list)+1))
+		})
+		if len(list) > maxCompared {
+			notes = append(notes, fmt.Sprintf("the %d best of %d attempts", maxCompared, len(list)))
+			list = list[:maxCompared]
+		}
+		for _, a := range list {
+			all, names[a.Run] = append(all, a.Run), a.CellName
+		}
+		notes = append(notes, raceNote(&r))
+	}
+	return all, names, notes, nil
+}
+
+// isRace reports whether a selector is the id of a race, or the beginning of one.
+func isRace(sel string) bool { return strings.HasPrefix(sel, "x-") && cell.IsID(sel) }
+
+// raceNote says how a race ended.
+func raceNote(r *api.Race) string {
+	switch {
+	case r.State != api.RaceEnded:
+		return fmt.Sprintf("race %s goes on", r.ID)
+	case r.Winner == "":
+		return fmt.Sprintf("race %s has no winner: %s", r.ID, r.Why)
+	}
+	return fmt.Sprintf("race %s: the winner is %s, since %s", r.ID, r.Winner, r.Why)
 }
 
 // subject is one of what is compared, with its changed files.

@@ -105,6 +105,7 @@ type Engine struct {
 	govern   *govern.Manager
 	results  *result.Manager
 	runs     *run.Manager
+	races    races
 	acts     atomic.Int64 // under way, but for runs and commands: see Working
 
 	hostHas func() (spawn.Needs, error) // what forks may use of the host now
@@ -200,7 +201,7 @@ func (e *Engine) Close() error {
 // Busy reports whether anything needs this daemon: a request's work or a cell
 // with processes.
 func (e *Engine) Busy() bool {
-	return len(e.runs.IDs()) > 0 || e.alive.Busy()
+	return len(e.runs.IDs()) > 0 || e.racing() || e.alive.Busy()
 }
 
 func (e *Engine) backend(name string) (backend.Backend, error) {

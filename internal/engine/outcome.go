@@ -73,6 +73,10 @@ func (f *remade) answer(route any) (any, error) {
 		if id := made[cell.RunID](f, madeRun); id != "" {
 			return found(f.v.Run(id))
 		}
+	case api.Race:
+		if id := made[cell.RaceID](f, madeRace); id != "" {
+			return found(f.v.Race(id))
+		}
 	case api.Template:
 		if b, _ := f.batch(state.BatchBuild); b != nil {
 			return found(f.v.Template(b.Template))

@@ -60,6 +60,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	e.govern.ExpireAsks()
+	e.recoverRaces()
 	e.spawn.FillPools()
 	e.background(func(context.Context) { e.gc.RemoveStrays(strays) })
 	return nil

@@ -258,6 +258,9 @@ func CompareMarkdown(w io.Writer, raw *api.Comparison) error {
 	}
 	var b strings.Builder
 	b.WriteString("# Comparison\n\n")
+	for _, n := range c.Notes {
+		fmt.Fprintf(&b, "Note: %s.\n\n", text(n))
+	}
 	head := []string{""}
 	for _, s := range c.Subjects {
 		head = append(head, code(s.Name))
@@ -276,9 +279,6 @@ func CompareMarkdown(w io.Writer, raw *api.Comparison) error {
 	}
 	aligned(&b, rows)
 	fmt.Fprintf(&b, "\n## Files\n\n%s\n", sumWords(c))
-	for _, n := range c.Notes {
-		fmt.Fprintf(&b, "\nNote: %s.\n", text(n))
-	}
 	if len(c.Files) > 0 {
 		const most = 200
 		rows := [][]string{append([]string{"file", "is"}, head[1:]...)}

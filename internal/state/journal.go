@@ -144,6 +144,12 @@ func (r *Registry) all() iter.Seq[[]byte] {
 	for _, a := range r.approvals {
 		recs = append(recs, Record{Approval: a})
 	}
+	for id, race := range r.races {
+		recs = append(recs, Record{Race: race})
+		for _, a := range r.attempts[id] {
+			recs = append(recs, Record{Attempt: a})
+		}
+	}
 	r.mu.RUnlock()
 	return func(yield func([]byte) bool) {
 		if !yield(versionLine()) {

@@ -26,6 +26,8 @@ type Record struct {
 	Lease      *Lease          `json:"lease,omitempty"`
 	Cache      *Cache          `json:"cache,omitempty"`
 	CellCaches *CellCaches     `json:"cell_caches,omitempty"`
+	Race       *Race           `json:"race,omitempty"`
+	Attempt    *Attempt        `json:"attempt,omitempty"`
 	Change     *StateChange    `json:"change,omitempty"`
 	Forget     string          `json:"forget,omitempty"` // the id of a record that is dropped
 }
@@ -42,5 +44,5 @@ type StateChange struct {
 // ForgetTemplate begins the id of a template that is forgotten.
 const ForgetTemplate = "template "
 
-// Forget is committed to drop the record of an id, or of ForgetTemplate and a name, of ForgetCache and an id, or of ForgetBudget and an id.
+// Forget is committed to drop the record of an id, or of ForgetTemplate and a name, of ForgetCache and an id, of ForgetBudget and an id, or of a race with its attempts.
 type Forget string

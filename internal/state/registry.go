@@ -50,10 +50,12 @@ type Registry struct {
 	leases      table[cell.ID, Lease]
 	templates   map[string]*Template
 	shared      map[cell.Digest]*Shared
-	leased      chan struct{}   // says that a lease which ends was changed
-	alive       int             // cells that are not removed
-	claims      map[*Claim]bool // cells that are going to be made: see Claim
-	appended    int64           // bytes since the last rewrite
+	races       map[cell.RaceID]*Race
+	attempts    map[cell.RaceID]map[int]*Attempt // by number
+	leased      chan struct{}                    // says that a lease which ends was changed
+	alive       int                              // cells that are not removed
+	claims      map[*Claim]bool                  // cells that are going to be made: see Claim
+	appended    int64                            // bytes since the last rewrite
 	x           *index
 	stale       map[cell.ID]bool           // of these the place in x is not that of their records; empty between commits
 	keeps       func(*Lease) time.Duration // how long a paused cell is kept; 0: for ever
@@ -74,7 +76,7 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*operation.Redo{}, outcomes: map[string]*operation.Redo{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, budgets: map[cell.ID]*Budget{}, counted: map[cell.ID]*Counted{}, interps: newTable[cell.ID, Interp](walked), caches: map[string]*Cache{}, cellCaches: map[cell.ID]*CellCaches{}, leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, budgets: map[cell.ID]*Budget{}, counted: map[cell.ID]*Counted{}, interps: newTable[cell.ID, Interp](walked), caches: map[string]*Cache{}, cellCaches: map[cell.ID]*CellCaches{}, leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, races: map[cell.RaceID]*Race{}, attempts: map[cell.RaceID]map[int]*Attempt{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	empty := true
 	var err error
@@ -181,6 +183,12 @@ func (r *Registry) Commit(objects ...any) error {
 			recs[i].CellCaches = &c
 		case *Shared:
 			recs[i].Shared = v
+		case *Race:
+			c := *v
+			recs[i].Race = &c
+		case *Attempt:
+			c := *v
+			recs[i].Attempt = &c
 		case StateChange:
 			if _, err := v.From.To(v.To); err != nil {
 				return err
@@ -362,6 +370,14 @@ func (r *Registry) apply(rec *Record) {
 			default:
 			}
 		}
+	case rec.Race != nil:
+		r.races[rec.Race.ID] = rec.Race
+	case rec.Attempt != nil:
+		a := rec.Attempt
+		if r.attempts[a.Race] == nil {
+			r.attempts[a.Race] = map[int]*Attempt{}
+		}
+		r.attempts[a.Race][a.Number] = a
 	case rec.Shared != nil:
 		r.shared[rec.Shared.Digest] = rec.Shared
 	case rec.Cache != nil:
@@ -393,6 +409,8 @@ func (r *Registry) unname(name string) {
 
 func (r *Registry) drop(id string) {
 	delete(r.approvals, id)
+	delete(r.races, cell.RaceID(id))
+	delete(r.attempts, cell.RaceID(id))
 	if name, ok := strings.CutPrefix(id, ForgetTemplate); ok {
 		r.staleTemplate(name)
 		delete(r.templates, name)

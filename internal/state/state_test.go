@@ -121,7 +121,7 @@ func TestFormatPage(t *testing.T) {
 		reflect.TypeFor[Template](): "A template", reflect.TypeFor[Setup](): "A setup"}
 	elsewhere := map[reflect.Type]bool{ // in the text, or on another page
 		reflect.TypeFor[workspace.State](): true, reflect.TypeFor[workspace.Generation](): true,
-		reflect.TypeFor[workspace.LeftOut](): true, reflect.TypeFor[api.TemplateRequest](): true,
+		reflect.TypeFor[workspace.LeftOut](): true, reflect.TypeFor[api.TemplateRequest](): true, reflect.TypeFor[api.RaceRequest](): true,
 		reflect.TypeFor[Run](): true, reflect.TypeFor[Shared](): true, reflect.TypeFor[int](): true, reflect.TypeFor[string](): true,
 	}
 	for typ := range tables {
