@@ -26,6 +26,7 @@ type Replay struct {
 	First     string `json:"first,omitempty"`     // the first divergence, in words; empty when there is none
 	Cell      string `json:"cell,omitempty"`      // the new cell; empty when it was not made, or is gone
 	CellName  string `json:"cell_name,omitempty"` // its name
+	Isolation string `json:"isolation"`           // of the run and the new cell: "isolated" or "not isolated" (backend none)
 	Again     string `json:"again,omitempty"`     // with Verify: the run that executed the command again
 	Receipt   string `json:"receipt,omitempty"`   // digest of the receipt of the new cell; none with Verify, where Again has one
 	// Levels say what was compared, in the order in which a divergence counts as the first.

@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -60,10 +61,13 @@ func (v *View) Replay(ctx context.Context, id cell.RunID, req api.ReplayRequest)
 	if r.run.NeverStarted() || r.run.In.Before == "" {
 		return out, cell.Errorf(cell.Conflict, opName, "run it again", "run %s never started: there is nothing to replay", id)
 	}
+	if !policy.Isolates(r.run.Backend) && req.Until == "" && !req.Verify {
+		return out, cell.Errorf(cell.Unsupported, opName, "pando replay "+r.run.ID+" --until after brings back its files", "cannot apply the patch of run %s: the workspace of a cell without isolation is a directory of the host", r.run.ID)
+	}
 	if r.run.Phase != cell.Ended && req.Until == "" {
 		return out, cell.Errorf(cell.Conflict, opName, "wait until it has ended, or replay until a checkpoint", "run %s goes on", id)
 	}
-	r.out = api.Replay{Run: r.run.ID, Mode: "patch", Levels: []api.ReplayLevel{}, Notes: []string{}}
+	r.out = api.Replay{Run: r.run.ID, Mode: "patch", Isolation: api.IsolationOf(r.run.Backend), Levels: []api.ReplayLevel{}, Notes: []string{}}
 	began := time.Now()
 	ctx, a := v.e.act(ctx, "replay", r.run.CellID())
 	defer a.over(&err)

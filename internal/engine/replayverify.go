@@ -37,6 +37,8 @@ func (r *replay) verify(ctx context.Context) error {
 		return cell.Errorf(cell.Unsupported, opName, "pando replay "+r.run.ID+" brings back its files; with --until turn:N as of a turn", "cannot execute run %s again: it was of an agent, and what its model answered is not recorded", r.run.ID)
 	case slices.ContainsFunc(r.run.Command, func(a string) bool { return strings.Contains(a, receipt.Redacted) }):
 		return cell.Errorf(cell.Unsupported, opName, "pass secrets as credentials, not as arguments", "cannot execute run %s again: there was a secret in its command, which is not recorded", r.run.ID)
+	case !policy.Isolates(r.run.Backend):
+		return cell.Errorf(cell.Unsupported, opName, "pando replay "+r.run.ID+" --until after brings back its files", "cannot execute run %s again: it was %s, and what it did outside of its files it would do again", r.run.ID, api.NotIsolated)
 	case r.run.After == nil || r.run.ExitCode == nil:
 		return cell.Errorf(cell.Conflict, opName, "see pando show "+r.run.ID, "cannot execute run %s again: how it ended is not known", r.run.ID)
 	}
