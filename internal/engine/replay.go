@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -251,11 +252,29 @@ func (r *replay) patch(ctx context.Context) error {
 	if err != nil || c == nil {
 		return err
 	}
-	ok, err := r.patched(ctx, c, first, text)
-	if err != nil || !ok {
-		return r.drop(ctx, c, err)
+	oerr := r.e.operate(ctx, opReplay, replayArgs{Cell: c.ID}, func(ctx context.Context) error {
+		var ok bool
+		if ok, err = r.patched(ctx, c, first, text); err != nil || !ok {
+			err = r.drop(ctx, c, err)
+		}
+		return nil // whatever it is, it is over
+	})
+	return errors.Join(err, oerr)
+}
+
+// replayArgs is a replay that was begun: of the new cell, which has no receipt yet.
+type replayArgs struct {
+	Cell cell.ID `json:"cell"`
+}
+
+func (a replayArgs) key() string { return "replay/" + string(a.Cell) }
+
+// resumeReplay takes away the new cell of a replay that an earlier daemon did not finish: what it has is not known.
+func (e *Engine) resumeReplay(ctx context.Context, a replayArgs) error {
+	if e.evidence.Sealed(a.key()) {
+		return nil // the operation of its seal goes on by itself
 	}
-	return nil
+	return e.resumeRemove(ctx, removeArgs{Cell: a.Cell})
 }
 
 // patched is patch, in the new cell. It reports whether the cell has what the run left.
@@ -322,7 +341,7 @@ func (r *replay) patched(ctx context.Context, c *state.Cell, first *state.Checkp
 func (r *replay) seal(ctx context.Context, c *state.Cell, first, last *state.Checkpoint) error {
 	act := state.ActOn(c, "replay", cell.Pending, "")
 	act.Verdict, act.Run, act.From, act.To = nil, r.run.ID, first.Point(), last.Point()
-	d, err := r.e.evidence.Seal(ctx, "replay/"+string(c.ID), act, c)
+	d, err := r.e.evidence.Seal(ctx, replayArgs{Cell: c.ID}.key(), act, c)
 	r.out.Receipt = d.String()
 	return err
 }

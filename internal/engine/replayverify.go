@@ -53,6 +53,10 @@ func (r *replay) verify(ctx context.Context) error {
 	if err != nil || c == nil {
 		return err
 	}
+	c.Host = r.src.Hostname()
+	if err := r.e.reg.Commit(c); err != nil {
+		return r.drop(ctx, c, err)
+	}
 	now, err := r.execute(ctx, c, was)
 	if err != nil {
 		return r.drop(ctx, c, err)
@@ -318,9 +322,14 @@ var times = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(day + `(?:[T ]` + clock + `)?|` + names + `|` + clock + `|` + took)
 })
 
-// timeless is a line without the times in it. The width that they take counts not.
+// timeless is a line without the times in it. How they are padded counts not.
 func timeless(line string) string {
-	return strings.Join(strings.Fields(times().ReplaceAllString(line, "<time>")), " ")
+	bare := times().ReplaceAllString(line, "<time>")
+	if bare == line {
+		return line
+	}
+	text, whole := strings.CutSuffix(bare, "\n")
+	return fmt.Sprint(strings.Join(strings.Fields(text), " "), whole)
 }
 
 // counted is a number of things, in words.
