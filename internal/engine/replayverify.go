@@ -125,10 +125,15 @@ func (r *replay) setUp(was *policy.Result) policy.Result {
 func (r *replay) execute(ctx context.Context, c *state.Cell, was *policy.Result) (state.Run, error) {
 	by := *viewOf(ctx)
 	by.again = &again{r.run.ID, r.setUp(was)}
-	started, err := r.e.StartRun(by.with(ctx), api.RunRequest{
+	req := api.RunRequest{
 		Cell: c.Name, Command: r.run.Command, Env: r.req.Env, Workdir: r.run.In.Workdir, TTY: r.run.TTY,
 		OnFailure: "pending", OnSuccess: "pending", CallerEnv: r.src.Setup.Env,
-	})
+	}
+	if req.TTY {
+		req.Rows, req.Cols = 40, 120
+		r.note("the size of its terminal is not recorded: here it has %d lines of %d columns", req.Rows, req.Cols)
+	}
+	started, err := r.e.StartRun(by.with(ctx), req)
 	if err != nil {
 		return state.Run{}, err
 	}

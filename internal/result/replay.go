@@ -3,7 +3,6 @@ package result
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -253,7 +252,7 @@ func gitContent(ctx context.Context, from workspace.Contents, p string, e worksp
 func PatchOf(f *os.File, want cell.Digest) ([]byte, error) {
 	b, err := bound.ReadAll(f, "the patch", maxReplayed)
 	if err == nil && cell.Sum(b) != want {
-		err = fmt.Errorf("%w: it is not the one that the receipt names", cell.KindError(cell.Corrupt))
+		err = cell.Errorf(cell.Corrupt, "result.Replay", "", "the patch is not the one that the receipt names")
 	}
 	return b, err
 }
