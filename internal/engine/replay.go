@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/policy/decide"
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -183,6 +184,11 @@ func (r *replay) there(k *state.Checkpoint) error {
 
 // anew makes the new cell at a checkpoint.
 func (r *replay) anew(ctx context.Context, k *state.Checkpoint) (*state.Cell, *state.Checkpoint, error) {
+	if r.src.State == cell.Removed && r.v.isConfined() { // with the cell went what it was shown of the host
+		if was, err := decide.Parse([]byte(r.src.Setup.PolicyText)); err != nil || len(was.Files.Mounts) > 0 {
+			return nil, nil, cell.Errorf(cell.Denied, "engine.Replay", "use a token of scope admin without labels", "cannot make the cell of run %s again: it was shown files of the daemon's host, and %s", r.run.ID, r.v.confined)
+		}
+	}
 	c, first, err := r.e.spawn.Anew(ctx, &r.src, k, r.req.Name)
 	if err != nil {
 		return nil, nil, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/result"
@@ -132,6 +133,30 @@ func TestReplayWithLabels(t *testing.T) {
 		if strings.ReplaceAll(err.Error(), theirs.ID, "r-00000000000000ff") != none.Error() {
 			t.Errorf("%v; of what there is not: %v", err, none)
 		}
+	}
+}
+
+// A removed cell that was shown files of the host is not brought back by callers that may not name these.
+func TestReplayShowsNoHostAgain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	was := b.run("w", "echo 1 > f")
+	c, err := b.reg.Cell(b.id("w"))
+	b.must(err)
+	c.Setup.PolicyText = strings.Replace(c.Setup.PolicyText, `"mounts":[]`, `"mounts":[{"source":"/srv","target":"/srv","writable":true}]`, 1)
+	b.must(b.reg.Commit(&c))
+	a := b.caller("t-a", access.Bounds{})
+	if _, err := a.Replay(b.ctx, cell.RunID(was.ID), api.ReplayRequest{Until: "before"}); err != nil {
+		t.Errorf("the cell is there: %v", err)
+	}
+	_, err = b.Remove(b.ctx, c.ID, false)
+	b.must(err)
+	for _, req := range []api.ReplayRequest{{}, {Verify: true}, {Until: "before"}} {
+		_, err := a.Replay(b.ctx, cell.RunID(was.ID), req)
+		b.wantKind("a cell that was removed", err, cell.Denied, "files of the daemon's host")
+	}
+	if _, err := b.All().Replay(b.ctx, cell.RunID(was.ID), api.ReplayRequest{Until: "before"}); err != nil {
+		t.Errorf("for the user: %v", err)
 	}
 }
 
