@@ -43,6 +43,7 @@ var OperationKinds = []OperationKind{
 	{"run", "/v1/runs"},
 	{"accept", "/v1/runs/{run}/accept"},
 	{"accept-cell", "/v1/cells/{cell}/accept"},
+	{"replay", "/v1/runs/{run}/replay"},
 	{"create", "/v1/cells"},
 	{"checkpoint", "/v1/cells/{cell}/checkpoints"},
 	{"sync", "/v1/cells/{cell}/sync"},

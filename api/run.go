@@ -163,6 +163,7 @@ type Run struct {
 	Mode     string   `json:"mode,omitempty"`      // of the agent, if not strict
 	Autonomy string   `json:"autonomy,omitempty"`  // of the agent, if not full
 	ModelURL string   `json:"model_url,omitempty"` // the model server in place of the agent's service
+	ReplayOf string   `json:"replay_of,omitempty"` // the run of which it executed the command again, for a replay
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.

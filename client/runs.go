@@ -69,6 +69,11 @@ func (c *Client) ReportAs(ctx context.Context, sel, form string) (io.ReadCloser,
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/report."+form, nil, nil)
 }
 
+// Replay has a run again, in a new cell.
+func (c *Client) Replay(ctx context.Context, sel string, req api.ReplayRequest) (out api.Replay, err error) {
+	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/replay", nil, req, &out)
+}
+
 // Compare sets runs, cells and checkpoints side by side.
 func (c *Client) Compare(ctx context.Context, of []string) (out api.Comparison, err error) {
 	return out, c.do(ctx, "GET", "/v1/comparison", url.Values{"of": of}, nil, &out)

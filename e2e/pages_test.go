@@ -61,7 +61,7 @@ func (s step) pattern() *regexp.Regexp {
 // never seen pando.
 func TestPages(t *testing.T) {
 	testenv.Python(t)
-	for _, page := range []string{"tutorial.md", "howto/transactions.md", "howto/receipts.md", "howto/policy.md", "howto/race.md"} {
+	for _, page := range []string{"tutorial.md", "howto/transactions.md", "howto/receipts.md", "howto/policy.md", "howto/race.md", "howto/replay.md"} {
 		t.Run(page, func(t *testing.T) { playPage(t, page) })
 	}
 }

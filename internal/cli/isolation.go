@@ -43,6 +43,8 @@ func isolationIn(v any) string {
 		return v.Isolation
 	case api.Receipt:
 		return v.Isolation
+	case api.Replay:
+		return v.Isolation
 	case api.AcceptResult:
 		return v.Isolation
 	case api.DiscardResult:

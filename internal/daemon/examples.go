@@ -42,6 +42,7 @@ var examples = sync.OnceValue(func() map[string]string {
 		"POST /v1/policies/why":                    `{"of": "web", "request": "connect example.org:443"}`,
 		"POST /v1/policies/diff":                   `{"a": {"of": "web"}, "b": {"of": "web2"}}`,
 		"POST /v1/runs/{run}/policy/replay":        `{}`,
+		"POST /v1/runs/{run}/replay":               `{"verify": true}`,
 		"POST /v1/policies/allow":                  `{"path": "/home/me/project/pando.policy.yaml"}`,
 		"POST /v1/credentials":                     `{"credential": "forge", "secret": "…", "for": ["https://api.example.org/"]}`,
 		"POST /v1/credentials/{credential}/revoke": `{}`,

@@ -167,6 +167,8 @@ var fields = access.Fields{
 	"UndoRequest.to": harmless, "UndoRequest.turn": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
 	"UndoRequest.keep_source": harmless, // a caller that may not name the source has it anyway: see View.Undo
 	"ForkRequest.number":      harmless, "ForkRequest.turn": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
+	"ReplayRequest.verify": harmless, "ReplayRequest.until": harmless, "ReplayRequest.name": harmless, "ReplayRequest.env": harmless, "ReplayRequest.keep": harmless, "ReplayRequest.ignore_times": harmless,
+	"ReplayRequest.from":  hostThing("the directory "),
 	"BranchRequest.count": harmless, "BranchRequest.name": harmless, "BranchRequest.certify": harmless, "BranchRequest.at_fork": harmless, // as a command of an exec
 	"EvalRequest.code": harmless, "EvalRequest.timeout": harmless, "EvalRequest.fresh": harmless, "EvalRequest.kind": harmless,
 	"ExecRequest.command": harmless, "ExecRequest.env": harmless, "ExecRequest.workdir": harmless, "ExecRequest.timeout": harmless, "ExecRequest.tty": harmless,

@@ -173,6 +173,7 @@ var Routes = []Route{
 	{"GET", "/v1/comparison?of&dir", Read, labelled, "Sets runs, cells and checkpoints side by side.", nil, api.Comparison{}, "", "", "compare", (*Daemon).compare},
 	{"GET", "/v1/comparison.html?of&dir", Read, labelled, "Sets runs, cells and checkpoints side by side, as one page of HTML that needs nothing else.", nil, nil, "", pageHTML, "compare", (*Daemon).compareHTML},
 	{"GET", "/v1/comparison.md?of&dir", Read, labelled, "Sets runs, cells and checkpoints side by side, as Markdown.", nil, nil, "", pageMarkdown, "compare", (*Daemon).compareMarkdown},
+	{"POST", "/v1/runs/{run}/replay?dir", Act, labelled | begins, "Has a run again in a new cell, compared with its receipt: from its patch, at a state within it, or with verify by executing its command again.", api.ReplayRequest{}, api.Replay{}, "", Lines, "replay run {run}", (*Daemon).replayRun},
 	{"GET", "/v1/runs/{run}/export?dir", Read, labelled, "Exports all kept data of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
 	{"POST", "/v1/runs/{run}/accept?dir", Admin, labelled | runTag | inRecords, "Accepts the changes of a run; with apply, applies them to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept {run}", (*Daemon).accept},
 	{"POST", "/v1/runs/{run}/discard?dir", Act, labelled | runTag | inRecords, "Discards a run's result.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard {run}", (*Daemon).discard},

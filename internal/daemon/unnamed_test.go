@@ -15,7 +15,7 @@ import (
 // a person sees what it was about, and can take it back; the last changes nothing.
 var latestWillDo = map[string]bool{
 	"POST /v1/cells/{cell}/accept": true, "POST /v1/cells/{cell}/discard": true, "POST /v1/cells/{cell}/revert": true, "POST /v1/cells/{cell}/undo": true, "POST /v1/cells/{cell}/sync": true, "POST /v1/cells/{cell}/fetch": true,
-	"POST /v1/runs/{run}/policy/replay": true,
+	"POST /v1/runs/{run}/policy/replay": true, "POST /v1/runs/{run}/replay": true,
 }
 
 // What changes a cell or a run has to name it: "-" is not the latest one.

@@ -41,7 +41,7 @@ func (x *execution) start(ctx context.Context) error {
 	if err := x.run.To(cell.Executing); err != nil {
 		return err
 	}
-	x.run.Started = time.Now().UTC()
+	x.run.Started, x.run.In.Workdir = time.Now().UTC(), x.resolvedWorkdir()
 	if x.c.State == cell.Creating { // it is complete from here on
 		if err := x.c.To(cell.Idle); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 // The kinds of operations in the journal.
 const (
 	opRemove = "remove"
+	opReplay = "replay"
 )
 
 // operate does something that a restarted daemon must finish. do is
@@ -32,6 +33,8 @@ func (e *Engine) resume(ctx context.Context, rec operation.Redo) error {
 		return e.results.Resume(ctx, rec)
 	case opRemove:
 		return operation.DoAgain(ctx, e.reg, rec, e.resumeRemove)
+	case opReplay:
+		return operation.DoAgain(ctx, e.reg, rec, e.resumeReplay)
 	case spawn.OpBranch:
 		return e.spawn.Resume(ctx, rec)
 	case run.OpApply:

@@ -72,6 +72,9 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		In: state.RunInternal{Confined: p.confined, IdlePause: p.agent.idlePause(), OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
 			Notify: req.Notify},
 	}
+	if p.again != nil {
+		run.ReplayOf = p.again.of
+	}
 	run.DowngradeWords = p.words()
 	p.governs(run)
 	if p.agent != nil {
@@ -206,6 +209,7 @@ type runPlan struct {
 	step      *imageStep    // of an image that is made; nil: none
 	services  []plannedService
 	service   *serving // of a cell in which a service is to run; nil: none
+	again     *again   // of a run that executes another's command again; nil for all others
 }
 
 // plan checks everything about a request that can be checked without work.
@@ -242,7 +246,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}
 	}
-	p := &runPlan{asked: req, req: req, agent: started, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined(), step: v.step, service: v.service}
+	p := &runPlan{asked: req, req: req, agent: started, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined(), step: v.step, service: v.service, again: v.again}
 	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
 	}
@@ -367,6 +371,8 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		eff.Result = p.step.policy
 	} else if p.service != nil { // and of the cell that wants the service
 		eff.Result = p.service.policy
+	} else if p.again != nil { // and of the run that is executed again
+		eff.Result = p.again.policy
 	} else if eff, err = e.govern.Effective(req, source, said); err == nil {
 		err = govern.Within(&eff.Result, p.req.PolicyName, p.ceilings)
 	}

@@ -262,7 +262,7 @@ func (v *View) latestFrom(dir string, counts func(*state.Run) bool) (state.Run, 
 	real := v.realDir(dir)
 	var best *state.Run
 	for _, r := range v.from(dir) {
-		if counts(&r) && (best == nil || len(r.SourceAbove(real)) > len(best.SourceAbove(real))) {
+		if r.ReplayOf == "" && counts(&r) && (best == nil || len(r.SourceAbove(real)) > len(best.SourceAbove(real))) {
 			best = &r
 		}
 	}

@@ -57,6 +57,8 @@ type View struct {
 	step *imageStep
 	// service is what a cell is made for in which a service is to run; nil for all others.
 	service *serving
+	// again is the run of which the command is executed again; nil for all others.
+	again *again
 	// operators: the policy of what is made is the operator's, and not the caller's.
 	operators bool
 }

@@ -135,6 +135,7 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	row(b, "reason of the mode", p.ModeReason)
 	row(b, "autonomy", p.Autonomy)
 	row(b, "model server", p.ModelURL)
+	row(b, "replay of", p.ReplayOf)
 	row(b, "weaker than by default", strings.Join(p.Words, ", "))
 	row(b, "policy", short(p.Policy.Digest))
 	if f := p.Isolation; f.Rule != "" {

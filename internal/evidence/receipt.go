@@ -29,8 +29,10 @@ type runPredicate struct {
 	ModeReason  string                 `json:"mode_reason,omitempty"`
 	Autonomy    string                 `json:"autonomy,omitempty"`
 	ModelURL    string                 `json:"model_url,omitempty"`
+	ReplayOf    string                 `json:"replay_of,omitempty"`
 	Words       []string               `json:"downgrade_words,omitempty"`
 	EnvNames    []string               `json:"environment_names"`
+	Workdir     string                 `json:"workdir,omitempty"` // where the command was started
 	Source      sourceFacts            `json:"source"`
 	Workspace   state.Provider         `json:"workspace"`
 	Image       string                 `json:"image"`
@@ -149,7 +151,7 @@ func (m *Manager) append(ctx context.Context, req receipt.Request) (receipt.Entr
 
 func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, error) {
 	p := runPredicate{
-		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: m.cfg.Version, Command: run.Command, Agent: run.Agent, Mode: run.Mode, ModeReason: run.ModeReason, Autonomy: run.Autonomy, ModelURL: run.ModelURL, Words: run.DowngradeWords, EnvNames: append([]string{}, run.In.EnvNames...),
+		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: m.cfg.Version, Command: run.Command, Agent: run.Agent, Mode: run.Mode, ModeReason: run.ModeReason, Autonomy: run.Autonomy, ModelURL: run.ModelURL, ReplayOf: run.ReplayOf, Words: run.DowngradeWords, EnvNames: append([]string{}, run.In.EnvNames...), Workdir: run.In.Workdir,
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut, With: run.Repositories, Repositories: run.In.Parts},
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // SealedFiles are the files in a run's folder that its receipt has the digests of, as far as
@@ -69,4 +70,27 @@ func sumRecord(folder, name string) (cell.Digest, error) {
 	}
 	defer f.Close()
 	return cell.SumReader(f)
+}
+
+// SealedFile opens one of the files of a run and says which digest its receipt names. There being no such file in the receipt is
+// NotFound.
+func (m *Manager) SealedFile(r *state.Run, name string) (*os.File, cell.Digest, error) {
+	const opName = "evidence.SealedFile"
+	entry, err := m.cfg.Ledger.Lookup(runKey(r))
+	if err != nil {
+		return nil, cell.Digest{}, cell.Errorf(cell.NotFound, opName, "", "run %s has no receipt: %w", r.ID, err)
+	}
+	p, err := predicate[runPredicate](entry)
+	if err != nil {
+		return nil, cell.Digest{}, err
+	}
+	d, ok := p.Files[name]
+	if !ok {
+		return nil, d, cell.Errorf(cell.NotFound, opName, "", "the receipt of run %s names no %s", r.ID, name)
+	}
+	f, err := OpenRecord(r.Folder, name)
+	if os.IsNotExist(err) {
+		err = cell.Errorf(cell.NotFound, opName, "", "%s of run %s is not kept any more", name, r.ID)
+	}
+	return f, d, err
 }

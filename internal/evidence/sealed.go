@@ -38,10 +38,10 @@ func unsealed(r *state.Run, p *runPredicate) (names []string) {
 		name             string
 		record, receipts any
 	}{
-		{"run", r.ID, p.Run}, {"cell", r.Cell, p.Cell}, {"command", r.Command, p.Command}, {"agent", r.Agent, p.Agent}, {"mode", r.Mode, p.Mode}, {"mode_reason", r.ModeReason, p.ModeReason}, {"autonomy", r.Autonomy, p.Autonomy}, {"model_url", r.ModelURL, p.ModelURL}, {"downgrade_words", r.DowngradeWords, p.Words}, {"source", r.Source, p.Source.Path}, {"repositories", r.Repositories, p.Source.With}, {"trees of repositories", r.In.Parts, p.Source.Repositories},
+		{"run", r.ID, p.Run}, {"cell", r.Cell, p.Cell}, {"command", r.Command, p.Command}, {"agent", r.Agent, p.Agent}, {"mode", r.Mode, p.Mode}, {"mode_reason", r.ModeReason, p.ModeReason}, {"autonomy", r.Autonomy, p.Autonomy}, {"model_url", r.ModelURL, p.ModelURL}, {"replay_of", r.ReplayOf, p.ReplayOf}, {"downgrade_words", r.DowngradeWords, p.Words}, {"source", r.Source, p.Source.Path}, {"repositories", r.Repositories, p.Source.With}, {"trees of repositories", r.In.Parts, p.Source.Repositories},
 		{"left_out", r.LeftOut, p.Source.LeftOut}, {"workspace", r.Provider, p.Workspace}, {"backend", r.Backend, p.Backend}, {"isolation", r.Isolation, p.Isolation.Isolation},
 		{"assurance", r.Assurance, p.Assurance}, {"downgrades", r.Downgrades, p.Downgrades}, {"policy_digest", r.Policy, p.Policy.Digest},
-		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"before", r.Before, p.Before}, {"after", r.After, p.After},
+		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"workdir", r.In.Workdir, p.Workdir}, {"before", r.Before, p.Before}, {"after", r.After, p.After},
 		{"changes", r.Changes, p.Changes}, {"exit_code", r.ExitCode, p.ExitCode}, {"signal", r.Signal, p.Signal}, {"cause", r.Cause, p.Cause},
 		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check}, {"secrets", r.Secrets, p.Secrets},
 		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network}, {"commits", r.Commits, p.Commits}, {"caches", r.Caches, p.Caches}, {"services", r.Services, p.Services},

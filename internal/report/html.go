@@ -127,7 +127,7 @@ func HTML(w io.Writer, raw *api.Report) error {
 	if n := r.Run.Network; n != nil {
 		v.Peers, v.Denials = n.Peers, n.Denials
 	}
-	v.Verify = []string{"pando receipt verify " + r.Run.ID, "pando receipt export -o receipts.json; pando receipt key > pando.pub", "pando receipt verify receipts.json --key pando.pub"}
+	v.Verify = []string{"pando receipt verify " + r.Run.ID, "pando receipt export -o receipts.json; pando receipt key > pando.pub", "pando receipt verify receipts.json --key pando.pub", "pando replay " + r.Run.ID, "pando replay " + r.Run.ID + " --verify"}
 	v.Chart = chartOf(r)
 	var b bytes.Buffer
 	if err := t.Execute(&b, v); err != nil {

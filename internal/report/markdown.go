@@ -169,7 +169,7 @@ func Markdown(w io.Writer, raw *api.Report) error {
 	for _, x := range r.Receipts {
 		row(fmt.Sprintf("receipt %d", x.Index), x.Summary+", "+x.ID)
 	}
-	fmt.Fprintf(&b, "\nVerify: %s\n", code("pando receipt verify "+run.ID))
+	fmt.Fprintf(&b, "\nVerify: %s. Have it again: %s; execute it again and compare: %s\n", code("pando receipt verify "+run.ID), code("pando replay "+run.ID), code("pando replay "+run.ID+" --verify"))
 	_, err = io.WriteString(w, b.String())
 	return err
 }

@@ -9,7 +9,7 @@ import (
 
 // Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
 type Act struct {
-	Act      string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch"
+	Act      string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch", "replay"
 	Run      string      `json:"run,omitempty"`  // of Runs, when it is one
 	Runs     []Decided   `json:"runs,omitempty"` // that it decides
 	Cell     string      `json:"cell"`

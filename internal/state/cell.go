@@ -100,6 +100,9 @@ type Cell struct {
 	// user's home is read for it.
 	Guest bool `json:"guest,omitempty"`
 
+	// Host is the host name of a cell in which a command of another one is executed again: that one's.
+	Host string `json:"host,omitempty"`
+
 	// Services run beside the cell, and go with it. Serves is of the cell in which one runs.
 	Services []Service `json:"services,omitempty"`
 	Serves   *Serves   `json:"serves,omitempty"`
@@ -302,8 +305,11 @@ const (
 	ProofWalk   = "full walk: every file was read, and the digest is the checkpoint's"
 )
 
-// Hostname is a valid host name made of the cell's name.
+// Hostname is a valid host name made of the cell's name, or that of the cell that it stands in for.
 func (c *Cell) Hostname() string {
+	if c.Host != "" {
+		return c.Host
+	}
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':

@@ -65,6 +65,7 @@ type Run struct {
 	Mode      string       `json:"mode,omitempty"`      // of the agent, if not strict
 	Autonomy  string       `json:"autonomy,omitempty"`  // of the agent, if not full
 	ModelURL  string       `json:"model_url,omitempty"` // the model server in place of the agent's service
+	ReplayOf  string       `json:"replay_of,omitempty"` // the run of which it executed the command again
 	// ModeReason is why its mode is breakglass. DowngradeWords are those of package policy.
 	ModeReason     string   `json:"mode_reason,omitempty"`
 	DowngradeWords []string `json:"downgrade_words,omitempty"`
@@ -98,6 +99,7 @@ type RunInternal struct {
 	CheckHidden bool          `json:"check_hidden,omitempty"`
 	Attach      bool          `json:"attach,omitempty"`
 	Timeout     time.Duration `json:"timeout,omitempty"`
+	Workdir     string        `json:"workdir,omitempty"` // where the command was started, in the cell
 	SourceFP    cell.Digest   `json:"source_before,omitzero"`
 	SourceFP2   cell.Digest   `json:"source_after,omitzero"`
 	EnvNames    []string      `json:"env_names,omitempty"`
