@@ -150,7 +150,7 @@ func compareRows(c *api.Comparison) (rows []compareRow) {
 			return f(s.Run)
 		}
 	}
-	add("outcome", false, func(s *api.CompareSubject) (string, string, float64) {
+	add("command", false, func(s *api.CompareSubject) (string, string, float64) {
 		kind := "bad"
 		if s.Run == nil || s.Run.ExitCode == nil {
 			kind = ""
