@@ -570,7 +570,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		return p, nil, err
 	}
 	ns.Warm()
-	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.All().Disk, Overlay: overlays})}
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Copied: func() string { return copiedFrom(l.Home) }, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.All().Disk, Overlay: overlays})}
 	return p, func() {
 		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
 			log.Error("cannot close", "error", err)
@@ -604,7 +604,7 @@ func identity(h paths.Home) (name string, base int, err error) {
 	fsys, file := durable.Disk(h.State), filepath.Base(h.Installation())
 	if b, err := durable.ReadFile(fsys, file); err == nil {
 		f := strings.Fields(string(b))
-		if len(f) == 2 {
+		if len(f) > 2 {
 			base, err := strconv.Atoi(f[1])
 			return f[0], base, err
 		}
@@ -616,7 +616,24 @@ func identity(h paths.Home) (name string, base int, err error) {
 	rand.Read(b[:])
 	name = hex.EncodeToString(b[:])
 	base = linux.FreeIDRange(isolation.IDRange)
-	return name, base, durable.WriteFile(fsys, file, []byte(fmt.Sprintf("%s %d\n", name, base)), 0o600)
+	mark, err := linux.Born(h.State)
+	if err != nil {
+		return "", 0, err
+	}
+	return name, base, durable.WriteFile(fsys, file, []byte(fmt.Sprintf("%s %d %s %s\n", name, base, mark, h.State)), 0o600)
+}
+
+// copiedFrom is the directory of which the state is a copy; "" if it is where it was made, or was moved.
+func copiedFrom(h paths.Home) string {
+	b, err := os.ReadFile(h.Installation())
+	if err != nil {
+		return ""
+	}
+	mark, err := linux.Born(h.State)
+	if f := strings.SplitN(strings.TrimSpace(string(b)), " ", 4); err == nil && len(f) == 4 && f[2] != mark {
+		return f[3]
+	}
+	return ""
 }
 
 // currentUser is the owner of cells.

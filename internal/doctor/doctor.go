@@ -29,6 +29,7 @@ type Config struct {
 	Backend backend.Backend // the default one
 	Gvisor  backend.Backend // that of gVisor; nil: not looked at
 	Disk    func(context.Context, bool) (api.Disk, error)
+	Copied  func() string // the directory of which the state is a copy; "", or nil, when it is none
 	Overlay func() string // why overlayfs can't be used; "", or nil, when it can
 	// Machines are what microVM cells run with; nil: not looked at.
 	Machines Machines
@@ -176,6 +177,12 @@ func (x *examination) files(ctx context.Context) {
 	} else {
 		x.add("reflink", missing, "the file system of "+x.cfg.Home.State+" copies data", "faster imports, and checkpoints of running cells without copying",
 			"set PANDO_HOME to a directory on xfs or btrfs")
+	}
+	if x.cfg.Copied != nil {
+		if from := x.cfg.Copied(); from != "" {
+			x.add("state", note, "a copy of "+from+": both sign with the same key, and what each signs from now on the other does not have", "",
+				"go on with one of them; if that is this one, remove "+x.cfg.Home.Installation()+" while no daemon runs")
+		}
 	}
 	d, err := x.cfg.Disk(ctx, false)
 	if err != nil {

@@ -39,7 +39,7 @@ func (e *Engine) stepAt(ctx context.Context, id cell.ID, text string) (number in
 	}
 	number = e.reg.HeadNumber(&c)
 	if c.Serves != nil {
-		return number, "" // it has those of the cell that it serves
+		return number, "its checkpoints are those of the cell that it serves"
 	}
 	if c.Provider == clone.Name { // each copy would be one of all
 		return number, "workspaces are copies here"
@@ -118,16 +118,22 @@ func (e *Engine) endCommand(x api.Exec) {
 
 // evaluation does an evaluation as a step.
 func (e *Engine) evaluation(ctx context.Context, id cell.ID, code string, do func() (api.EvalResult, error)) (api.EvalResult, error) {
-	at, why := e.steps.Shares(id, stepQuiet), ""
 	text := redactor.String(code)
-	if c, err := e.reg.Cell(id); err == nil && c.Runs == 0 && !e.steps.Any(id) { // nothing was done in it yet
-		at = e.reg.HeadNumber(&c)
-	} else if at == 0 {
+	head := func() cell.CheckpointID {
+		c, err := e.reg.Cell(id)
+		if err != nil {
+			return ""
+		}
+		return c.Head
+	}
+	was, shares := e.steps.Shares(id, head(), stepQuiet)
+	at, why := was.Number, was.Without
+	if !shares {
 		at, why = e.stepAt(ctx, id, cell.Clip(text))
 	}
 	s := step.Step{ID: step.NewID(), Kind: step.Evaluation, Number: at, Without: why, Text: text, Began: time.Now().UTC()}
 	res, err := do()
-	s.Ended = time.Now().UTC()
+	s.Ended, s.Head = time.Now().UTC(), head()
 	switch {
 	case err != nil:
 		s.Exit, s.Cause = 1, string(cell.KindOf(err))

@@ -135,6 +135,12 @@ func (e *Engine) stepChanges(ctx context.Context, c *state.Cell, s *api.Step, la
 	case at >= 0:
 		to = &points[at]
 		s.Undone = !here[to.ID]
+	case next >= 0 && later[next].Number != s.Number && later[next].Kind != "run":
+		return cell.Errorf(cell.NotFound, "engine.Steps", "", "the checkpoint after it is removed")
+	case next >= 0 && later[next].Without != "":
+		return cell.Errorf(cell.NotFound, "engine.Steps", "", "the next step has no checkpoint of its own")
+	case next >= 0 && s.Kind == step.Evaluation && later[next].Kind == step.Evaluation && later[next].Began.Sub(ended) < stepQuiet:
+		return cell.Errorf(cell.NotFound, "engine.Steps", "", "they are told with those of the next evaluation")
 	case next >= 0 || c.Head != from.ID || c.Gen == nil:
 		return nil
 	default:

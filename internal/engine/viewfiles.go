@@ -19,6 +19,7 @@ func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Read
 				return nil, err
 			}
 		}
+		defer v.e.steps.Wrote(id)
 		return v.e.alive.Files(ctx, id, a, in)
 	})
 }
@@ -28,6 +29,7 @@ func (v *View) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Rea
 	if err := v.Enter(id); err != nil {
 		return err
 	}
+	defer v.e.steps.Wrote(id)
 	return v.e.alive.Manage(ctx, id, a, in, out)
 }
 
@@ -52,6 +54,7 @@ func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Rea
 	if err := cmp.Or(v.Enter(id), v.e.gc.Room()); err != nil {
 		return err
 	}
+	defer v.e.steps.Wrote(id)
 	return v.e.alive.WriteFiles(ctx, id, path, r)
 }
 
@@ -61,6 +64,7 @@ func (v *View) SFTP(ctx context.Context, id cell.ID) (net.Conn, error) {
 		if err := v.e.gc.Room(); err != nil {
 			return nil, err
 		}
+		defer v.e.steps.Wrote(id)
 		return v.e.alive.SFTP(ctx, id)
 	})
 }

@@ -51,6 +51,8 @@ type Step struct {
 	Exit    int       `json:"exit,omitempty"`
 	Signal  string    `json:"signal,omitempty"`
 	Cause   string    `json:"cause,omitempty"`
+	// Head is the checkpoint that the cell was at when it ended; it is not kept.
+	Head cell.CheckpointID `json:"-"`
 }
 
 // Log has the steps of all cells. It is safe for concurrent use.
@@ -60,11 +62,10 @@ type Log struct {
 	last   map[cell.ID]moment
 }
 
-// moment is the last step that is noted of a cell.
+// moment is when the last step of a cell ended, and what it was.
 type moment struct {
-	at     time.Time
-	kind   string
-	number int
+	at   time.Time
+	last Step
 }
 
 // New returns a log that writes into the folders of cells.
@@ -72,31 +73,33 @@ func New(folder func(cell.ID) string) *Log {
 	return &Log{folder: folder, last: map[cell.ID]moment{}}
 }
 
-// Shares is the number with which an evaluation begins that shares it with the one before: the last step in its cell is an
-// evaluation, which ended less than d ago. 0: it shares none.
-func (l *Log) Shares(id cell.ID, d time.Duration) int {
+// Shares is the evaluation with which one that begins now shares its checkpoint: the last step in the cell, if that is one,
+// ended less than d ago, and the cell is at the same checkpoint still.
+func (l *Log) Shares(id cell.ID, head cell.CheckpointID, d time.Duration) (s Step, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if m := l.last[id]; m.kind == Evaluation && time.Since(m.at) < d {
-		return m.number
-	}
-	return 0
+	m := l.last[id]
+	return m.last, m.last.Kind == Evaluation && m.last.Head == head && time.Since(m.at) < d
 }
 
-// Any reports whether anything is kept of a cell.
+// Wrote notes that something else wrote into a cell: the next evaluation shares with none.
+func (l *Log) Wrote(id cell.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.last, id)
+}
+
+// Any reports whether any step of a cell is kept.
 func (l *Log) Any(id cell.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.last[id]; ok {
-		return true
-	}
 	_, err := os.Lstat(filepath.Join(l.folder(id), file))
 	return err == nil
 }
 
 // touch notes the last step of a cell. The caller has l.mu.
 func (l *Log) touch(id cell.ID, s Step) {
-	l.last[id] = moment{time.Now(), s.Kind, s.Number}
+	l.last[id] = moment{time.Now(), s}
 	if len(l.last) > maxLast {
 		for id, m := range l.last {
 			if time.Since(m.at) > time.Minute {

@@ -103,14 +103,18 @@ func TestEvaluationsShare(t *testing.T) {
 	folder(t, dir, "c-1")
 	synctest.Test(t, func(t *testing.T) {
 		add := func(kind string, number int) {
-			if err := l.Add("c-1", Step{ID: NewID(), Kind: kind, Number: number}); err != nil {
+			if err := l.Add("c-1", Step{ID: NewID(), Kind: kind, Number: number, Without: "why", Head: "k-1"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		share := func(want int) {
 			t.Helper()
-			if n := l.Shares("c-1", time.Second); n != want {
-				t.Errorf("it shares %d, not %d", n, want)
+			s, ok := l.Shares("c-1", "k-1", time.Second)
+			if ok != (want > 0) || ok && (s.Number != want || s.Without != "why") {
+				t.Errorf("it shares %+v, %v, not %d", s, ok, want)
+			}
+			if _, ok := l.Shares("c-1", "k-2", time.Second); ok {
+				t.Error("it shares where the cell went to another checkpoint")
 			}
 		}
 		share(0)
@@ -119,7 +123,11 @@ func TestEvaluationsShare(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		share(0)
 		add(Evaluation, 4)
-		add(Command, 4) // what it changes is not the evaluation's
+		share(4)
+		l.Wrote("c-1")
+		share(0)
+		add(Evaluation, 5)
+		add(Command, 5) // what it changes is not the evaluation's
 		share(0)
 	})
 }
