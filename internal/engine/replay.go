@@ -222,13 +222,39 @@ func (r *replay) from(ctx context.Context) (*state.Cell, *state.Checkpoint, erro
 	return &c, &k, nil
 }
 
+// errTouched is in the error of a replay in the new cell of which something else was done: that cell stays.
+var errTouched = errors.New("something else was done in it meanwhile")
+
 // drop removes the new cell.
 func (r *replay) drop(ctx context.Context, c *state.Cell, why error) error {
+	if errors.Is(why, errTouched) {
+		return why
+	}
+	if _, err := r.e.Remove(context.WithoutCancel(ctx), c.ID, false); err != nil {
+		return errors.Join(why, fmt.Errorf("cell %s, which is of no use, stays: %w", c.Title(), err))
+	}
 	r.out.Cell, r.out.CellName = "", ""
-	if _, err := r.e.Remove(context.WithoutCancel(ctx), c.ID, false); err != nil && why == nil {
+	return why
+}
+
+// alone does something with the new cell while nothing else does, if it is as it was made: anything can be done in it as soon as it
+// has a name.
+func (r *replay) alone(ctx context.Context, c *state.Cell, first *state.Checkpoint, do func() error) error {
+	release, err := r.e.alive.Lock(ctx, c.ID, "replay")
+	if err != nil {
 		return err
 	}
-	return why
+	defer release()
+	now, err := r.e.alive.Usable(c.ID)
+	if err != nil {
+		return err
+	}
+	began := now.Gen != nil && (c.Gen == nil || now.Gen.Layer != c.Gen.Layer)
+	if now.Head != first.ID || now.Runs > 0 || began || now.State != c.State {
+		return cell.Errorf(cell.Conflict, "engine.Replay", "replay it again", "cannot go on in cell %s: %w", c.Title(), errTouched)
+	}
+	*c = now
+	return do()
 }
 
 // patch gives the new cell what the recorded patch makes of the files before the run.
@@ -313,12 +339,19 @@ func (r *replay) patched(ctx context.Context, c *state.Cell, first *state.Checkp
 	if n := len(made.Left); n > 0 {
 		r.note("%d of its changed files are not in the patch: git ignores them, or accept would hold them back; they are those of %s, which the content digest covers", n, r.src.Title()+"@"+strconv.Itoa(r.run.After.Number))
 	}
-	release, err := r.e.alive.Lock(ctx, c.ID, "replay")
-	if err != nil {
-		return false, err
-	}
-	defer release()
+	same := false
+	err = r.alone(ctx, c, first, func() (err error) {
+		same, err = r.written(ctx, c, first, before, after, made, len(text) > 0, gone)
+		return err
+	})
+	return same, err
+}
+
+// written is the end of patched: it gives the cell the files, and says whether it has what the run left. after is that, if it is there, and
+// gone is why not. The caller has the cell's lock.
+func (r *replay) written(ctx context.Context, c *state.Cell, first *state.Checkpoint, before, after workspace.Side, made *result.Replayed, patched bool, gone string) (bool, error) {
 	last := *first
+	var err error
 	if made.To.ContentDigest() != first.Content {
 		if last, err = r.e.results.BringIn(ctx, c, before.Tree, made.To, made.Contents, state.Checkpoint{Kind: state.KindManual, Message: "replay of " + r.run.ID}); err != nil {
 			return false, err
@@ -326,7 +359,7 @@ func (r *replay) patched(ctx context.Context, c *state.Cell, first *state.Checkp
 	}
 	why := ""
 	switch {
-	case len(made.Differs) > 0 && len(text) == 0:
+	case len(made.Differs) > 0 && !patched:
 		why = "the patch was not kept: the run's notes say why; pando fork has its result: " + r.src.Title() + "@" + strconv.Itoa(r.run.After.Number)
 	case len(made.Differs) > 0:
 		why = fmt.Sprintf("%d files differ, the first is %s", len(made.Differs), made.Differs[0])
@@ -391,7 +424,7 @@ func (r *replay) until(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.seal(ctx, c, first, first); err != nil {
+	if err := r.alone(ctx, c, first, func() error { return r.seal(ctx, c, first, first) }); err != nil {
 		return r.drop(ctx, c, err)
 	}
 	return nil

@@ -218,3 +218,33 @@ func TestCompareLines(t *testing.T) {
 		}
 	}
 }
+
+// The new cell of a replay can be used as soon as it has a name: what was done in it meanwhile is neither lost nor removed.
+func TestReplayLeavesATouchedCell(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.makes(b.All(), "new")
+	c, err := b.reg.Cell(b.id("new"))
+	b.must(err)
+	first, err := b.reg.Checkpoint(c.Head)
+	b.must(err)
+	r := &replay{e: b.Engine}
+	r.out.Cell = string(c.ID)
+	done := 0
+	again := func() error { done++; return nil }
+	b.must(r.alone(b.ctx, &c, &first, again))
+	b.run("new", "echo 1 > f")
+	err = r.alone(b.ctx, &c, &first, again)
+	if b.wantKind("in a cell with a run", err, cell.Conflict); done != 1 {
+		t.Errorf("it was done %d times", done)
+	}
+	if err := r.drop(b.ctx, &c, err); err == nil || r.out.Cell == "" {
+		t.Errorf("giving it up: %v, and it names %q", err, r.out.Cell)
+	}
+	if now, err := b.reg.Cell(c.ID); err != nil || now.State == cell.Removed {
+		t.Errorf("the cell is %+v, %v", now.State, err)
+	}
+	if err := r.drop(b.ctx, &c, nil); err != nil || r.out.Cell != "" {
+		t.Errorf("removing it: %v", err)
+	}
+}

@@ -49,12 +49,15 @@ func (r *replay) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, _, err := r.before(ctx)
+	c, first, err := r.before(ctx)
 	if err != nil || c == nil {
 		return err
 	}
-	c.Host = r.src.Hostname()
-	if err := r.e.reg.Commit(c); err != nil {
+	err = r.alone(ctx, c, first, func() error {
+		c.Host = r.src.Hostname()
+		return r.e.reg.Commit(c)
+	})
+	if err != nil {
 		return r.drop(ctx, c, err)
 	}
 	now, err := r.execute(ctx, c, was)
