@@ -55,6 +55,8 @@ type RunRequest struct {
 	// gets a Notice; or "command:" and a command of the host's shell, which has one on its standard input. With Attach
 	// the end of a run of less than ten seconds is not told.
 	Notify []string `json:"notify,omitempty"`
+	// Ref is the reason for the run, for people: a ticket, say. At most 200 bytes; it is in the receipt.
+	Ref string `json:"ref,omitempty"`
 	// Defaults are the values that the request has of the caller's configuration, and not of flags.
 	// They change nothing but the origins of rules and limits.
 	Defaults []Default `json:"defaults,omitempty"`
@@ -72,6 +74,32 @@ type RunRequest struct {
 	// what is safe and useful from them.
 	CallerEnv []string `json:"caller_env,omitempty"`
 	CallerDir string   `json:"caller_dir,omitempty"`
+}
+
+// Asked is the caller that asked for a run, as the daemon knows it.
+type Asked struct {
+	User      string `json:"user,omitempty"`       // name of the operating system's user, for a caller on this host
+	Token     string `json:"token,omitempty"`      // id of the caller's token
+	TokenName string `json:"token_name,omitempty"` // the name that the token was given
+	Door      string `json:"door,omitempty"`       // the protocol, where that is not pando's own: "e2b", "mcp"
+}
+
+// String names the caller for people; "" for none.
+func (a *Asked) String() string {
+	if a == nil {
+		return ""
+	}
+	words := a.User
+	if a.Token != "" {
+		words = "token " + a.Token
+		if a.TokenName != "" {
+			words = "token " + a.TokenName + " (" + a.Token + ")"
+		}
+	}
+	if a.Door != "" && a.Door != "local" {
+		words += " by " + a.Door
+	}
+	return words
 }
 
 // Notice says that a run has ended, or asks something. It is sent, as JSON, where RunRequest.Notify says.
@@ -164,6 +192,8 @@ type Run struct {
 	Autonomy string   `json:"autonomy,omitempty"`  // of the agent, if not full
 	ModelURL string   `json:"model_url,omitempty"` // the model server in place of the agent's service
 	ReplayOf string   `json:"replay_of,omitempty"` // the run of which it executed the command again, for a replay
+	Ref      string   `json:"ref,omitempty"`       // the reason that was given for it: a ticket, say
+	Asked    *Asked   `json:"asked,omitempty"`     // by which caller it was asked for
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.

@@ -343,6 +343,8 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		}
 		field(w, "cache", text+size(c.Wrote)+" written")
 	}
+	field(w, "asked for by", r.Asked.String())
+	field(w, "reference", r.Ref)
 	field(w, "mode", r.Mode)
 	field(w, "reason", r.ModeReason)
 	field(w, "downgrades", strings.Join(r.DowngradeWords, ", "))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -48,6 +49,9 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 
 func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, err error) {
 	req.Inspect = false
+	if len(req.Ref) > maxRef || strings.ContainsFunc(req.Ref, unicode.IsControl) {
+		return api.Run{}, cell.Errorf(cell.Invalid, "engine.StartRun", "a ticket's number or address will do", "cannot start a run with that reference: it may have at most %d bytes in one line", maxRef)
+	}
 	p, err := e.plan(ctx, req)
 	if err != nil {
 		return api.Run{}, err
@@ -75,6 +79,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	if p.again != nil {
 		run.ReplayOf = p.again.of
 	}
+	run.Ref, run.Asked = redactor.String(req.Ref), viewOf(ctx).asker()
 	run.DowngradeWords = p.words()
 	p.governs(run)
 	if p.agent != nil {
@@ -116,6 +121,27 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		e.runs.Expect(cell.RunID(asked.ID), unheardGrace)
 	}
 	return asked, nil
+}
+
+// maxRef bounds the reference of a run, in bytes.
+const maxRef = 200
+
+// asker is the caller of a View, for records; nil for the engine's own work.
+func (v *View) asker() *state.Asked {
+	if v == nil {
+		return nil
+	}
+	a := &state.Asked{Token: v.token, TokenName: v.tokenName, Door: v.door}
+	if v.here {
+		a.User = v.e.cfg.User.Name
+	}
+	if a.Token == "" {
+		a.TokenName = ""
+	}
+	if *a == (state.Asked{}) {
+		return nil
+	}
+	return a
 }
 
 // carryOut has a recorded run carried out.

@@ -131,6 +131,8 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	row(b, "network", p.Assurance.Network)
 	row(b, "users", p.Assurance.IDs)
 	row(b, "called, and not there", strings.Join(p.Missing, ", "))
+	row(b, "asked for by", p.Asked.API().String())
+	row(b, "reference", p.Ref)
 	row(b, "mode", p.Mode)
 	row(b, "reason of the mode", p.ModeReason)
 	row(b, "autonomy", p.Autonomy)

@@ -27,6 +27,8 @@ type runPredicate struct {
 	Agent       string                 `json:"agent,omitempty"`
 	Mode        string                 `json:"mode,omitempty"`
 	ModeReason  string                 `json:"mode_reason,omitempty"`
+	Ref         string                 `json:"ref,omitempty"`
+	Asked       *state.Asked           `json:"asked,omitempty"`
 	Autonomy    string                 `json:"autonomy,omitempty"`
 	ModelURL    string                 `json:"model_url,omitempty"`
 	ReplayOf    string                 `json:"replay_of,omitempty"`
@@ -151,7 +153,7 @@ func (m *Manager) append(ctx context.Context, req receipt.Request) (receipt.Entr
 
 func (m *Manager) runPredicate(run *state.Run, c *state.Cell) (*runPredicate, error) {
 	p := runPredicate{
-		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: m.cfg.Version, Command: run.Command, Agent: run.Agent, Mode: run.Mode, ModeReason: run.ModeReason, Autonomy: run.Autonomy, ModelURL: run.ModelURL, ReplayOf: run.ReplayOf, Words: run.DowngradeWords, EnvNames: append([]string{}, run.In.EnvNames...), Workdir: run.In.Workdir,
+		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: m.cfg.Version, Command: run.Command, Agent: run.Agent, Mode: run.Mode, ModeReason: run.ModeReason, Ref: run.Ref, Asked: run.Asked, Autonomy: run.Autonomy, ModelURL: run.ModelURL, ReplayOf: run.ReplayOf, Words: run.DowngradeWords, EnvNames: append([]string{}, run.In.EnvNames...), Workdir: run.In.Workdir,
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut, With: run.Repositories, Repositories: run.In.Parts},
 		Workspace: run.Provider, Image: cmp.Or(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes, Commits: run.Commits,

@@ -38,7 +38,7 @@ func unsealed(r *state.Run, p *runPredicate) (names []string) {
 		name             string
 		record, receipts any
 	}{
-		{"run", r.ID, p.Run}, {"cell", r.Cell, p.Cell}, {"command", r.Command, p.Command}, {"agent", r.Agent, p.Agent}, {"mode", r.Mode, p.Mode}, {"mode_reason", r.ModeReason, p.ModeReason}, {"autonomy", r.Autonomy, p.Autonomy}, {"model_url", r.ModelURL, p.ModelURL}, {"replay_of", r.ReplayOf, p.ReplayOf}, {"downgrade_words", r.DowngradeWords, p.Words}, {"source", r.Source, p.Source.Path}, {"repositories", r.Repositories, p.Source.With}, {"trees of repositories", r.In.Parts, p.Source.Repositories},
+		{"run", r.ID, p.Run}, {"cell", r.Cell, p.Cell}, {"command", r.Command, p.Command}, {"agent", r.Agent, p.Agent}, {"mode", r.Mode, p.Mode}, {"mode_reason", r.ModeReason, p.ModeReason}, {"ref", r.Ref, p.Ref}, {"asked", r.Asked, p.Asked}, {"autonomy", r.Autonomy, p.Autonomy}, {"model_url", r.ModelURL, p.ModelURL}, {"replay_of", r.ReplayOf, p.ReplayOf}, {"downgrade_words", r.DowngradeWords, p.Words}, {"source", r.Source, p.Source.Path}, {"repositories", r.Repositories, p.Source.With}, {"trees of repositories", r.In.Parts, p.Source.Repositories},
 		{"left_out", r.LeftOut, p.Source.LeftOut}, {"workspace", r.Provider, p.Workspace}, {"backend", r.Backend, p.Backend}, {"isolation", r.Isolation, p.Isolation.Isolation},
 		{"assurance", r.Assurance, p.Assurance}, {"downgrades", r.Downgrades, p.Downgrades}, {"policy_digest", r.Policy, p.Policy.Digest},
 		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"workdir", r.In.Workdir, p.Workdir}, {"before", r.Before, p.Before}, {"after", r.After, p.After},

@@ -33,6 +33,8 @@ func Markdown(w io.Writer, raw *api.Report) error {
 	}
 	row("run", run.ID)
 	row("cell", run.CellName)
+	row("asked for by", run.Asked.String())
+	row("reference", run.Ref)
 	row("outcome", Outcome(run))
 	row("verdict", strings.TrimSuffix(run.Verdict+", "+run.Reason, ", "))
 	if c := run.Check; c != nil {

@@ -66,6 +66,9 @@ type Run struct {
 	Autonomy  string       `json:"autonomy,omitempty"`  // of the agent, if not full
 	ModelURL  string       `json:"model_url,omitempty"` // the model server in place of the agent's service
 	ReplayOf  string       `json:"replay_of,omitempty"` // the run of which it executed the command again
+	// Ref is the reason that was given for it, and Asked the caller that asked for it.
+	Ref   string `json:"ref,omitempty"`
+	Asked *Asked `json:"asked,omitempty"`
 	// ModeReason is why its mode is breakglass. DowngradeWords are those of package policy.
 	ModeReason     string   `json:"mode_reason,omitempty"`
 	DowngradeWords []string `json:"downgrade_words,omitempty"`

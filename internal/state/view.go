@@ -17,7 +17,7 @@ func (r *Run) API() api.Run {
 		Before: r.Before.API(), After: r.After.API(), Receipt: r.Receipt, Receipts: r.Receipts, Policy: r.Policy,
 		Changes: r.Changes.API(), LeftOut: LeftOutAPI(r.LeftOut), Notes: r.Notes, Conflicts: r.Conflicts, Commits: r.Commits.API(),
 		Check: (*api.Check)(r.Check), Usage: api.Usage(r.Usage), Output: r.Output.API(), Timings: api.Timings(r.Timings),
-		Assurance: r.Assurance.API(), Provider: api.Provider(r.Provider), TTY: r.TTY, Agent: r.Agent, Mode: r.Mode, Autonomy: r.Autonomy, ModelURL: r.ModelURL, ReplayOf: r.ReplayOf, ModeReason: r.ModeReason, DowngradeWords: r.DowngradeWords, Interactive: r.Interactive, Downgrades: r.Downgrades,
+		Assurance: r.Assurance.API(), Provider: api.Provider(r.Provider), TTY: r.TTY, Agent: r.Agent, Mode: r.Mode, Autonomy: r.Autonomy, ModelURL: r.ModelURL, ReplayOf: r.ReplayOf, Ref: r.Ref, Asked: r.Asked.API(), ModeReason: r.ModeReason, DowngradeWords: r.DowngradeWords, Interactive: r.Interactive, Downgrades: r.Downgrades,
 		Network: r.Network.API(), MissingCalls: r.MissingCalls, Caches: each(r.Caches, func(c CacheUse) api.CacheUse { return api.CacheUse(c) }), Services: each(r.Services, func(s ServiceUse) api.ServiceUse { return api.ServiceUse(s) }), Error: r.Error.API(), Folder: r.Folder, Secrets: r.Secrets.API(),
 	}
 }
@@ -129,4 +129,21 @@ func CountProcesses(n int) string {
 		return "1 process"
 	}
 	return fmt.Sprintf("%d processes", n)
+}
+
+// Asked is the caller that asked for a run.
+type Asked struct {
+	User      string `json:"user"`                 // of the operating system, for a caller on this host
+	Token     string `json:"token,omitempty"`      // its id
+	TokenName string `json:"token_name,omitempty"` // for people
+	Door      string `json:"door,omitempty"`       // see package ceiling
+}
+
+// API returns the view of the API; nil for nil.
+func (a *Asked) API() *api.Asked {
+	if a == nil {
+		return nil
+	}
+	v := api.Asked(*a)
+	return &v
 }
