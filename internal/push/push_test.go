@@ -1,6 +1,7 @@
 package push
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -242,6 +244,72 @@ func TestVerifyCopy(t *testing.T) {
 		if len(rep.Problems) != 1 || rep.Problems[0].Reason != want {
 			t.Errorf("%+v, want %s", rep.Problems, want)
 		}
+	}
+}
+
+// chosen is a genuine bundle of some receipts, under the head of the first size receipts.
+func (s *source) chosen(size int64, indexes ...int64) []byte {
+	s.t.Helper()
+	head, err := s.ledger.HeadAt(size)
+	must(s.t, err)
+	f, err := s.ledger.SelectionFile(receipt.Selection{Head: head, Indexes: indexes})
+	must(s.t, err)
+	var b bytes.Buffer
+	must(s.t, s.ledger.WriteArchive(&b, []receipt.ArchiveFile{f}, receipt.Contents{Head: head, Receipts: indexes}))
+	return b.Bytes()
+}
+
+// A copy in which bundles were replaced by other genuine ones of the same ledger, with fewer receipts or without the proof that
+// they go on, is not whole.
+func TestVerifyCopyOfOtherBundles(t *testing.T) {
+	for name, x := range map[string]struct {
+		of   map[string][]int64
+		want []receipt.Reason
+	}{
+		"fewer":    {map[string][]int64{bundleName(0, 5): {2}, bundleName(5, 7): {6}}, []receipt.Reason{receipt.Dropped, receipt.Dropped, receipt.Dropped, receipt.Dropped, receipt.Dropped}},
+		"more":     {map[string][]int64{bundleName(5, 7): {4, 5, 6}}, []receipt.Reason{receipt.Added}},
+		"no proof": {map[string][]int64{bundleName(5, 7): {5, 6}}, []receipt.Reason{receipt.Forked}},
+	} {
+		s := newSource(t, nil).fill(5, "a")
+		dir := t.TempDir()
+		to, err := Open(dir, "")
+		must(t, err)
+		must(t, s.push(to, 5, 0))
+		s.fill(7, "a")
+		must(t, s.push(to, 2, 0))
+		for bundle, indexes := range x.of {
+			size := int64(5)
+			if bundle == bundleName(5, 7) {
+				size = 7
+			}
+			must(t, os.WriteFile(filepath.Join(dir, bundle), s.chosen(size, indexes...), 0o600))
+		}
+		rep, _, err := Verify(dir, s.key.Public(), nil)
+		must(t, err)
+		var got []receipt.Reason
+		for _, p := range rep.Problems {
+			got = append(got, p.Reason)
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("%s: %+v, want %s", name, rep.Problems, x.want)
+		}
+	}
+}
+
+// Bundles that overlap, of two calls at once, hide none that lead to the head.
+func TestVerifyCopyWithOverlaps(t *testing.T) {
+	s := newSource(t, nil).fill(5, "a")
+	dir := t.TempDir()
+	to, err := Open(dir, "")
+	must(t, err)
+	must(t, s.push(to, 5, 0))
+	s.fill(7, "a")
+	must(t, s.push(to, 2, 0))
+	must(t, os.WriteFile(filepath.Join(dir, bundleName(0, 6)), s.chosen(6, 0, 1, 2, 3, 4, 5), 0o600))
+	s.verified(dir, 7)
+	must(t, os.Remove(filepath.Join(dir, bundleName(5, 7))))
+	if rep, _, err := Verify(dir, s.key.Public(), nil); err != nil || len(rep.Problems) != 1 || rep.Problems[0].Reason != receipt.Missing {
+		t.Errorf("without the last: %+v, %v", rep, err)
 	}
 }
 
