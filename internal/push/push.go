@@ -172,7 +172,7 @@ func headOf(ctx context.Context, to Target, key receipt.PublicKey) (receipt.Head
 
 // Push copies all receipts that a copy does not have. Also when it fails the status says how far the copy is.
 func Push(ctx context.Context, src Source, to Target) (Status, error) {
-	s, key, err := Look(ctx, src, to)
+	s, _, err := Look(ctx, src, to)
 	if err != nil || s.Behind == 0 {
 		return s, err
 	}
@@ -181,7 +181,8 @@ func Push(ctx context.Context, src Source, to Target) (Status, error) {
 		return s, err
 	}
 	defer unlock()
-	if s, key, err = Look(ctx, src, to); err != nil { // another call may have copied since
+	s, key, err := Look(ctx, src, to) // again: another call may have copied since
+	if err != nil {
 		return s, err
 	}
 	err = to.Create(ctx, keyName, bytes.NewReader(key.PEM()), int64(len(key.PEM())))
