@@ -73,7 +73,7 @@ func TestVerifierWithoutPando(t *testing.T) {
 			"pando receipt verify": h.exec(h.cmd(h.bin, "receipt", "verify", at(file), "--key", at("key"))),
 		} {
 			text := o.out + o.stderr
-			if (o.code == 0) != (kind == "") || !strings.Contains(text, says) || kind != "" && !strings.HasPrefix(o.out, kind+" ") {
+			if (o.code == 0) != (kind == "") || !strings.Contains(text, says) || kind != "" && !strings.HasPrefix(o.out, kind) {
 				t.Errorf("%s: %s ends with %d, and not with %q and %q:\n%s", what, name, o.code, kind, says, text)
 			}
 		}
@@ -112,6 +112,9 @@ func TestVerifierWithoutPando(t *testing.T) {
 	}
 	changed("one", proof[:64], other(proof[:64]), func() { verify("a proof", "one", "not-included", "") })
 	changed("one", signature[:40], other(signature[:40]), func() { verify("a signature", "one", "edited", "") })
+	before, _, _ := strings.Cut(string(export), `"receipts":[`)
+	put("none", before+`"receipts":[]}`)
+	verify("no receipt", "none", "dropped", "")
 	changed("all.tar", "said\n", "sued\n", func() { verify("output", "all.tar", "edited", "/stdout") })
 	changed("all.tar", "echo 3", "echo 4", func() { verify("a manifest", "all.tar", "edited", "/manifest.json") })
 	text, err := os.ReadFile(at("all.tar"))

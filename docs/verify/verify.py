@@ -4,7 +4,7 @@
     verify.py FILE                    what `pando receipt export` wrote: a bundle or JSON
     verify.py FILE --key pando.pub    with the key of `pando receipt key`, got another way
 """
-import argparse, base64, contextlib, hashlib, json, pathlib, re, sys, tarfile
+import argparse, base64, contextlib, functools, hashlib, itertools, json, pathlib, re, sys, tarfile
 
 # Ed25519 as in RFC 8032, verification alone. Points are (X, Y, Z, T) with x = X/Z, y = Y/Z, x*y = T/Z.
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -23,16 +23,13 @@ def times(n, p):
     return total
 
 def point(data):
-    y = int.from_bytes(data, "little")
-    sign, y = y >> 255, y & (1 << 255) - 1
+    sign, y = divmod(int.from_bytes(data, "little"), 1 << 255)
     square = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
     x = pow(square, (P + 3) // 8, P)
-    if (x * x - square) % P:
-        x = x * pow(2, (P - 1) // 4, P) % P
-    if y >= P or (x * x - square) % P or x == 0 and sign:
-        return None
+    x = x * pow(2, (P - 1) // 4, P) % P if (x * x - square) % P else x
+    bad = y >= P or (x * x - square) % P or x == 0 and sign
     x = P - x if x & 1 != sign else x
-    return x, y, 1, x * y % P
+    return None if bad else (x, y, 1, x * y % P)
 
 BASE = point((4 * pow(5, P - 2, P) % P).to_bytes(32, "little"))
 
@@ -48,39 +45,41 @@ sha256 = lambda data: hashlib.sha256(data).digest()
 node = lambda left, right: sha256(b"\x01" + left + right)
 un64 = lambda text: base64.b64decode(text, validate=True)
 to64 = lambda data: base64.b64encode(data).decode()
-TYPE = "application/vnd.in-toto+json"
+TYPE, STATEMENT = "application/vnd.in-toto+json", "https://in-toto.io/Statement/v1"
+told, open_ends = [], ["that no newer receipts were cut off: compare the head with one that you know"]
 
 class Key:
     def __init__(self, pem):
         der = un64(re.sub(r"\s", "", re.search(r"-----BEGIN PUBLIC KEY-----(.*)-----END PUBLIC KEY-----", pem, re.S).group(1)))
         if der[:-32].hex() != "302a300506032b6570032100":  # PKIX: Ed25519, 32 bytes follow
             raise ValueError("the key is not an Ed25519 key")
-        self.raw, self.id = der[-32:], "sha256:" + sha256(der).hex()
-        self.origin = "pando.dev/ledger/" + sha256(der).hex()[:16]
+        self.raw, self.id, self.origin = der[-32:], "sha256:" + sha256(der).hex(), "pando.dev/ledger/" + sha256(der).hex()[:16]
 
-def statement(key, envelope):
-    """What an envelope says, and what is wrong with it: "unreadable", "unsigned", "foreign" or ""."""
+def statement(key, envelope, *types):
+    """What an envelope of a type says, and what is wrong with it: "unreadable", "unsigned", "foreign" or ""."""
     try:
         e = json.loads(envelope)
         payload, keyid, sig = un64(e["payload"]), e["signatures"][0]["keyid"], un64(e["signatures"][0]["sig"])
         form = '{"payload":"%s","payloadType":"%s","signatures":[{"keyid":"%s","sig":"%s"}]}'
-        if (form % (to64(payload), TYPE, keyid, to64(sig))).encode() != envelope:
+        says, written = json.loads(payload), (form % (to64(payload), TYPE, keyid, to64(sig))).encode()
+        if written != envelope or (says["_type"], says["predicateType"]) not in [(STATEMENT, f"https://pando.dev/{t}/v1") for t in types]:
             return None, "unreadable"
-        says = json.loads(payload)
     except (ValueError, LookupError, TypeError):
         return None, "unreadable"
     good = signed(key.raw, b"DSSEv1 %d %s %d " % (len(TYPE), TYPE.encode(), len(payload)) + payload, sig)
     return says, "" if good and keyid == key.id else "foreign" if not good and keyid != key.id else "unsigned"
 
-def tree(hashes):  # RFC 6962
-    while len(hashes) > 1:
-        hashes = [node(*hashes[i:i + 2]) if i + 1 < len(hashes) else hashes[i] for i in range(0, len(hashes), 2)]
-    return hashes[0] if hashes else sha256(b"")
+def trees(leaves):  # RFC 6962: the root of those before each leaf, and at last that of all
+    peaks = []
+    for at, leaf in enumerate([*leaves, b""]):
+        yield functools.reduce(lambda right, left: node(left, right), reversed(peaks)) if peaks else sha256(b"")
+        peaks.append(leaf)
+        while at & 1:
+            peaks[-2:], at = [node(*peaks[-2:])], at >> 1
 
 def proven(at, size, hash, proof):  # RFC 9162, 2.1.3.2
     last = size - 1
-    for other in proof:
-        other = bytes.fromhex(other[7:])
+    for other in (bytes.fromhex(digest[7:]) for digest in proof):
         if at & 1 or at == last:
             hash = node(other, hash)
             while not at & 1 and at:
@@ -96,10 +95,10 @@ def head(key, note):
         text, signatures = note.split("\n\n", 1)
         origin, size, root = text.split("\n")
         size, root, mine = int(size), un64(root), sha256(key.origin.encode() + b"\n\x01" + key.raw)[:4]
-        own = [un64(line.split(" ")[2]) for line in signatures.splitlines() if line.startswith(f"\u2014 {key.origin} ")]
+        lines = [line for line in signatures.splitlines() if line.startswith(f"\u2014 {key.origin} ")]
+        own = [sig[4:] for sig in (un64(line.split(" ")[2]) for line in lines) if sig[:4] == mine]
     except (ValueError, LookupError):
         return -1, b"", "edited"
-    own = [sig[4:] for sig in own if sig[:4] == mine]
     good = bool(own) and signed(key.raw, (text + "\n").encode(), own[0])
     return size, root, "wrong-key" if not own or origin != key.origin else "" if good else "edited"
 
@@ -108,75 +107,78 @@ def receipts(key, b):
     size, root, bad = head(key, b["head"])
     envelopes = [json.dumps(r["envelope"], separators=(",", ":")).encode() for r in b["receipts"]]
     every, found, last, any_fits = b.get("all"), {}, -1, False
-    whole = len(envelopes) == size and tree([sha256(b"\0" + e) for e in envelopes]) == root
-    for r, e in zip(b["receipts"], envelopes):
-        at, (s, fault) = r["index"], statement(key, e)
+    roots = list(trees([sha256(b"\0" + e) for e in envelopes])) if every else []
+    whole, strange = every and len(envelopes) == size and roots[-1] == root, False
+    for n, (r, e) in enumerate(zip(b["receipts"], envelopes)):
+        at, (s, fault) = r["index"], statement(key, e, "run", "verdict", "fork")
         fits = whole if every else at < size and proven(at, size, sha256(b"\0" + e), r.get("proof", [])) == root
-        any_fits = any_fits or fits
         kind = ("wrong-key" if fault == "foreign" else "recomputed" if fault and fits else "edited" if fault
                 else "reordered" if s["predicate"]["ledger"]["index"] != at else "repeated" if at in found
                 else "reordered" if at < last else "" if bad else "truncated" if at >= size
                 else "" if fits or every else "not-included")
         if kind:
             tell(kind, f"receipt {at}", "it is not what was written there")
-        found[at], last = None if fault else s, max(last, at)
-    for at in range(0 if every else min(found, default=0), 0 if b.get("chosen") else last):
-        if at not in found:
-            tell("dropped", f"receipt {at}", "it is missing")
+        strange = strange or every and not fault and s["predicate"]["ledger"]["root"] != "sha256:" + roots[n].hex()
+        found[at], last, any_fits = None if fault else s, max(last, at), any_fits or fits
+    good = [at for at, s in found.items() if s and at < size]  # those that are not genuine say nothing of what is missing
+    gap = range(0 if every else min(good, default=0), 0 if b.get("chosen") else max(good, default=0))
+    missing = [f"receipt {at}" for at in itertools.islice((at for at in gap if at not in found), 100)]
+    for where in missing if every or envelopes else ["receipts"]:
+        tell("dropped", where, "it is missing")
     if every and not bad and last + 1 < size:
         tell("truncated", f"receipt {last + 1}", f"the head signs {size} receipts")
     if bad:
         tell("recomputed" if bad == "edited" and any_fits else bad, "head", "this key did not sign it")
-    elif every and not told and not whole:
+    elif every and not told and (strange or not whole):
         tell("forked", "head", "these are not the receipts that it signs")
     return {at: s for at, s in found.items() if s}, set(found), {"sha256:" + sha256(e).hex() for e in envelopes}
 
-def bundle(key, files):
-    if "contents.json" not in files:
+def bundle(key, sums, texts):
+    if "contents.json" not in sums:
         return tell("truncated", "contents.json", "the bundle ends before it, and it is the last file") or {}
-    sums, found = {name: sha256(data).hex() for name, data in files.items()}, {}
-    s, fault = statement(key, files["contents.json"].rstrip(b"\n"))
-    wanted, says = ({f["name"]: f["digest"]["sha256"] for f in s["subject"]}, s["predicate"]) if s else ({}, {})
+    s, fault = statement(key, texts["contents.json"].rstrip(b"\n"), "bundle")
+    wanted, says, found = {f["name"]: f["digest"]["sha256"] for f in s["subject"]} if s else {}, s["predicate"] if s else {}, {}
     if fault:
-        fits = wanted and all(sums.get(name) == sum for name, sum in wanted.items())
+        fits = wanted and wanted.items() <= sums.items()
         tell("wrong-key" if fault == "foreign" else "recomputed" if fits else "edited", "contents.json", "this key did not sign it")
         wanted, says = {}, {}
     try:
-        b = json.loads(files["receipts.json"])
-        found, there, ids = receipts(key, b)
+        found, there, ids = receipts(key, b := json.loads(texts["receipts.json"]))
+        seen = {where for _, where in told}
         for at in sorted(there ^ set(says.get("receipts", there) if not b.get("all") else there)):
-            if f"receipt {at}" not in [where for _, where in told]:
+            if f"receipt {at}" not in seen:
                 tell("added" if at in there else "dropped", f"receipt {at}", "the bundle was made otherwise")
     except (ValueError, TypeError, KeyError):
-        tell("edited" if "receipts.json" in files else "missing", "receipts.json", "it is not an export")
+        tell("edited" if "receipts.json" in sums else "missing", "receipts.json", "it is not an export")
     for name in ("contents.json", "receipts.json") if told else ("contents.json",):
         sums.pop(name, None), wanted.pop(name, None)
     for at, p in sorted((at, s["predicate"]) for at, s in found.items()):
         open_ends.extend(f"what receipt {at} comes from, {parent}" for parent in set(p.get("parents", [])) - ids)
         wanted.update({f"runs/{p['run']}/{name}": digest[7:] for name, digest in p.get("files", {}).items()})
-    for name in says.get("absent", []):
-        if name not in sums and wanted.pop(name, None):
-            open_ends.append(f"what {name} said: it was gone when the bundle was made")
-    for name in sorted(set(wanted) | (set() if fault else set(sums))):
-        if sums.get(name) != wanted.get(name):
-            tell("added" if name not in wanted else "edited" if name in sums else "missing", name, "its digest is not the one signed for it")
+    open_ends.extend(f"what {name} said: it was gone when the bundle was made"
+                     for name in says.get("absent", []) if name not in sums and wanted.pop(name, None))
+    for name in sorted({n for n, _ in sums.items() ^ wanted.items() if n in wanted or not fault}):
+        tell("added" if name not in wanted else "edited" if name in sums else "missing", name, "its digest is not the one signed for it")
     return found
 
-def read(path):
-    files = {}
+def read(path):  # the digests of an archive's files, and the text of some
+    sums, texts, size = {}, {}, path.stat().st_size
     with contextlib.suppress(tarfile.TarError, EOFError), tarfile.open(path, "r:") as t:  # what can't be read is missing
-        for m in t:
-            if m.name in files or not m.isreg():
-                tell("repeated" if m.isreg() else "added", m.name, "it is there twice, or no file")
-            else:
-                files[m.name] = t.extractfile(m).read()
-    return files
-
-told, open_ends = [], ["that no newer receipts were cut off: compare the head with one that you know"]
+        for m in itertools.takewhile(lambda m: m.issparse() or 0 <= m.size <= size, t):
+            if m.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or m.issparse() or m.name in sums:
+                tell("repeated" if m.name in sums and m.isreg() else "added", m.name, "it is there twice, or no plain file")
+                continue
+            f, keep = t.extractfile(m), m.name in ("contents.json", "receipts.json", "key.pub")
+            h = hashlib.sha256(texts.setdefault(m.name, f.read()) if keep else b"")
+            while chunk := f.read(1 << 20):
+                h.update(chunk)
+            sums[m.name] = h.hexdigest()
+    return sums, texts
 
 def tell(kind, where, what):
     told.append((kind, where))
-    print(f"{kind} {where}: {what}")
+    if len(told) <= 100:
+        print(kind, ascii(f"{where}: {what}")[1:-1])  # a name can have anything in it
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -184,16 +186,14 @@ def main():
     args.add_argument("--key", type=pathlib.Path)
     args, found = args.parse_args(), {}
     try:
-        text = args.file.read_bytes()
-        files = {} if text[:1] == b"{" else read(args.file)
-        if not args.key:
-            open_ends.append("that the key is the installation's: it came with the bundle. Get it another way, for --key")
-        key = Key(args.key.read_text() if args.key else files["key.pub"].decode())
-        found = receipts(key, json.loads(text))[0] if text[:1] == b"{" else bundle(key, files)
+        sums, texts = ({}, {}) if (plain := args.file.open("rb").read(1) == b"{") else read(args.file)
+        open_ends.extend([] if args.key else ["that the key is the installation's: it came with the bundle. Get another for --key"])
+        key = Key(args.key.read_text() if args.key else texts["key.pub"].decode())
+        found = receipts(key, json.loads(args.file.read_bytes()))[0] if plain else bundle(key, sums, texts)
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as e:
         tell("edited", args.file, f"it can't be read: {e!r}")
-    print("".join(f"{at} {s['predicate']['key']}\n" for at, s in sorted(found.items())), end="")
-    print("\n".join("not shown: " + o for o in open_ends))
+    lines = [f"{at} {s['predicate']['key']}" for at, s in sorted(found.items())] + ["not shown: " + o for o in open_ends]
+    print(*(ascii(line)[1:-1] for line in lines), sep="\n")
     sys.exit(f"FAILED: {len(told)} problems" if told else print(f"verified: {len(found)} receipts, key {key.id}"))
 
 if __name__ == "__main__":

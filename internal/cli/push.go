@@ -108,6 +108,9 @@ func (a *app) pushOn(ctx context.Context, to push.Target) error {
 	said, wait := "", followEvery
 	for first := true; ; first = false {
 		s, err := push.Push(ctx, a.client, to)
+		if len(s.Problems) > 0 {
+			a.exit = api.ExitVerifyFailure
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -139,5 +142,5 @@ func final(err error) bool {
 	if e := (*api.Error)(nil); errors.As(err, &e) {
 		kind = e.Kind
 	}
-	return kind == "conflict" || kind == "invalid"
+	return kind == "conflict" || kind == "invalid" || kind == "denied"
 }

@@ -11,7 +11,9 @@
 package push
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -46,10 +48,13 @@ type Target interface {
 	fmt.Stringer
 	// Get opens an object; fs.ErrNotExist is among the errors of one that is not there.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
-	// Put writes a new object as a whole or not at all; fs.ErrExist is among the errors of one that is there.
-	Put(ctx context.Context, name string, f *os.File) error
-	// Replace writes a small object as a whole or not at all, in place of the one that is there.
-	Replace(ctx context.Context, name string, text []byte) error
+	// Create writes a new object as a whole or not at all; fs.ErrExist is among the errors of one that is there. The size is
+	// that of what r has.
+	Create(ctx context.Context, name string, r io.Reader, size int64) error
+	// Replace is Create, in place of the object that is there.
+	Replace(ctx context.Context, name string, r io.Reader, size int64) error
+	// Lock keeps other calls from writing until unlock is called, as far as the place can.
+	Lock(ctx context.Context) (unlock func(), err error)
 }
 
 // Status is how far a copy is.
@@ -75,6 +80,9 @@ func Look(ctx context.Context, src Source, to Target) (Status, receipt.PublicKey
 	}
 	key, err := receipt.ParsePublicKey(pem)
 	if err != nil {
+		return s, key, err
+	}
+	if err := ownKey(ctx, to, key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, key, err
 	}
 	had, err := headOf(ctx, to, key)
@@ -116,37 +124,73 @@ func goesOn(extends []string, now, had receipt.Head) bool {
 	return tlog.CheckTree(proof, now.Size, tlog.Hash(now.Root), had.Size, tlog.Hash(had.Root)) == nil
 }
 
+// ownKey refuses a copy with another key than that of the ledger; of one without a key, fs.ErrNotExist is among the errors.
+func ownKey(ctx context.Context, to Target, key receipt.PublicKey) error {
+	text, err := small(ctx, to, keyName)
+	if err != nil {
+		return err
+	}
+	if there, err := receipt.ParsePublicKey(text); err != nil || there.ID() != key.ID() {
+		return anotherLedger(to)
+	}
+	return nil
+}
+
+func anotherLedger(to Target) error {
+	return cell.Errorf(cell.Conflict, op, "copy to another place", "cannot copy receipts to %s: what is there is of another ledger, or its head was changed", to)
+}
+
+// small is an object that is no longer than a head or a key.
+func small(ctx context.Context, to Target, name string) ([]byte, error) {
+	r, err := to.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, 64<<10))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s of %s: %w", name, to, err)
+	}
+	return text, nil
+}
+
 // headOf is the head of a copy; of one that there is not yet, a head of nothing.
 func headOf(ctx context.Context, to Target, key receipt.PublicKey) (receipt.Head, error) {
-	r, err := to.Get(ctx, headName)
+	text, err := small(ctx, to, headName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return receipt.Head{}, nil
 	}
 	if err != nil {
 		return receipt.Head{}, err
 	}
-	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, 64<<10))
-	if err != nil {
-		return receipt.Head{}, fmt.Errorf("cannot read %s of %s: %w", headName, to, err)
-	}
 	h, err := receipt.ParseHead(text, key)
 	if err != nil {
-		return h, cell.Errorf(cell.Conflict, op, "copy to another place", "cannot copy receipts to %s: what is there is of another ledger, or its head was changed", to)
+		return h, anotherLedger(to)
 	}
 	return h, nil
 }
 
 // Push copies all receipts that a copy does not have. Also when it fails the status says how far the copy is.
 func Push(ctx context.Context, src Source, to Target) (Status, error) {
-	s, key, err := Look(ctx, src, to)
+	s, _, err := Look(ctx, src, to)
 	if err != nil || s.Behind == 0 {
 		return s, err
 	}
-	if s.Had == 0 {
-		if err := to.Replace(ctx, keyName, key.PEM()); err != nil {
-			return s, err
-		}
+	unlock, err := to.Lock(ctx)
+	if err != nil {
+		return s, err
+	}
+	defer unlock()
+	s, key, err := Look(ctx, src, to) // again: another call may have copied since
+	if err != nil {
+		return s, err
+	}
+	err = to.Create(ctx, keyName, bytes.NewReader(key.PEM()), int64(len(key.PEM())))
+	if errors.Is(err, fs.ErrExist) {
+		err = ownKey(ctx, to, key)
+	}
+	if err != nil {
+		return s, err
 	}
 	for from := s.Had; from < s.Receipts; from = s.Had + s.Copied {
 		end := min(from+perBundle, s.Receipts)
@@ -179,7 +223,10 @@ func copyBundle(ctx context.Context, src Source, to Target, key receipt.PublicKe
 	if _, err := io.Copy(f, body); err != nil {
 		return nil, fmt.Errorf("cannot fetch receipts %d to %d: %w", from, end-1, err)
 	}
-	rep, err := verified(f, key)
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	rep, err := verified(f, key, from, end)
 	if err != nil {
 		return nil, err
 	}
@@ -189,37 +236,89 @@ func copyBundle(ctx context.Context, src Source, to Target, key receipt.PublicKe
 	for _, p := range rep.Problems {
 		problems = append(problems, fmt.Sprintf("%s %s: %s", p.Reason, p.File, p.What))
 	}
-	name := bundleName(from, end)
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	if err := putBundle(ctx, to, bundleName(from, end), f, key, from, end); err != nil {
 		return problems, err
 	}
-	err = to.Put(ctx, name, f)
-	if errors.Is(err, fs.ErrExist) { // from a call that ended before it wrote the head
-		err = same(ctx, to, name, rep.Head)
-	}
+	// Where nothing keeps two calls from copying at once, what one copied is not taken back by the other.
+	there, err := headOf(ctx, to, key)
 	if err != nil {
 		return problems, err
 	}
-	return problems, to.Replace(ctx, headName, rep.Head.Note)
+	if there.Size > from {
+		return problems, cell.Errorf(cell.Unavailable, op, "try again", "cannot copy receipts to %s: another call copies there, up to %d", to, there.Size-1)
+	}
+	return problems, to.Replace(ctx, headName, bytes.NewReader(rep.Head.Note), int64(len(rep.Head.Note)))
 }
 
-func verified(f *os.File, key receipt.PublicKey) (*receipt.Report, error) {
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	rep, _, err := receipt.VerifyArchive(f, key, nil)
+// verified verifies the receipts from up to, but not including, end.
+func verified(r io.Reader, key receipt.PublicKey, from, end int64) (*receipt.Report, error) {
+	var s receipt.Stretches
+	rep, _, err := s.Verify(r, key, from, end)
 	return rep, err
 }
 
-// same refuses an object that is not the bundle with a head.
-func same(ctx context.Context, to Target, name string, head receipt.Head) error {
-	r, err := to.Get(ctx, name)
+// putBundle writes a bundle. One that is there, from a call that ended before it wrote the head, is left if it has the same
+// receipts, and replaced if it broke off.
+func putBundle(ctx context.Context, to Target, name string, f *os.File, key receipt.PublicKey, from, end int64) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	whole := func() *io.SectionReader { return io.NewSectionReader(f, 0, st.Size()) }
+	err = to.Create(ctx, name, whole(), st.Size())
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	switch is, err := compare(ctx, to, name, whole()); {
+	case err != nil || is == same:
+		return err
+	case is == broken:
+		return to.Replace(ctx, name, whole(), st.Size())
+	}
+	r, err := to.Get(ctx, name) // the same receipts in other words: of another version of pando, or before files were removed
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if note, err := receipt.ArchiveHead(r); err != nil || note != string(head.Note) {
+	rep, err := verified(r, key, from, end)
+	if err != nil {
+		return fmt.Errorf("cannot read %s of %s: %w", name, to, err)
+	}
+	if !rep.OK() {
 		return cell.Errorf(cell.Conflict, op, "remove it there, or copy to another place", "cannot copy receipts to %s: %s is there, and is something else", to, name)
 	}
 	return nil
+}
+
+// A likeness is how an object compares with what is to be there.
+type likeness int
+
+const (
+	other  likeness = iota
+	same            // all of it
+	broken          // its beginning
+)
+
+func compare(ctx context.Context, to Target, name string, f *io.SectionReader) (likeness, error) {
+	size := f.Size()
+	r, err := to.Get(ctx, name)
+	if err != nil {
+		return other, err
+	}
+	defer r.Close()
+	theirs, ours := sha256.New(), sha256.New()
+	n, err := io.Copy(theirs, io.LimitReader(r, size+1))
+	if err != nil {
+		return other, fmt.Errorf("cannot read %s of %s: %w", name, to, err)
+	}
+	if _, err := io.Copy(ours, io.LimitReader(f, n)); err != nil {
+		return other, err
+	}
+	switch alike := bytes.Equal(theirs.Sum(nil), ours.Sum(nil)); {
+	case alike && n == size:
+		return same, nil
+	case alike && n < size:
+		return broken, nil
+	}
+	return other, nil
 }

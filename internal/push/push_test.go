@@ -1,6 +1,7 @@
 package push
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -202,6 +204,139 @@ func TestPushAfterAKill(t *testing.T) {
 	wantKind(t, "a file in the place of a bundle", s.push(to, 0, 1), cell.Conflict)
 }
 
+// What a call left of a bundle that broke off is replaced; what has the head alone of it is not taken for it, and what has the
+// same receipts in other words is.
+func TestPushOverWhatIsThere(t *testing.T) {
+	s := newSource(t, nil).fill(7, "a")
+	from := func(w io.Writer) {
+		r, err := s.BundleFrom(t.Context(), 0, 7)
+		must(t, err)
+		_, err = io.Copy(w, r)
+		must(t, err)
+	}
+	var whole bytes.Buffer
+	from(&whole)
+	for what, x := range map[string]struct {
+		there []byte
+		kind  cell.Kind
+	}{
+		"nothing of it": {nil, ""},
+		"a half of it":  {whole.Bytes()[:whole.Len()/2], ""},
+		"more":          {append(bytes.Clone(whole.Bytes()), 0), ""},
+		"one receipt":   {s.chosen(7, 3), cell.Conflict},
+		"other text":    {[]byte("mine"), cell.Conflict},
+	} {
+		o := &objects{data: map[string]string{bundleName(0, 7): string(x.there)}}
+		srv := httptest.NewServer(o)
+		defer srv.Close()
+		server, err := Open(srv.URL+"/evidence/?sig=S1G", "t0ken")
+		must(t, err)
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, bundleName(0, 7)), x.there, 0o600))
+		for _, to := range []Target{directory(dir), server} {
+			if x.kind != "" {
+				wantKind(t, what, s.push(to, 0, 7), x.kind)
+				continue
+			}
+			must(t, s.push(to, 7, 0))
+		}
+		if x.kind == "" {
+			s.verified(dir, 7)
+			if file, err := os.ReadFile(filepath.Join(dir, bundleName(0, 7))); err != nil || string(file) != o.data[bundleName(0, 7)] {
+				t.Errorf("%s: the server has another bundle than the directory: %v", what, err)
+			}
+		}
+	}
+}
+
+// A key that is there is not replaced, also before there is anything else.
+func TestPushKeepsTheKey(t *testing.T) {
+	s, theirs := newSource(t, nil).fill(3, "a"), newSource(t, nil)
+	dir := t.TempDir()
+	path := filepath.Join(dir, keyName)
+	must(t, os.WriteFile(path, theirs.key.Public().PEM(), 0o600))
+	wantKind(t, "another key", s.push(directory(dir), 0, 0), cell.Conflict)
+	if text, err := os.ReadFile(path); err != nil || !bytes.Equal(text, theirs.key.Public().PEM()) {
+		t.Errorf("the key is %q, %v", text, err)
+	}
+}
+
+// meanwhile is a place to which another call copies while this one writes a bundle.
+type meanwhile struct {
+	Target
+	do func()
+}
+
+func (m meanwhile) Create(ctx context.Context, name string, r io.Reader, size int64) error {
+	err := m.Target.Create(ctx, name, r, size)
+	if name != keyName {
+		m.do()
+	}
+	return err
+}
+
+func (m meanwhile) Lock(context.Context) (func(), error) { return func() {}, nil }
+
+// The head of a copy is not lowered by a call that began earlier.
+func TestPushKeepsTheHead(t *testing.T) {
+	s := newSource(t, nil).fill(5, "a")
+	dir := t.TempDir()
+	to := meanwhile{directory(dir), func() {
+		s.fill(7, "a")
+		must(t, s.push(directory(dir), 7, 0))
+	}}
+	wantKind(t, "a call that was overtaken", s.push(to, 0, 5), cell.Unavailable)
+	s.verified(dir, 7)
+}
+
+// Two calls at once are one after the other.
+func TestPushTwiceAtOnce(t *testing.T) {
+	s := newSource(t, nil).fill(130, "a")
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if _, err := Push(t.Context(), s, directory(dir)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	s.verified(dir, 130)
+}
+
+// A server that sends elsewhere, and one that stops in the middle, are left.
+func TestPushLeavesAServer(t *testing.T) {
+	s := newSource(t, nil).fill(3, "a")
+	asked := false
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked = true
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer elsewhere.Close()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/there") {
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	to, err := Open(srv.URL+"/there", "")
+	must(t, err)
+	if wantKind(t, "another host", s.push(to, 0, 0), cell.Invalid); asked {
+		t.Error("it was asked")
+	}
+	to, err = Open(srv.URL+"/slow", "")
+	must(t, err)
+	to.(*server).idle = 1
+	if err := s.push(to, 0, 0); !errors.Is(err, errIdle) {
+		t.Errorf("a server that stops: %v", err)
+	}
+}
+
 // A copy of another ledger, of one that has more, and of another history are refused, and nothing is written.
 func TestPushRefuses(t *testing.T) {
 	s := newSource(t, nil).fill(5, "a")
@@ -242,6 +377,72 @@ func TestVerifyCopy(t *testing.T) {
 		if len(rep.Problems) != 1 || rep.Problems[0].Reason != want {
 			t.Errorf("%+v, want %s", rep.Problems, want)
 		}
+	}
+}
+
+// chosen is a genuine bundle of some receipts, under the head of the first size receipts.
+func (s *source) chosen(size int64, indexes ...int64) []byte {
+	s.t.Helper()
+	head, err := s.ledger.HeadAt(size)
+	must(s.t, err)
+	f, err := s.ledger.SelectionFile(receipt.Selection{Head: head, Indexes: indexes})
+	must(s.t, err)
+	var b bytes.Buffer
+	must(s.t, s.ledger.WriteArchive(&b, []receipt.ArchiveFile{f}, receipt.Contents{Head: head, Receipts: indexes}))
+	return b.Bytes()
+}
+
+// A copy in which bundles were replaced by other genuine ones of the same ledger, with fewer receipts or without the proof that
+// they go on, is not whole.
+func TestVerifyCopyOfOtherBundles(t *testing.T) {
+	for name, x := range map[string]struct {
+		of   map[string][]int64
+		want []receipt.Reason
+	}{
+		"fewer":    {map[string][]int64{bundleName(0, 5): {2}, bundleName(5, 7): {6}}, []receipt.Reason{receipt.Dropped, receipt.Dropped, receipt.Dropped, receipt.Dropped, receipt.Dropped}},
+		"more":     {map[string][]int64{bundleName(5, 7): {4, 5, 6}}, []receipt.Reason{receipt.Added}},
+		"no proof": {map[string][]int64{bundleName(5, 7): {5, 6}}, []receipt.Reason{receipt.Forked}},
+	} {
+		s := newSource(t, nil).fill(5, "a")
+		dir := t.TempDir()
+		to, err := Open(dir, "")
+		must(t, err)
+		must(t, s.push(to, 5, 0))
+		s.fill(7, "a")
+		must(t, s.push(to, 2, 0))
+		for bundle, indexes := range x.of {
+			size := int64(5)
+			if bundle == bundleName(5, 7) {
+				size = 7
+			}
+			must(t, os.WriteFile(filepath.Join(dir, bundle), s.chosen(size, indexes...), 0o600))
+		}
+		rep, _, err := Verify(dir, s.key.Public(), nil)
+		must(t, err)
+		var got []receipt.Reason
+		for _, p := range rep.Problems {
+			got = append(got, p.Reason)
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("%s: %+v, want %s", name, rep.Problems, x.want)
+		}
+	}
+}
+
+// Bundles that overlap, of two calls at once, hide none that lead to the head.
+func TestVerifyCopyWithOverlaps(t *testing.T) {
+	s := newSource(t, nil).fill(5, "a")
+	dir := t.TempDir()
+	to, err := Open(dir, "")
+	must(t, err)
+	must(t, s.push(to, 5, 0))
+	s.fill(7, "a")
+	must(t, s.push(to, 2, 0))
+	must(t, os.WriteFile(filepath.Join(dir, bundleName(0, 6)), s.chosen(6, 0, 1, 2, 3, 4, 5), 0o600))
+	s.verified(dir, 7)
+	must(t, os.Remove(filepath.Join(dir, bundleName(5, 7))))
+	if rep, _, err := Verify(dir, s.key.Public(), nil); err != nil || len(rep.Problems) != 1 || rep.Problems[0].Reason != receipt.Missing {
+		t.Errorf("without the last: %+v, %v", rep, err)
 	}
 }
 

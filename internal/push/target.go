@@ -1,7 +1,6 @@
 package push
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/pando-dev/pando/internal/cell"
+)
+
+const (
+	lockEvery = 100 * time.Millisecond // how often a lock that another call has is tried
+	idleMost  = time.Minute            // how long a server may do nothing
 )
 
 // Open returns the target that a user names: a directory, which is made, or the URL of a server that takes PUT. token is sent
@@ -31,7 +37,23 @@ func Open(where, token string) (Target, error) {
 	if err != nil || u.Host == "" {
 		return nil, cell.Errorf(cell.Invalid, op, "", "cannot copy receipts to a URL that can't be read")
 	}
-	return &server{base: u, token: token, client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute}}}, nil
+	return &server{base: u, token: token, idle: idleMost, client: &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: idleMost},
+		CheckRedirect: sameHost,
+	}}, nil
+}
+
+var (
+	errElsewhere = errors.New("it redirects to another host")
+	errIdle      = errors.New("it does nothing for too long")
+)
+
+// sameHost refuses redirects to other hosts, which would get what is copied and what the URL has of secrets.
+func sameHost(req *http.Request, via []*http.Request) error {
+	if first := via[0].URL; len(via) > 5 || req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
+		return errElsewhere
+	}
+	return nil
 }
 
 // clean is a URL without what may be secret in it.
@@ -53,17 +75,32 @@ func (d directory) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(string(d), name))
 }
 
-func (d directory) Put(_ context.Context, name string, f *os.File) error {
+func (d directory) Create(_ context.Context, name string, r io.Reader, _ int64) error {
 	if _, err := os.Lstat(filepath.Join(string(d), name)); err == nil {
 		return fs.ErrExist
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return d.write(name, f)
+	return d.write(name, r)
 }
 
-func (d directory) Replace(_ context.Context, name string, text []byte) error {
-	return d.write(name, bytes.NewReader(text))
+func (d directory) Replace(_ context.Context, name string, r io.Reader, _ int64) error {
+	return d.write(name, r)
+}
+
+// Lock waits for the other calls on this machine and on those that share the directory's locks.
+func (d directory) Lock(ctx context.Context) (func(), error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return nil, err
+	}
+	lock := flock.New(filepath.Join(string(d), ".lock"), flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, lockEvery); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) { // by the filesystem
+			return func() {}, nil
+		}
+		return nil, fmt.Errorf("cannot lock %s: %w", d, err)
+	}
+	return func() { lock.Close() }, nil
 }
 
 func (d directory) write(name string, r io.Reader) (err error) {
@@ -104,6 +141,39 @@ type server struct {
 	base   *url.URL
 	token  string
 	client *http.Client
+	idle   time.Duration
+}
+
+// A watched is what is sent to a server, or comes from it; a request that does nothing for too long ends.
+type watched struct {
+	io.Reader
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	idle   time.Duration
+	timer  *time.Timer
+	sends  bool      // the server is also waited for between reads
+	body   io.Closer // of an answer
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	w.timer.Reset(w.idle)
+	n, err := w.Reader.Read(p)
+	if err != nil || !w.sends {
+		w.timer.Stop()
+	}
+	if err != nil && errors.Is(context.Cause(w.ctx), errIdle) {
+		err = errIdle
+	}
+	return n, err
+}
+
+func (w *watched) Close() error {
+	w.timer.Stop()
+	if w.body == nil {
+		return nil
+	}
+	w.cancel(nil)
+	return w.body.Close()
 }
 
 func (s *server) String() string { return clean(s.base.String()) }
@@ -123,20 +193,19 @@ func (s *server) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return nil, s.refused("read", name, resp)
 }
 
-func (s *server) Put(ctx context.Context, name string, f *os.File) error {
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	return s.put(ctx, name, io.NopCloser(f), st.Size(), true) // f is closed by its owner
+func (s *server) Create(ctx context.Context, name string, r io.Reader, size int64) error {
+	return s.put(ctx, name, r, size, true)
 }
 
-func (s *server) Replace(ctx context.Context, name string, text []byte) error {
-	return s.put(ctx, name, bytes.NewReader(text), int64(len(text)), false)
+func (s *server) Replace(ctx context.Context, name string, r io.Reader, size int64) error {
+	return s.put(ctx, name, r, size, false)
 }
+
+// Lock does nothing: what HTTP has for it few servers have.
+func (s *server) Lock(context.Context) (func(), error) { return func() {}, nil }
 
 func (s *server) put(ctx context.Context, name string, body io.Reader, size int64, isNew bool) error {
-	resp, err := s.do(ctx, "PUT", name, body, size, isNew)
+	resp, err := s.do(ctx, "PUT", name, body, size, isNew) // a file is closed by its owner
 	if err != nil {
 		return err
 	}
@@ -153,8 +222,15 @@ func (s *server) put(ctx context.Context, name string, body io.Reader, size int6
 func (s *server) do(ctx context.Context, method, name string, body io.Reader, size int64, isNew bool) (*http.Response, error) {
 	u := *s.base
 	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+"/"+name, ""
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(s.idle, func() { cancel(errIdle) })
+	timer.Stop()
+	if body != nil {
+		body = &watched{Reader: body, ctx: ctx, cancel: cancel, idle: s.idle, timer: timer, sends: true}
+	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
+		cancel(nil)
 		return nil, cell.Errorf(cell.Invalid, op, "", "cannot use the URL of %s", s)
 	}
 	if body != nil {
@@ -168,13 +244,23 @@ func (s *server) do(ctx context.Context, method, name string, body io.Reader, si
 		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	resp, err := s.client.Do(req)
+	timer.Stop()
 	if err != nil {
+		idle := errors.Is(context.Cause(ctx), errIdle)
+		cancel(nil)
 		var with *url.Error // names the whole URL, with its credentials
 		if errors.As(err, &with) {
 			err = with.Err
 		}
+		if errors.Is(err, errElsewhere) {
+			return nil, cell.Errorf(cell.Invalid, op, "name the URL of that host, if you trust it", "cannot copy receipts to %s: %w", s, err)
+		}
+		if idle {
+			err = errIdle
+		}
 		return nil, cell.Errorf(cell.Unavailable, op, "the next call goes on from there", "cannot reach %s: %w", s, err)
 	}
+	resp.Body = &watched{Reader: resp.Body, ctx: ctx, cancel: cancel, idle: s.idle, timer: timer, body: resp.Body}
 	return resp, nil
 }
 

@@ -2,8 +2,10 @@ package push
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,14 +42,11 @@ func Verify(dir string, key receipt.PublicKey, known *receipt.Head) (*receipt.Re
 	if err != nil {
 		return nil, 0, err
 	}
-	var before *receipt.Head
-	for from := int64(0); from < head.Size; {
-		end := int64(0)
-		for _, e := range ends[from] {
-			if e <= head.Size { // one beyond it is of a call that did not end
-				end = max(end, e)
-			}
-		}
+	var stretches receipt.Stretches
+	last := receipt.Head{Root: head.Root}
+	next := chain(ends, head.Size)
+	for from := int64(0); from < head.Size; from = next[from] {
+		end := next[from]
 		if end == 0 {
 			add(receipt.Missing, bundleName(from, from+1), fmt.Sprintf("no bundle begins with receipt %d, the head signs %d", from, head.Size))
 			break
@@ -57,21 +56,15 @@ func Verify(dir string, key receipt.PublicKey, known *receipt.Head) (*receipt.Re
 		if err != nil {
 			return nil, files, err
 		}
-		rep, n, err := receipt.VerifyArchive(f, key, before)
+		rep, n, err := stretches.Verify(f, key, from, end)
 		f.Close()
 		if err != nil {
 			return nil, files, err
 		}
-		for _, p := range rep.Problems {
-			p.File = filepath.Join(name, p.File)
-			all.Problems = append(all.Problems, p)
-		}
-		if rep.OK() && rep.Head.Size != end {
-			add(receipt.Reordered, name, fmt.Sprintf("it has the receipts up to %d", rep.Head.Size-1))
-		}
-		all.Receipts, files, from, before = all.Receipts+rep.Receipts, files+n, end, &rep.Head
+		all.Join(rep, func(file string) string { return filepath.Join(name, file) })
+		files, last = files+n, rep.Head
 	}
-	if all.OK() && head.Size > 0 && before.Root != head.Root {
+	if all.OK() && last.Root != head.Root {
 		add(receipt.Forked, headName, "the last bundle has another head")
 	}
 	switch {
@@ -83,6 +76,30 @@ func Verify(dir string, key receipt.PublicKey, known *receipt.Head) (*receipt.Re
 		add(receipt.Forked, headName, fmt.Sprintf("there are two signed heads of %d receipts", known.Size))
 	}
 	return all, files, nil
+}
+
+// chain is the bundles that lead from the first receipt to the head, as the end of each by its beginning. There can be others:
+// those of calls that did not end, or of two at once. Without such a chain it is one that leads as far as it does.
+func chain(ends map[int64][]int64, size int64) map[int64]int64 {
+	next := map[int64]int64{}
+	for _, from := range slices.Backward(slices.Sorted(maps.Keys(ends))) {
+		for _, end := range ends[from] {
+			if end == size || end < size && next[end] > 0 {
+				next[from] = max(next[from], end)
+			}
+		}
+	}
+	if next[0] > 0 {
+		return next
+	}
+	for from, list := range ends {
+		for _, end := range list {
+			if end <= size {
+				next[from] = max(next[from], end)
+			}
+		}
+	}
+	return next
 }
 
 // bundles are the ends of the bundles of a copy, by their beginnings.

@@ -31,17 +31,23 @@ type archive struct {
 // that nothing was added or taken away. It reads r once. files is how many were compared with what receipts say of them. It
 // fails only when r can't be read; what is wrong is in the report.
 func VerifyArchive(r io.Reader, key PublicKey, known *Head) (rep *Report, files int, err error) {
+	rep, _, files, err = verifyArchive(r, key, known, map[string]bool{})
+	return rep, files, err
+}
+
+// verifyArchive is VerifyArchive, and returns what it read. ids are the receipts that others may come from; those of the
+// bundle are added.
+func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool) (rep *Report, b *Bundle, files int, err error) {
 	a, err := readArchive(r)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	rep = &Report{Head: Head{Size: -1}}
 	if a.texts[ArchiveContents] == nil {
 		rep.addFile(Truncated, ArchiveContents, "the bundle ends before it, and it is the last file"+because(a.end))
-		return rep, 0, nil
+		return rep, nil, 0, nil
 	}
 	listed, contents, fault := a.contents(key)
-	var b *Bundle
 	if text, ok := a.texts[ArchiveReceipts]; !ok {
 		rep.addFile(Missing, ArchiveReceipts, "it is not there")
 	} else if b, err = DecodeBundle(text); err != nil {
@@ -70,12 +76,12 @@ func VerifyArchive(r io.Reader, key PublicKey, known *Head) (rep *Report, files 
 		if fault == genuine && !b.All {
 			judgeChosen(rep, b, contents.Receipts)
 		}
-		files = a.judgeRuns(rep, b, key, contents.Absent)
+		files = a.judgeRuns(rep, b, key, contents.Absent, ids)
 	}
 	if fault == genuine {
 		a.judgeListed(rep, listed)
 	}
-	return rep, files, nil
+	return rep, b, files, nil
 }
 
 func because(err error) string {
@@ -132,8 +138,8 @@ func (a *archive) read(h *tar.Header, body io.Reader) error {
 			a.odd = append(a.odd, Problem{reason, -1, h.Name, what})
 		}
 	}
-	if h.Typeflag != tar.TypeReg {
-		odd(Added, "it is no file")
+	if h.Typeflag != tar.TypeReg || isSparse(h) { // nothing of which is read
+		odd(Added, "it is no file, or one with holes")
 		return nil
 	}
 	if _, twice := a.sums[h.Name]; twice {
@@ -165,6 +171,16 @@ func (a *archive) read(h *tar.Header, body io.Reader) error {
 	}
 	a.sums[h.Name] = cell.Digest(sum.Sum(nil))
 	return nil
+}
+
+// isSparse reports whether a file has holes, which are of any length at no cost in the archive.
+func isSparse(h *tar.Header) bool {
+	for name := range h.PAXRecords {
+		if strings.HasPrefix(name, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // contents reads the list of the files.
@@ -220,8 +236,8 @@ func (r *Report) tells(index int64) bool {
 }
 
 // judgeRuns compares files with what genuine receipts of runs say of them.
-func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string) (files int) {
-	ids, parents := map[string]bool{}, map[string]int64{}
+func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string, ids map[string]bool) (files int) {
+	parents := map[string]int64{}
 	for _, proven := range b.Receipts {
 		ids[cell.Sum(proven.Envelope).String()] = true
 		e, err := parseEnvelope(proven.Envelope)

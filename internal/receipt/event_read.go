@@ -78,86 +78,88 @@ func ReadEvents(r io.Reader, run cell.RunID) iter.Seq2[Event, error] {
 	}
 }
 
-// line is what VerifyEvents keeps of each line.
-type line struct {
-	seq       int64 // 0 when it is not an event
-	sum, prev cell.Digest
-	whole     bool
-}
-
 // VerifyEvents checks a run's event stream and returns the first problem, or nil; its Index
 // is the number of the line. want is the receipt's summary of the stream. Without it (nil)
-// only the stream itself is checked, and a missing end is not detected. An error means that
-// r could not be read.
+// only the stream itself is checked, and a missing end is not detected. It reads no further
+// than it needs to, and keeps no lines. An error means that r could not be read.
 func VerifyEvents(r io.Reader, run cell.RunID, want *Chain) (*Problem, error) {
-	var lines []line
-	err := eachLine(r, func(b []byte, whole bool) bool {
-		l := line{sum: cell.Sum(b), whole: whole}
-		if e, err := parseEvent(b); err == nil {
-			l.seq, l.prev = e.Seq, e.Prev
-		}
-		lines = append(lines, l)
-		return true
-	})
-	if err != nil {
+	s := stream{chain: StartChain(run), want: want}
+	if err := eachLine(r, s.line); err != nil {
 		return nil, cell.Errorf(cell.Unavailable, "receipt.VerifyEvents", "", "cannot read events: %w", err)
 	}
-	return judgeLines(lines, StartChain(run), want), nil
+	s.end()
+	return s.found, nil
 }
 
-func judgeLines(lines []line, chain Chain, want *Chain) *Problem {
-	problem := func(reason Reason, n int64, format string, args ...any) *Problem {
-		return &Problem{Reason: reason, Index: n, What: fmt.Sprintf("line %d: ", n) + fmt.Sprintf(format, args...)}
-	}
-	for i, l := range lines {
-		n := int64(i) + 1
-		switch {
-		case want != nil && n > want.Count:
-			return problem(Added, n, "the receipt knows %d events", want.Count)
-		case !l.whole:
-			return problem(Truncated, n, "it is not complete")
-		case l.seq == 0:
-			return problem(Edited, n, "it is not an event any more")
-		case l.seq > n && later(lines[i+1:], n):
-			return problem(Reordered, n, "event %d stands in the place of event %d", l.seq, n)
-		case l.seq > n:
-			return problem(Dropped, n, "event %d is missing", n)
-		case l.seq < n:
-			return problem(Repeated, n, "event %d is there twice", l.seq)
-		case l.prev == chain.Last:
-		case n > 1 && intact(lines, i, want):
-			return problem(Edited, n-1, "event %d was edited", n-1)
-		default:
-			return problem(Edited, n, "event %d was edited", n)
-		}
-		chain = Chain{n, l.sum}
-	}
-	if want == nil {
-		return nil
-	}
-	if chain.Count < want.Count {
-		return problem(Truncated, chain.Count+1, "the events end at %d, the receipt knows %d", chain.Count, want.Count)
-	}
-	if chain.Last != want.Last {
-		return problem(Edited, chain.Count, "event %d was edited, or one before it and all hashes since", chain.Count)
-	}
-	return nil
+// A stream is what is known of a run's events after a number of lines.
+type stream struct {
+	chain Chain // of the lines that are in order
+	want  *Chain
+	found *Problem
+	// Which problem it is, lines after it tell:
+	ahead int64       // the number of an event in the place of the next one
+	loose cell.Digest // of a line that does not go on from the one before it
 }
 
-// later reports whether one of the lines is event n.
-func later(lines []line, n int64) bool {
-	for _, l := range lines {
-		if l.seq == n {
-			return true
-		}
-	}
+func (s *stream) problem(reason Reason, n int64, format string, args ...any) bool {
+	s.found = &Problem{Reason: reason, Index: n, What: fmt.Sprintf("line %d: ", n) + fmt.Sprintf(format, args...)}
 	return false
 }
 
-// intact reports whether what follows vouches for line i.
-func intact(lines []line, i int, want *Chain) bool {
-	if i+1 < len(lines) {
-		return lines[i+1].prev == lines[i].sum
+// line judges one line, and reports whether it needs the next.
+func (s *stream) line(b []byte, whole bool) bool {
+	n := s.chain.Count + 1
+	e, err := parseEvent(b)
+	switch {
+	case s.ahead > 0 && err == nil && e.Seq == n:
+		return s.problem(Reordered, n, "event %d stands in the place of event %d", s.ahead, n)
+	case s.ahead > 0:
+		return err == nil
+	case !s.loose.IsZero():
+		return s.unlike(err == nil && e.Prev == s.loose)
+	case s.want != nil && n > s.want.Count:
+		return s.problem(Added, n, "the receipt knows %d events", s.want.Count)
+	case !whole:
+		return s.problem(Truncated, n, "it is not complete")
+	case err != nil:
+		return s.problem(Edited, n, "it is not an event any more")
+	case e.Seq > n:
+		s.ahead = e.Seq
+		return true
+	case e.Seq < n:
+		return s.problem(Repeated, n, "event %d is there twice", e.Seq)
+	case e.Prev == s.chain.Last:
+		s.chain = Chain{n, cell.Sum(b)}
+		return true
+	case n == 1:
+		return s.problem(Edited, n, "event %d was edited", n)
 	}
-	return want == nil || want.Count != int64(len(lines)) || want.Last == lines[i].sum
+	s.loose = cell.Sum(b)
+	return true
+}
+
+// unlike judges a line that does not go on from the one before it; vouched says that what follows goes on from it.
+func (s *stream) unlike(vouched bool) bool {
+	n := s.chain.Count + 1
+	if vouched {
+		n--
+	}
+	return s.problem(Edited, n, "event %d was edited", n)
+}
+
+// end judges the end of the stream.
+func (s *stream) end() {
+	n := s.chain.Count + 1
+	switch {
+	case s.found != nil:
+	case s.ahead > 0:
+		s.problem(Dropped, n, "event %d is missing", n)
+	case !s.loose.IsZero():
+		s.unlike(s.want == nil || s.want.Count != n || s.want.Last == s.loose)
+	case s.want == nil:
+	case s.chain.Count < s.want.Count:
+		s.problem(Truncated, n, "the events end at %d, the receipt knows %d", s.chain.Count, s.want.Count)
+	case s.chain.Last != s.want.Last:
+		s.problem(Edited, s.chain.Count, "event %d was edited, or one before it and all hashes since", s.chain.Count)
+	}
 }

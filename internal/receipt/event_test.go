@@ -236,6 +236,34 @@ func TestEventsThatCannotBe(t *testing.T) {
 	}
 }
 
+// newlines are that many, of which it says how many were read.
+type newlines struct{ left, read int64 }
+
+func (n *newlines) Read(p []byte) (int, error) {
+	if n.left == 0 {
+		return 0, io.EOF
+	}
+	p = p[:min(int64(len(p)), n.left)]
+	for i := range p {
+		p[i] = '\n'
+	}
+	n.left, n.read = n.left-int64(len(p)), n.read+int64(len(p))
+	return len(p), nil
+}
+
+// What is no stream of events is not read to its end, also behind an event that others could be missing before.
+func TestEventsOfNewlines(t *testing.T) {
+	all, _ := events(t, 4)
+	third := bytes.SplitAfter(all, []byte("\n"))[2]
+	for want, before := range map[string][]byte{"edited 1": nil, "dropped 1": third} {
+		n := &newlines{left: 1 << 32}
+		p, err := VerifyEvents(io.MultiReader(bytes.NewReader(before), n), runID, nil)
+		if err != nil || p == nil || fmt.Sprintf("%s %d", p.Reason, p.Index) != want || n.read > 4*MaxEvent {
+			t.Errorf("%v, %v after %d lines; want %s", p, err, n.read, want)
+		}
+	}
+}
+
 func TestEventsConcurrently(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "events"))
 	must(t, err)

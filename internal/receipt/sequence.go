@@ -18,6 +18,8 @@ type sequence struct {
 	others []Head
 	known  *Head
 	tiles  func(tile) // called for each complete tile as it should be
+	// exported says that all receipts were exported under the head: one that is newer does not belong there.
+	exported bool
 }
 
 // judge adds what is wrong to r, each wrong with the one reason that explains
@@ -42,7 +44,11 @@ func (s *sequence) judge(r *Report) {
 		r.add(Forked, -1, "the %d receipts are genuine, but they are not those that the head signs", s.head.Size)
 	}
 	s.judgeOthers(r, roots, broken || !fits)
-	if !broken && n > s.head.Size {
+	switch {
+	case broken || n <= s.head.Size:
+	case s.exported:
+		r.add(Truncated, s.head.Size, "there are %d receipts, the head signs %d", n, s.head.Size)
+	default:
 		r.unproven("the newest %d receipts are signed, but no head covers them yet", n-s.head.Size)
 	}
 	judgeLinks(r, s.items, true)

@@ -18,7 +18,7 @@ func Verify(b *Bundle, key PublicKey, known *Head) *Report {
 	}
 	items := c.wait()
 	if b.All {
-		s := sequence{items: items, head: head, headFault: headFault, headWhat: headWhat, known: known}
+		s := sequence{items: items, head: head, headFault: headFault, headWhat: headWhat, known: known, exported: true}
 		s.judge(r)
 		for i := 0; i < len(items) && r.OK(); i++ {
 			if index := b.Receipts[i].Index; index != int64(i) {
@@ -41,7 +41,7 @@ func verifyPart(r *Report, b *Bundle, items []item, headFault Reason, headWhat s
 		r.add(Dropped, -1, "the bundle has no receipt")
 	}
 	anyFits, there := false, map[int64]bool{}
-	first, last := int64(math.MaxInt64), int64(-1)
+	first, last, highest := int64(math.MaxInt64), int64(-1), int64(-1)
 	for i := range items {
 		it, p := &items[i], &b.Receipts[i]
 		fits := tlog.CheckRecord(hashes(p.Proof), head.Size, tlog.Hash(head.Root), p.Index, it.leaf) == nil
@@ -66,9 +66,12 @@ func verifyPart(r *Report, b *Bundle, items []item, headFault Reason, headWhat s
 			r.add(NotIncluded, p.Index, "receipt %d is genuine, but it is not shown to be in the ledger that the head signs", p.Index)
 		}
 		there[p.Index] = true
-		first, last = min(first, p.Index), max(last, p.Index)
+		last = max(last, p.Index)
+		if it.fault == genuine && p.Index < head.Size { // others say nothing of what is missing
+			first, highest = min(first, p.Index), max(highest, p.Index)
+		}
 	}
-	for index := first; index < last && !b.Chosen && len(r.Problems) < maxProblems; index++ {
+	for index := first; index < highest && !b.Chosen && len(r.Problems) < maxProblems; index++ {
 		if !there[index] {
 			r.add(Dropped, index, "receipt %d is missing", index)
 		}
