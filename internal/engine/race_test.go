@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -258,6 +259,23 @@ func TestRaceClearsUpItsOwn(t *testing.T) {
 	}
 	if _, ok := b.reg.Named("w-2"); !ok {
 		t.Error("work by hand was removed")
+	}
+}
+
+// TestRaceInterruptedMakesNothing: an interrupt ends what a race prepares, and does not wait for it.
+func TestRaceInterruptedMakesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	req := b.raceOf("true")
+	req.Name, req.Count = "q", 1
+	d := b.racingOf(req)
+	d.rec.Name, d.rec.State = "late", api.RacePreparing
+	d.stop(errInterrupted)
+	if err := d.run(b.ctx); !errors.Is(err, errInterrupted) {
+		t.Error(err)
+	}
+	if c, ok := b.reg.Named("late-base"); ok {
+		t.Errorf("cell %s was made", c.Name)
 	}
 }
 
