@@ -8,7 +8,7 @@ type Kind string
 // Error is the body of every answer that is not a success.
 type Error struct {
 	Kind    Kind   `json:"kind"`              // one word for programs to decide on
-	Subject string `json:"subject,omitempty"` // tells errors of one kind apart: source (none was given), canary (the isolation does not hold)
+	Subject string `json:"subject,omitempty"` // tells errors of one kind apart: source (none was given), canary (the isolation does not hold), daemon (the daemon ended meanwhile)
 	Message string `json:"message"`           // one sentence for people
 	Hint    string `json:"hint,omitempty"`    // what to do about it
 }

@@ -53,6 +53,7 @@ type Subject string
 const (
 	NoSource Subject = "source" // no source is given, and a new cell needs one
 	Canary   Subject = "canary" // the isolation did not stop what it has to stop
+	Daemon   Subject = "daemon" // it was under way when the daemon ended, and nothing asked for its end
 )
 
 // About gives an error its subject.

@@ -71,7 +71,7 @@ func (v *View) maker() *state.Maker {
 	if v == nil {
 		return nil
 	}
-	m := &state.Maker{Token: v.token, TokenName: v.tokenName, Door: v.door, Bounds: v.bounded, Claim: v.claim}
+	m := &state.Maker{Token: v.token, TokenName: v.tokenName, Door: v.door, Bounds: v.bounded, Claim: v.claim, Race: v.forRace}
 	if v.bounds != nil {
 		m.Labels, m.TTL = v.bounds.Labels, v.bounds.TTL
 	}

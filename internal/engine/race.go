@@ -58,6 +58,7 @@ func (v *View) StartRace(ctx context.Context, req api.RaceRequest, dir string) (
 		return api.Race{}, err
 	}
 	own := *v
+	own.forRace = rec.ID
 	own.here = false // what the caller sees was compared with what the daemon sees; the race may outlive its process
 	v.e.drive(rec.ID, req, &own, nil)
 	return v.Race(rec.ID)
@@ -131,8 +132,14 @@ func (v *View) planRace(ctx context.Context, req *api.RaceRequest, dir string) (
 	}
 	req.Name = orElse(req.Name, "race-"+string(rec.ID)[2:6])
 	rec.Name = req.Name
+	var names []string
 	for i := range req.Count {
-		name := attemptName(req.Name, i+1)
+		names = append(names, attemptName(req.Name, i+1))
+	}
+	if req.Cell == "" && req.Template == "" {
+		names = append(names, baseName(req.Name))
+	}
+	for _, name := range names {
 		if err := cell.CheckName(name); err != nil {
 			return nil, err
 		}
@@ -199,6 +206,9 @@ func (v *View) raceFrom(ctx context.Context, req *api.RaceRequest, rec *state.Ra
 // attemptName is the name of the cell of an attempt.
 func attemptName(stem string, number int) string { return fmt.Sprintf("%s-%d", stem, number) }
 
+// baseName is the name of the cell that the source of a race is imported into.
+func baseName(stem string) string { return stem + "-base" }
+
 // fillRace makes the words of all attempts: those of the command, and behind them the prompt of an agent.
 func fillRace(req *api.RaceRequest) (words [][]string, unused []string, err error) {
 	list := slices.Clone(req.Attempt.Command)
@@ -230,7 +240,7 @@ func attemptOf(req *api.RaceRequest, words []string, i int) api.RunRequest {
 // secret, which is named.
 func keepableRace(req api.RaceRequest) (_ api.RaceRequest, unkept []string) {
 	a := &req.Attempt
-	a.CallerEnv = nil
+	a.CallerEnv, a.Services = nil, nil // services are in the cells when these are made; before that no later daemon goes on
 	var env []string
 	for _, kv := range a.Env {
 		if name, _, _ := strings.Cut(kv, "="); redactor.String(kv) != kv {
@@ -253,8 +263,21 @@ func keepableRace(req api.RaceRequest) (_ api.RaceRequest, unkept []string) {
 	if g := a.Agent; g != nil {
 		agent := *g
 		text("the prompt", &agent.Prompt)
+		text("the reason", &agent.Reason)
+		text("the model's URL", &agent.ModelURL)
 		a.Agent = &agent
 	}
+	list := func(what string, all []string) (kept []string) {
+		for _, s := range all {
+			if redactor.String(s) == s {
+				kept = append(kept, s)
+			} else if !slices.Contains(unkept, what) {
+				unkept = append(unkept, what)
+			}
+		}
+		return kept
+	}
+	a.Notify, a.Mounts = list("where notice is given", a.Notify), list("the mounts", a.Mounts)
 	if redactor.String(a.Policy) != a.Policy {
 		kept, _, err := govern.Keepable(&redactor, a.Policy)
 		if a.Policy, unkept = kept, append(unkept, "the policy's variables"); err != nil {
@@ -278,7 +301,25 @@ func keepableRace(req api.RaceRequest) (_ api.RaceRequest, unkept []string) {
 		return out
 	}
 	req.Variations, req.EnvVariations = rows(req.Variations), rows(req.EnvVariations)
+	filled, _, err := fillRace(&req) // only what the fields make of the words looks like a secret then
+	for i := range max(len(filled), len(req.Variations)) {
+		if err == nil && (i >= len(filled) || plainWords(&req, filled[i])) {
+			continue
+		}
+		row := race.Row(req.Variations, i)
+		for _, name := range slices.Sorted(maps.Keys(row)) {
+			if row[name] = "[redacted]"; !slices.Contains(unkept, name) {
+				unkept = append(unkept, name)
+			}
+		}
+	}
 	return req, unkept
+}
+
+// plainWords reports whether nothing in the words of an attempt looks like a secret.
+func plainWords(req *api.RaceRequest, words []string) bool {
+	n := len(req.Attempt.Command)
+	return slices.Equal(redactArgs(words[:n]), words[:n]) && !slices.ContainsFunc(words[n:], func(s string) bool { return redactor.String(s) != s })
 }
 
 // seesRace reports whether the caller sees a race.
@@ -380,9 +421,12 @@ func (v *View) InterruptRace(ctx context.Context, id cell.RaceID) (api.Race, err
 		return api.Race{}, err
 	}
 	if d := v.e.driven(rec.ID); d != nil {
-		if err := d.interrupt(); err != nil {
-			return api.Race{}, err
-		}
+		err = d.interrupt()
+	} else if v.e.life.Err() == nil {
+		err = v.e.endUndriven(rec.ID, errInterrupted)
+	}
+	if err != nil {
+		return api.Race{}, err
 	}
 	return v.WaitRace(ctx, rec.ID)
 }
@@ -459,7 +503,7 @@ func (e *Engine) attemptView(r *state.Race, a *state.Attempt) api.RaceAttempt {
 // asRace is a View for a race that an earlier daemon began: with what bound its caller.
 func (e *Engine) asRace(r *state.Race) *View {
 	v := e.All()
-	v.confined = r.Confined
+	v.confined, v.forRace = r.Confined, r.ID
 	if len(r.Labels) > 0 {
 		v.bounds = &access.Bounds{Labels: r.Labels}
 	}

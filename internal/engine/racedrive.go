@@ -49,6 +49,9 @@ type racing struct {
 // errEnough is why attempts are stopped when enough have succeeded.
 var errEnough = errors.New("enough attempts have succeeded")
 
+// interruptedWhy says why a race that was interrupted has no winner.
+const interruptedWhy = "the race was interrupted before it was decided"
+
 // errInterrupted is why they are stopped when the race is interrupted.
 var errInterrupted = errors.New("the race was interrupted")
 
@@ -56,16 +59,24 @@ var errInterrupted = errors.New("the race was interrupted")
 func (e *Engine) drive(id cell.RaceID, req api.RaceRequest, v *View, lacks []string) {
 	d := &racing{e: e, v: v, id: id, req: req, lacks: lacks, scoring: map[int]bool{}, changed: make(chan struct{})}
 	d.ctx, d.stop = context.WithCancelCause(e.life)
-	if err := d.load(); err != nil {
-		e.log.Error("cannot go on with a race", "race", id, "error", err)
+	e.races.mu.Lock()
+	err := d.load()
+	goesOn := err == nil && d.rec.State != api.RaceEnded // it may have been interrupted before this
+	if goesOn {
+		if e.races.m == nil {
+			e.races.m = map[cell.RaceID]*racing{}
+		}
+		e.races.m[id] = d
+	}
+	e.races.mu.Unlock()
+	if !goesOn {
+		d.stop(nil)
+		if err != nil {
+			e.log.Error("cannot go on with a race", "race", id, "error", err)
+			e.background(func(context.Context) { e.insist(id, func() error { return e.endUndriven(id, err) }) })
+		}
 		return
 	}
-	e.races.mu.Lock()
-	if e.races.m == nil {
-		e.races.m = map[cell.RaceID]*racing{}
-	}
-	e.races.m[id] = d
-	e.races.mu.Unlock()
 	e.background(func(ctx context.Context) {
 		defer func() {
 			e.races.mu.Lock()
@@ -76,6 +87,54 @@ func (e *Engine) drive(id cell.RaceID, req api.RaceRequest, v *View, lacks []str
 		}()
 		d.carryOut(ctx)
 	})
+}
+
+// raceAgain is how long what could not be recorded of a race waits for the next try.
+const raceAgain = 3 * time.Second
+
+// insist does what a race cannot go on without until that works, or the daemon ends.
+func (e *Engine) insist(id cell.RaceID, do func() error) {
+	for {
+		err := do()
+		if err == nil || e.life.Err() != nil {
+			return
+		}
+		e.log.Error("cannot go on with a race; it is tried again", "race", id, "error", err)
+		select {
+		case <-time.After(raceAgain):
+		case <-e.life.Done():
+			return
+		}
+	}
+}
+
+// endUndriven ends the record of a race that this daemon does not drive.
+func (e *Engine) endUndriven(id cell.RaceID, why error) error {
+	e.races.mu.Lock()
+	defer e.races.mu.Unlock()
+	rec, list, err := e.reg.Race(id)
+	if err != nil || rec.State == api.RaceEnded || e.races.m[id] != nil {
+		return nil // nothing is left to end
+	}
+	e.endRecord(&rec, why)
+	objects := []any{&rec}
+	for i := range list {
+		if list[i].Over == "" {
+			list[i].Over = api.AttemptStopped
+		}
+		objects = append(objects, &list[i])
+	}
+	return e.reg.Commit(objects...)
+}
+
+// endRecord has the record of a race say that it could not be carried out, and why.
+func (e *Engine) endRecord(r *state.Race, why error) {
+	r.State, r.Ended = api.RaceEnded, time.Now().UTC()
+	if errors.Is(why, errInterrupted) {
+		r.Cause, r.Why = cell.CauseInterrupted, interruptedWhy
+		return
+	}
+	r.Error, r.Why = e.failure(why), "the race could not be carried out"
 }
 
 // recoverRaces goes on with the races of an earlier daemon.
@@ -170,7 +229,12 @@ func (d *racing) record() state.Race {
 
 // interrupt ends the race with its attempts. It is recorded first: a daemon that ends meanwhile leaves that to the next.
 func (d *racing) interrupt() error {
-	if err := d.change(func(r *state.Race) { r.Cause = cell.CauseInterrupted }); err != nil {
+	err := d.change(func(r *state.Race) {
+		if r.State != api.RaceEnded {
+			r.Cause = cell.CauseInterrupted
+		}
+	})
+	if err != nil {
 		return err
 	}
 	d.stop(errInterrupted)
@@ -186,12 +250,12 @@ func (d *racing) carryOut(ctx context.Context) {
 	if d.e.life.Err() != nil {
 		return // the next daemon goes on
 	}
-	if err != nil {
-		err = d.fail(ctx, err)
-	}
-	if err != nil && d.e.life.Err() == nil {
-		d.e.log.Error("cannot go on with a race", "race", d.id, "error", err)
-	}
+	d.e.insist(d.id, func() error {
+		if err != nil {
+			return d.fail(ctx, err)
+		}
+		return d.decide(ctx)
+	})
 }
 
 // load reads what is recorded of the race.
@@ -210,13 +274,19 @@ func (d *racing) load() (err error) {
 	return nil
 }
 
-// run makes the cells of the race, if an earlier daemon did not, has its attempts run, and decides.
+// run makes the cells of the race, if an earlier daemon did not, and has its attempts run.
 func (d *racing) run(ctx context.Context) error {
-	if d.record().State == api.RacePreparing {
+	if rec := d.record(); rec.State == api.RacePreparing {
+		if rec.Cause != "" {
+			return errInterrupted
+		}
 		if d.lacks != nil {
 			return cell.Errorf(cell.Interrupted, "engine.race", "start it again", "the daemon ended before the cells of the race were made")
 		}
-		if err := d.prepare(ctx); err != nil {
+		if err := d.prepare(d.ctx); err != nil {
+			if d.stopped() { // an error of the work may be because of that
+				return context.Cause(d.ctx)
+			}
 			return err
 		}
 	}
@@ -237,10 +307,7 @@ func (d *racing) run(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	if d.e.life.Err() != nil {
-		return nil
-	}
-	return d.decide(ctx)
+	return nil
 }
 
 // prepare makes the cells of the attempts.
@@ -309,7 +376,7 @@ func (d *racing) prepare(ctx context.Context) error {
 func (d *racing) importSource(ctx context.Context, name string) (cell.ID, error) {
 	a := &d.req.Attempt
 	c, err := d.v.Create(ctx, api.CreateRequest{
-		Name: d.record().Name + "-base", From: a.From, Repositories: a.Repositories, Upload: a.Upload, Backend: orElse(a.Backend, a.Prefer), Image: a.Image, Kernel: a.Kernel,
+		Name: baseName(d.record().Name), From: a.From, Repositories: a.Repositories, Upload: a.Upload, Backend: orElse(a.Backend, a.Prefer), Image: a.Image, Kernel: a.Kernel,
 		Policy: a.Policy, Env: a.Env, WithSecret: a.WithSecret, Allow: a.Allow, Credentials: a.Credentials, Mounts: a.Mounts, ReadOnly: a.ReadOnly, Caches: a.Caches, Services: a.Services,
 		CacheWrite: a.CacheWrite, Limits: limitsOfCell(a.Limits), CallerEnv: a.CallerEnv, CallerDir: a.CallerDir,
 	})
@@ -327,7 +394,6 @@ func limitsOfCell(l api.Limits) api.Limits {
 
 // request is the run of an attempt in its cell, which has its source, its image and its services already.
 func (d *racing) request(i int) (api.RunRequest, error) {
-	rec := d.record()
 	req := attemptOf(&d.req, d.words[i], i)
 	if len(d.lacks) > 0 {
 		return req, cell.Errorf(cell.Unavailable, "engine.race", "lend secrets as credentials: pando help credential", "the daemon that began the race ended, and it alone knew %s, which looks like a secret", strings.Join(d.lacks, ", "))
@@ -335,8 +401,12 @@ func (d *racing) request(i int) (api.RunRequest, error) {
 	if d.req.Cell == "" && d.req.Template == "" {
 		req.From, req.Upload, req.Repositories, req.Backend, req.Prefer, req.Image, req.Kernel, req.WithSecret, req.Services = "", "", nil, "", "", "", "", nil, nil
 	}
-	req.Cell = attemptName(rec.Name, i+1)
-	if c, err := d.e.reg.Cell(d.attempt(i).Cell); err == nil && d.lacks != nil {
+	c, err := d.e.reg.Cell(d.attempt(i).Cell)
+	if err != nil || c.State == cell.Removed {
+		return req, cell.Errorf(cell.NotFound, "engine.race", "start the race again", "cannot go on with attempt %d: its cell was removed", i+1)
+	}
+	req.Cell = string(c.ID) // by now another may have its name
+	if d.lacks != nil {
 		req.CallerEnv = c.Setup.Env // what the cell's image took from the caller's environment, which is in no record
 	}
 	return req, nil
@@ -345,9 +415,9 @@ func (d *racing) request(i int) (api.RunRequest, error) {
 // one brings an attempt to its end, from 0.
 func (d *racing) one(ctx context.Context, i int) {
 	over := func(state_, problem string) {
-		if err := d.changeAttempt(i, func(a *state.Attempt) { a.Over, a.Problem = state_, orElse(problem, a.Problem) }); err != nil {
-			d.e.log.Error("cannot record the end of an attempt", "race", d.id, "attempt", i+1, "error", err)
-		}
+		d.e.insist(d.id, func() error {
+			return d.changeAttempt(i, func(a *state.Attempt) { a.Over, a.Problem = state_, orElse(problem, a.Problem) })
+		})
 	}
 	for d.attempt(i).Over == "" {
 		id, err := d.start(ctx, i)
@@ -405,9 +475,12 @@ func (d *racing) start(ctx context.Context, i int) (cell.RunID, error) {
 		return a.Run, nil
 	}
 	if a.Starts > 0 { // by a daemon that ended before it could record the run
-		if runs := d.e.reg.Runs(a.Cell); len(runs) > 0 && runs[0].RunID() != a.Before { // the newest
-			id := runs[0].RunID()
-			return id, d.changeAttempt(i, func(a *state.Attempt) { a.Run = id })
+		for _, r := range d.e.reg.Runs(a.Cell) { // newest first; others may have worked in the cell
+			if id := r.RunID(); id == a.Before {
+				break
+			} else if r.In.Race == d.id {
+				return id, d.changeAttempt(i, func(a *state.Attempt) { a.Run = id })
+			}
 		}
 	}
 	if d.ctx.Err() != nil {
@@ -431,10 +504,11 @@ func (d *racing) start(ctx context.Context, i int) (cell.RunID, error) {
 	return id, d.changeAttempt(i, func(a *state.Attempt) { a.Run = id })
 }
 
-// lost reports whether the command of a run did not come to an end of its own, because what ran it ended.
+// lost reports whether the command of a run did not come to an end of its own, because what ran it ended. One that was
+// interrupted, on request, is not lost.
 func (d *racing) lost(r *api.Run) bool {
 	if r.ExitCode == nil && r.Error != nil {
-		return r.Error.Kind == api.Kind(cell.Interrupted)
+		return r.Error.Subject == string(cell.Daemon)
 	}
 	return r.Cause == cell.CauseKeeperLost
 }
@@ -466,20 +540,23 @@ func (d *racing) judge(ctx context.Context, i int, r *api.Run) string {
 			d.e.log.Error("cannot record an attempt", "race", d.id, "attempt", i+1, "error", err)
 		}
 	}
-	added, deleted := 0, 0
+	added, deleted, unknown := 0, 0, false // what is not known must not rank as if there were nothing
 	if diff, err := d.v.Diff(ctx, result.DiffRequest{Form: "json", Target: result.Target{Run: id}}); err == nil {
 		for _, f := range diff.Files {
 			added, deleted = added+f.Added, deleted+f.Deleted
 		}
-	} else if ctx.Err() == nil {
-		add(func(a *state.Attempt) { a.Problem = "changes: " + err.Error() })
+	} else if unknown = true; r.Error == nil && ctx.Err() == nil {
+		add(func(a *state.Attempt) { a.Problem = "its changes cannot be read: " + err.Error() })
 	}
 	add(func(a *state.Attempt) { a.Added, a.Deleted = added, deleted })
-	if r.Error != nil || r.ExitCode == nil || *r.ExitCode != 0 || r.Cause != "" || r.Check != nil && r.Check.ExitCode != 0 {
+	if r.Error != nil || r.ExitCode == nil || *r.ExitCode != 0 || r.Cause != "" || r.Check != nil && r.Check.ExitCode != 0 || unknown {
 		return api.AttemptFailed
 	}
 	if d.req.Attempt.Check != "" && r.Check == nil { // what it needs was lost with a daemon
 		c, err := d.check(i, id)
+		if err != nil && d.stopped() {
+			return api.AttemptStopped
+		}
 		if err != nil {
 			add(func(a *state.Attempt) { a.Problem = "the check could not be run: " + err.Error() })
 			return api.AttemptFailed
@@ -496,8 +573,9 @@ func (d *racing) judge(ctx context.Context, i int, r *api.Run) string {
 			}
 		}
 		add(func(a *state.Attempt) { a.High = high })
-	} else if ctx.Err() == nil {
-		add(func(a *state.Attempt) { a.Problem = "findings: " + err.Error() })
+	} else {
+		add(func(a *state.Attempt) { a.Problem = "what is to be found in it is not known: " + err.Error() })
+		return api.AttemptFailed
 	}
 	if d.req.Score != "" {
 		d.score(i, id, add)
@@ -543,6 +621,7 @@ func (d *racing) check(i int, id cell.RunID) (*state.Check, error) {
 // look runs a shell command in a fork of the result of an attempt, and returns what it printed.
 func (d *racing) look(i int, id cell.RunID, command string) (st cell.Status, stdout, stderr string, err error) {
 	e := d.e
+	defer e.pins.Begin().End()
 	r, err := e.reg.Run(id)
 	if err != nil {
 		return st, "", "", err
@@ -604,13 +683,13 @@ func (d *racing) decide(ctx context.Context) error {
 	best, why := race.Rank(now.Attempts, d.req.Attempt.Check != "")
 	rec := d.record()
 	if rec.Cause != "" {
-		best, why = nil, "the race was interrupted before it was decided"
+		best, why = nil, interruptedWhy
 	}
 	d.clearUp(ctx, best)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	next := d.rec
-	next.State, next.Ended, next.Why = api.RaceEnded, time.Now().UTC(), why
+	next.State, next.Ended, next.Why, next.Cause = api.RaceEnded, time.Now().UTC(), why, rec.Cause // what was asked meanwhile comes too late
 	if best != nil {
 		next.Winner = best.Number
 	}
@@ -629,8 +708,13 @@ func (d *racing) decide(ctx context.Context) error {
 	return nil
 }
 
-// clearUp removes what a race needs no more: the cell of its source, and cells in which nothing was started. Of an interrupted
-// race all that runs in its cells ends. It may be repeated.
+// asMade reports whether nothing was done in a cell since it was made.
+func (e *Engine) asMade(c *state.Cell) bool {
+	return e.reg.HeadNumber(c) == 1 && c.Runs == 0 && len(e.reg.Runs(c.ID)) == 0 && !e.steps.Any(c.ID)
+}
+
+// clearUp removes what a race needs no more: the cell of its source, and cells in which nothing was done. Of an interrupted
+// race all ends that runs in the cells of attempts which that stopped. It may be repeated.
 func (d *racing) clearUp(ctx context.Context, best *api.RaceAttempt) {
 	warn := func(what string, id cell.ID, err error) {
 		if err != nil && d.e.life.Err() == nil {
@@ -646,10 +730,12 @@ func (d *racing) clearUp(ctx context.Context, best *api.RaceAttempt) {
 		}
 		switch {
 		case a.Starts == 0:
-			_, err := d.e.Remove(ctx, a.Cell, false)
-			warn("remove", a.Cell, err)
+			if d.e.asMade(&c) {
+				_, err := d.e.Remove(ctx, a.Cell, false)
+				warn("remove", a.Cell, err)
+			}
 			continue
-		case rec.Cause != "":
+		case rec.Cause != "" && (a.Over == "" || a.Over == api.AttemptStopped):
 			_, err := d.e.Stop(ctx, a.Cell)
 			warn("stop", a.Cell, err)
 		}
@@ -660,7 +746,7 @@ func (d *racing) clearUp(ctx context.Context, best *api.RaceAttempt) {
 			}
 		}
 	}
-	if c, err := d.e.reg.Cell(rec.Base); err == nil && c.State != cell.Removed {
+	if c, err := d.e.reg.Cell(rec.Base); err == nil && c.State != cell.Removed && d.e.asMade(&c) {
 		_, err := d.e.Remove(ctx, rec.Base, false)
 		warn("remove", rec.Base, err)
 	}
@@ -669,19 +755,12 @@ func (d *racing) clearUp(ctx context.Context, best *api.RaceAttempt) {
 // fail ends a race that could not be carried out.
 func (d *racing) fail(ctx context.Context, why error) error {
 	rec := d.record()
-	if rec.State == api.RacePreparing { // of its cells no record says that they are its own
-		for i := range rec.Count {
-			c, ok := d.e.reg.Named(attemptName(rec.Name, i+1))
-			if ok && c.Parent != nil && !c.Created.Before(rec.Created) && len(d.e.reg.Runs(c.ID)) == 0 {
+	if rec.State == api.RacePreparing { // its attempts do not know their cells yet, but these know the race
+		for _, c := range d.e.reg.Cells() {
+			if c.Race == d.id && c.State != cell.Removed && c.Serves == nil && d.e.asMade(&c) {
 				if _, err := d.e.Remove(ctx, c.ID, false); err != nil {
 					d.e.log.Warn("cannot remove the cell of a race", "race", d.id, "cell", c.ID, "error", err)
 				}
-			}
-		}
-		if c, ok := d.e.reg.Named(rec.Name + "-base"); ok && rec.Base == "" && !c.Created.Before(rec.Created) {
-			rec.Base = c.ID
-			if err := d.change(func(r *state.Race) { r.Base = c.ID }); err != nil {
-				return err
 			}
 		}
 	}
@@ -693,13 +772,5 @@ func (d *racing) fail(ctx context.Context, why error) error {
 			}
 		}
 	}
-	return d.change(func(r *state.Race) {
-		r.State, r.Ended = api.RaceEnded, time.Now().UTC()
-		if errors.Is(why, errInterrupted) {
-			r.Why = "the race was interrupted before it was decided"
-			return
-		}
-		r.Error = d.e.failure(why)
-		r.Why = "the race could not be carried out"
-	})
+	return d.change(func(r *state.Race) { d.e.endRecord(r, why) })
 }

@@ -40,7 +40,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	for _, r := range e.reg.Runs("") {
 		if r.Phase != cell.Ended {
-			e.runs.Recover(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started"))
+			e.runs.Recover(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started").About(cell.Daemon))
 		}
 	}
 	for _, c := range e.reg.Cells() {

@@ -76,6 +76,9 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		In: state.RunInternal{Confined: p.confined, IdlePause: p.agent.idlePause(), OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
 			Notify: req.Notify},
 	}
+	if v := viewOf(ctx); v != nil {
+		run.In.Race = v.forRace
+	}
 	if p.again != nil {
 		run.ReplayOf = p.again.of
 	}

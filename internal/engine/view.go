@@ -59,6 +59,8 @@ type View struct {
 	service *serving
 	// again is the run of which the command is executed again; nil for all others.
 	again *again
+	// forRace is the race that works for the caller; "" for all other requests.
+	forRace cell.RaceID
 	// operators: the policy of what is made is the operator's, and not the caller's.
 	operators bool
 }

@@ -72,7 +72,7 @@ func (m *Manager) failedToStart(ctx context.Context, j Job, cause error, cells .
 	}
 	if err := m.cfg.Records.Commit(append(cells, run)...); err != nil {
 		m.cfg.Log.Error("cannot record a run", "run", run.ID, "error", err)
-		m.finishLater(run.RunID(), cell.Errorf(cell.KindOf(cause), "run.StartRun", run.Error.Hint, "%s", run.Error.Message))
+		m.finishLater(run.RunID(), cell.Errorf(cell.KindOf(cause), "run.StartRun", run.Error.Hint, "%s", run.Error.Message).About(cell.SubjectOf(cause)))
 		return false
 	}
 	return true

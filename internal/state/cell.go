@@ -91,6 +91,8 @@ type Cell struct {
 	// if it was forked with its memory; Of is the template that it, or what it was branched from, was forked from.
 	Batch string `json:"batch,omitempty"`
 	Of    string `json:"of,omitempty"`
+	// Race is the race that made the cell for its attempts.
+	Race cell.RaceID `json:"race,omitempty"`
 
 	// Template is the template of which this cell is the warm parent: it is not listed,
 	// and goes with it. NoSource says that no directory of the host is its source.

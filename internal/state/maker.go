@@ -26,6 +26,7 @@ type Maker struct {
 	Labels           map[string]string // that its cells carry
 	TTL              time.Duration     // for which they live at most; 0 for any time
 	Bounds           ceiling.Bounds    // what holds for them
+	Race             cell.RaceID       // for which it makes them; "": for none
 
 	Claim *Claim // of the cells that it may make; nil for any
 }
@@ -128,6 +129,9 @@ func (r *Registry) WithLeases(objects []any) []any {
 		}
 		if c.Ceiling == nil {
 			c.Ceiling = c.Maker.Most()
+		}
+		if c.Maker != nil {
+			c.Race = c.Maker.Race
 		}
 		if slices.ContainsFunc(objects, func(o any) bool { l, ok := o.(*Lease); return ok && l.Cell == c.ID }) {
 			continue

@@ -110,6 +110,8 @@ type RunInternal struct {
 	LetGo       string        `json:"let_go,omitempty"` // why the result could not be kept
 	// Confined says that a caller began it that may not name files of the host, nor accept results.
 	Confined bool `json:"confined,omitempty"`
+	// Race is the race that began it, for one of its attempts.
+	Race cell.RaceID `json:"race,omitempty"`
 	// Notify are the ways to give notice of it (package notice).
 	Notify     []string  `json:"notify,omitempty"`
 	Asked      Limits    `json:"asked"`
