@@ -23,7 +23,7 @@ type RaceRequest struct {
 	EnvVariations []map[string]string `json:"env_variations,omitempty"`
 	// Score is a shell command that runs in a fork of each successful result. The last line that it prints is a number;
 	// higher is better.
-	Score string `json:"score,omitempty"`
+	Score string `json:"score,omitempty"` // the shell command that scores each good result; redacted
 	// DiscardLosers gives up the results of all attempts but the winner's.
 	DiscardLosers bool `json:"discard_losers,omitempty"`
 }
@@ -37,14 +37,14 @@ const (
 
 // Race is several attempts at one task.
 type Race struct {
-	ID       string        `json:"race"`
+	ID       string        `json:"race"`  // its id
 	Name     string        `json:"name"`  // prefix of its cells' names
 	State    string        `json:"state"` // "preparing", "running", "ended"
 	Created  time.Time     `json:"created"`
-	Ended    time.Time     `json:"ended,omitzero"`
-	From     string        `json:"from"`    // what the attempts began with, in words
-	Command  []string      `json:"command"` // with its templates; redacted
-	Check    string        `json:"check,omitempty"`
+	Ended    time.Time     `json:"ended,omitzero"`  // when it ended
+	From     string        `json:"from"`            // what the attempts began with, in words
+	Command  []string      `json:"command"`         // with its templates; redacted
+	Check    string        `json:"check,omitempty"` // the shell command that judges each result; redacted
 	Score    string        `json:"score,omitempty"`
 	Until    string        `json:"until"`            // "all", "first", or a number
 	Parallel int           `json:"parallel"`         // number of attempts that run at a time
@@ -73,24 +73,24 @@ const (
 type RaceAttempt struct {
 	Number   int               `json:"number"` // from 1
 	Cell     string            `json:"cell,omitempty"`
-	CellName string            `json:"cell_name,omitempty"`
-	Run      string            `json:"run,omitempty"`     // its run, the newest if it was started again
-	Starts   int               `json:"starts"`            // number of times that it was started
-	Varies   map[string]string `json:"varies,omitempty"`  // its rows; redacted
-	State    string            `json:"state"`             // "waiting", "starting", "running", "finishing", "scoring", "succeeded", "failed", "stopped", "lost"
-	Started  time.Time         `json:"started,omitzero"`  // when its command did
-	ExitCode *int              `json:"exit_code"`         // null: its command has not ended
-	Cause    string            `json:"cause,omitempty"`   // the cause of its end, if not the command's own
-	Check    *Check            `json:"check,omitempty"`   // outcome of its check
-	Score    *float64          `json:"score,omitempty"`   // what its scorer said; null: none
-	Scored   string            `json:"scored,omitempty"`  // why its scorer said nothing
-	Files    int               `json:"files"`             // number of changed files
-	Added    int               `json:"added"`             // lines
-	Deleted  int               `json:"deleted"`           // lines
-	TookMS   int64             `json:"took_ms"`           // duration of its command, in milliseconds
-	Tokens   int64             `json:"tokens,omitempty"`  // of models, as their answers say it
-	USD      float64           `json:"usd,omitempty"`     // the list price of these, in US dollars
-	High     []string          `json:"high,omitempty"`    // the rules that found something of severity high in it
-	Rank     int               `json:"rank,omitempty"`    // from 1, once the race has ended; 0: it has none
-	Problem  string            `json:"problem,omitempty"` // why it did not start, or why a part of this is missing
+	CellName string            `json:"cell_name,omitempty"` // name of the cell
+	Run      string            `json:"run,omitempty"`       // its run, the newest if it was started again
+	Starts   int               `json:"starts"`              // number of times that it was started
+	Varies   map[string]string `json:"varies,omitempty"`    // its rows; redacted
+	State    string            `json:"state"`               // "waiting", "starting", "running", "finishing", "scoring", "succeeded", "failed", "stopped", "lost"
+	Started  time.Time         `json:"started,omitzero"`    // when its command did
+	ExitCode *int              `json:"exit_code"`           // null: its command has not ended
+	Cause    string            `json:"cause,omitempty"`     // the cause of its end, if not the command's own
+	Check    *Check            `json:"check,omitempty"`     // outcome of its check
+	Score    *float64          `json:"score,omitempty"`     // what its scorer said; null: none
+	Scored   string            `json:"scored,omitempty"`    // why its scorer said nothing
+	Files    int               `json:"files"`               // number of changed files
+	Added    int               `json:"added"`               // lines
+	Deleted  int               `json:"deleted"`             // lines
+	TookMS   int64             `json:"took_ms"`             // duration of its command, in milliseconds
+	Tokens   int64             `json:"tokens,omitempty"`    // of models, as their answers say it
+	USD      float64           `json:"usd,omitempty"`       // the list price of these, in US dollars
+	High     []string          `json:"high,omitempty"`      // the rules that found something of severity high in it
+	Rank     int               `json:"rank,omitempty"`      // from 1, once the race has ended; 0: it has none
+	Problem  string            `json:"problem,omitempty"`   // why it did not start, or why a part of this is missing
 }

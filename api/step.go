@@ -16,7 +16,7 @@ type Step struct {
 	Turn    int    `json:"turn,omitempty"` // number of the turn
 	// Within is the run in the middle of which it was.
 	Within string    `json:"within,omitempty"`
-	Began  time.Time `json:"began"`
+	Began  time.Time `json:"began"`             // when it began
 	TookMS float64   `json:"took_ms,omitempty"` // duration in milliseconds; 0: it goes on, or is not known
 	// Running says that it goes on. Neither that nor an exit code: what became of it is not known.
 	Running  bool   `json:"running,omitempty"`
