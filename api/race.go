@@ -41,11 +41,11 @@ type Race struct {
 	Name     string        `json:"name"`  // prefix of its cells' names
 	State    string        `json:"state"` // "preparing", "running", "ended"
 	Created  time.Time     `json:"created"`
-	Ended    time.Time     `json:"ended,omitzero"`  // when it ended
-	From     string        `json:"from"`            // what the attempts began with, in words
-	Command  []string      `json:"command"`         // with its templates; redacted
-	Check    string        `json:"check,omitempty"` // the shell command that judges each result; redacted
-	Score    string        `json:"score,omitempty"`
+	Ended    time.Time     `json:"ended,omitzero"`   // when it ended
+	From     string        `json:"from"`             // what the attempts began with, in words
+	Command  []string      `json:"command"`          // with its templates; redacted
+	Check    string        `json:"check,omitempty"`  // the shell command that judges each result; redacted
+	Score    string        `json:"score,omitempty"`  // the shell command that scores each good result; redacted
 	Until    string        `json:"until"`            // "all", "first", or a number
 	Parallel int           `json:"parallel"`         // number of attempts that run at a time
 	Attempts []RaceAttempt `json:"attempts"`         // by number
