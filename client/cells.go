@@ -2,10 +2,8 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"iter"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -171,31 +169,7 @@ func (c *Client) DiffCell(ctx context.Context, sel string, o DiffOptions) (out a
 // Changes follows what changes in a cell until ctx ends: at once what differs from its source, then what changed
 // since. "" is the cell of the newest run that goes on from this directory, else the cell of DiffCell. o has no checkpoints, and no form "patch".
 func (c *Client) Changes(ctx context.Context, sel string, o DiffOptions) iter.Seq2[api.DiffChange, error] {
-	return func(yield func(api.DiffChange, error) bool) {
-		body, err := c.ask(ctx, c.direct.do, http.Header{"Accept": {"text/event-stream"}}, "GET", "/v1/cells/"+segment(sel)+"/changes", o.query(), nil, "")
-		if err != nil {
-			yield(api.DiffChange{}, err)
-			return
-		}
-		defer body.Close()
-		for ev, err := range serverEvents(body) {
-			var change api.DiffChange
-			switch {
-			case err != nil:
-				err = unwrap(ctx, err)
-			case ev.name == "error":
-				e := new(api.Error)
-				if err = json.Unmarshal(ev.data, e); err == nil {
-					err = e
-				}
-			default:
-				err = json.Unmarshal(ev.data, &change)
-			}
-			if !yield(change, err) || err != nil {
-				return
-			}
-		}
-	}
+	return follow[api.DiffChange](ctx, c, "/v1/cells/"+segment(sel)+"/changes", o.query())
 }
 
 // AcceptCell accepts the present state of a cell, with all results in it.

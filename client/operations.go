@@ -121,6 +121,38 @@ type serverEvent struct {
 	data     []byte // one line, as the daemon writes it
 }
 
+// follow yields what a stream of server-sent events says, which are all of one type, until it ends or the caller stops.
+func follow[T any](ctx context.Context, c *Client, path string, q url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		body, err := c.ask(ctx, c.direct.do, http.Header{"Accept": {"text/event-stream"}}, "GET", path, q, nil, "")
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		defer body.Close()
+		for ev, err := range serverEvents(body) {
+			v := none
+			switch {
+			case err != nil:
+				err = unwrap(ctx, err)
+			case ev.name == "error":
+				e := new(api.Error)
+				if err = json.Unmarshal(ev.data, e); err == nil {
+					err = e
+				}
+			case ev.name != "":
+				continue
+			default:
+				err = json.Unmarshal(ev.data, &v)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // serverEvents reads a stream of server-sent events, which has no end but an error.
 func serverEvents(body io.Reader) iter.Seq2[serverEvent, error] {
 	return func(yield func(serverEvent, error) bool) {

@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"iter"
-	"net/http"
 	"net/url"
 
 	"github.com/pando-dev/pando/api"
@@ -34,31 +32,5 @@ func (c *Client) InterruptRace(ctx context.Context, id string) (out api.Race, er
 
 // FollowRace yields a race as it is, and again whenever that has changed, until it has ended.
 func (c *Client) FollowRace(ctx context.Context, id string) iter.Seq2[api.Race, error] {
-	return func(yield func(api.Race, error) bool) {
-		body, err := c.ask(ctx, c.direct.do, http.Header{"Accept": {"text/event-stream"}}, "GET", "/v1/races/"+segment(id)+"/events", nil, nil, "")
-		if err != nil {
-			yield(api.Race{}, err)
-			return
-		}
-		defer body.Close()
-		for ev, err := range serverEvents(body) {
-			var race api.Race
-			switch {
-			case err != nil:
-				err = unwrap(ctx, err)
-			case ev.name == "error":
-				e := new(api.Error)
-				if err = json.Unmarshal(ev.data, e); err == nil {
-					err = e
-				}
-			case ev.name != "":
-				continue
-			default:
-				err = json.Unmarshal(ev.data, &race)
-			}
-			if !yield(race, err) || err != nil {
-				return
-			}
-		}
-	}
+	return follow[api.Race](ctx, c, "/v1/races/"+segment(id)+"/events", nil)
 }

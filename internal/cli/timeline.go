@@ -19,7 +19,8 @@ func (a *app) timelineCmd() *cobra.Command {
 turns of an agent, and checkpoints that were made by hand. The number of a step is that of
 the checkpoint that it began with: web@7 is the state before step 7, for restore, fork and
 diff, and pando undo web --to 7 goes back to it. A step with the number of the one before it
-began with the same files. What was undone is in brackets.
+began with the same files, or is an evaluation that followed another at once. What was
+undone is in brackets.
 Without a name it is the cell that pando diff shows, which is named on stderr.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
