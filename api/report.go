@@ -34,6 +34,24 @@ type Report struct {
 	Problems     []string      `json:"problems"`               // parts of the report that could not be drawn
 }
 
+// Unjudged says why the findings of a report can't stand for the whole run; "" means that they do. A run without findings is
+// to be let through only then.
+func (r *Report) Unjudged() string {
+	switch {
+	case r.Run.Error != nil && r.Run.ExitCode == nil:
+		return "its command never started"
+	case r.Run.ExitCode == nil:
+		return "it is under way"
+	case r.Verification == nil:
+		return "its evidence could not be verified"
+	case !r.Verification.OK:
+		return "its evidence does not hold"
+	case len(r.Problems) > 0:
+		return r.Problems[0]
+	}
+	return ""
+}
+
 // Sample is what a cell used at some time in a run.
 type Sample struct {
 	At     time.Time `json:"at"`      // when it was taken

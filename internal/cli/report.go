@@ -63,6 +63,10 @@ terminal shows the Markdown. --json has all of it for programs. Of a race it is 
 						n++
 					}
 				}
+				if why := r.Unjudged(); failOn != "" && why != "" {
+					a.say("pando: cannot judge run %s by its findings: %s", r.Run.ID, printable(why))
+					a.exit = api.ExitVerifyFailure
+				}
 				if n > 0 {
 					a.say("pando: %s of severity %s or above", plural(n, "finding"), failOn)
 					a.exit = api.ExitVerifyFailure
@@ -76,7 +80,7 @@ terminal shows the Markdown. --json has all of it for programs. Of a race it is 
 	}
 	c.Flags().StringVar(&page, "html", "", "write it as one page of HTML to this file, or - for stdout")
 	c.Flags().StringVar(&markdown, "md", "", "write it as Markdown to this file, or - for stdout")
-	c.Flags().StringVar(&failOn, "fail-on", "", "exit with 7 if there is a finding of this severity or above: info, low, medium, high")
+	c.Flags().StringVar(&failOn, "fail-on", "", "exit with 7 if there is a finding of this severity or above (info, low, medium, high), or the evidence can't be judged")
 	complete(c, "fail-on", api.Severities()...)
 	return c
 }

@@ -95,6 +95,9 @@ func headline(r *api.Report) string {
 	if severe > 0 {
 		s += "; " + count(severe, "thing") + " to look at before anything is taken"
 	}
+	if r.Evidence == broken {
+		s += "; its evidence does not hold"
+	}
 	return s + "."
 }
 
