@@ -30,7 +30,8 @@ const (
 	transcriptFiles  = 50
 	transcriptLooks  = 5000 // entries of folders that are looked at
 	transcriptDepth  = 6
-	transcriptMargin = 2 * time.Second // by which the clock of a cell may be wrong
+	transcriptMargin = time.Second            // by which the times of calls may be wrong: some are whole seconds
+	transcriptTick   = 100 * time.Millisecond // by which the times of files may be: the kernel's are those of its last tick
 )
 
 const noFile = "it is no regular file, or can't be read"
@@ -148,7 +149,7 @@ func (x *calls) file(root *linux.Dir, at, name string, line func([]byte, *agent.
 	case err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG:
 		x.unread(name, noFile)
 		return true
-	case time.Unix(0, workspace.StatOf(&st).CTime).Before(x.run.Started.Add(-transcriptMargin)): // the kernel sets it; a cell can't
+	case time.Unix(0, workspace.StatOf(&st).CTime).Before(x.run.Started.Add(-transcriptTick)): // the kernel sets it; a cell can't
 		return false
 	}
 	x.read(f, name, line)
