@@ -547,6 +547,13 @@ func (h *host) reports(run string) {
 	if calls := r.ToolCalls.Calls; len(calls) == 0 || !calls[len(calls)-1].Ended || calls[len(calls)-1].Kind != "shell" || len(r.ToolCalls.Problems) > 0 {
 		h.t.Errorf("the reported tool calls are %+v", r.ToolCalls)
 	}
+	var seen int64 // in the answers of the model
+	for _, m := range h.run(run).Network.Models {
+		seen += m.Calls
+	}
+	if seen != int64(len(r.ToolCalls.Calls)) {
+		h.t.Errorf("the gateway saw %d calls, and %d are reported", seen, len(r.ToolCalls.Calls))
+	}
 	for _, f := range r.Findings {
 		if strings.HasPrefix(f.Rule, "reported-") {
 			h.t.Errorf("a finding: %+v", f)

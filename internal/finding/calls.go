@@ -150,17 +150,23 @@ func unreportedChange(e *Evidence, f *found) {
 	}
 }
 
-// reportedGap finds agents that used a model, as the gateway saw, and have no complete account of their calls.
+// reportedGap finds agents that used a model, as the gateway saw, and have no complete account of their calls, or one that has fewer
+// than the model's answers. One that has more says nothing: the gateway does not see into all connections.
 func reportedGap(e *Evidence, f *found) {
 	n := e.Run.Network
 	if e.Calls == nil || n == nil {
 		return
 	}
-	var requests int64
+	var requests, asked int64
 	for _, m := range n.Models {
-		requests += m.Requests
+		requests, asked = requests+m.Requests, asked+m.Calls
 	}
-	if requests == 0 || complete(e.Calls) {
+	said := int64(len(e.Calls.Calls) + e.Calls.More)
+	switch {
+	case requests == 0 || complete(e.Calls) && asked <= said:
+		return
+	case complete(e.Calls):
+		f.say("the gateway saw %s of tools in the answers of models; %d reported", count(int(asked), "call", "calls"), said)
 		return
 	}
 	why := slices.Clone(e.Calls.Problems)

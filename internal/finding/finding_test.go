@@ -151,7 +151,7 @@ var cases = map[string][]seen{
 		{before: files("a", strings.Repeat("x", maxRead+1)), after: files("a", strings.Repeat("x", maxRead+1)), calls: calls(edits("a"))}},
 	"unreported-change": {{after: files("a", "x", "b", "y"), calls: calls(edits("a"))}, {after: files("a", "x"), calls: calls(edits("a"))}, {after: files("a", "x", "b", "y"), calls: calls(edits("a"), shell("make", 0))},
 		{after: files("a", "x", "b", "y"), calls: calls(edits("a")), gap: "cut"}, {after: files("b", "y"), calls: calls(api.ToolCall{Kind: "read", Ended: true})}, {after: files("a", "x", "b", "y"), calls: calls(edits("a"), api.ToolCall{Tool: "mcp"})}, {after: files("b", "y")}},
-	"reported-gap":      {{run: modelled(2), gap: "cut"}, {run: modelled(2), calls: calls(edits("a"))}, {gap: "cut"}, {run: modelled(0), gap: "cut"}, {run: modelled(2)}},
+	"reported-gap":      {{run: modelled(2), gap: "cut"}, {run: modelled(1, 1), calls: calls(edits("a"))}, {run: modelled(2), calls: calls(edits("a"))}, {gap: "cut"}, {run: modelled(0), gap: "cut"}, {run: modelled(2)}},
 	"output-hides":      {{stdout: "a\x1b[8mhidden\x1b[0m"}, {stdout: "a\x1b[1;31mred\x1b[0m\x1b[2K\r"}, {run: api.Run{TTY: true}, stdout: "\x1b]0;title\a"}},
 	"secret-found":      {{run: api.Run{Secrets: &api.Secrets{Found: []api.SecretFound{{Credential: "x", In: "stdout"}}}}}, {run: api.Run{Secrets: &api.Secrets{}}}},
 	"not-isolated":      {{run: api.Run{Isolation: "not isolated"}}, {run: api.Run{Isolation: "isolated"}}},
@@ -179,8 +179,23 @@ func checked(exit int) api.Run {
 	return api.Run{Check: &api.Check{Command: "make test", ExitCode: exit}}
 }
 
-func modelled(requests int64) api.Run {
-	return api.Run{Network: &api.Network{Models: []api.ModelUse{{Model: "m", Requests: requests}}}}
+// modelled is a run that asked a model, and how many calls its answers had.
+func modelled(requests int64, calls ...int64) api.Run {
+	m := api.ModelUse{Model: "m", Requests: requests}
+	for _, n := range calls {
+		m.Calls += n
+	}
+	return api.Run{Network: &api.Network{Models: []api.ModelUse{m}}}
+}
+
+// An account with fewer calls than the answers of models have is a gap, too.
+func TestGapOfCalls(t *testing.T) {
+	s := seen{run: modelled(3, 2), calls: calls(edits("a"))}
+	if !slices.ContainsFunc(Find(s.evidence()), func(f api.RunFinding) bool {
+		return f.Rule == "reported-gap" && strings.Contains(f.What, "saw 2 calls") && strings.Contains(f.What, "1 reported")
+	}) {
+		t.Errorf("found are %+v", Find(s.evidence()))
+	}
 }
 
 func TestRules(t *testing.T) {

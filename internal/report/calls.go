@@ -63,6 +63,20 @@ func callProblems(t *api.ToolCalls) []string {
 	return list
 }
 
+// seenCalls says how many calls the gateway saw in the answers of models; "" for none.
+func seenCalls(r api.Run) string {
+	var n int64
+	if r.Network != nil {
+		for _, m := range r.Network.Models {
+			n += m.Calls
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return "Observed: the gateway saw " + count(int(n), "call") + " of tools in the answers of models."
+}
+
 func markdownCalls(b *strings.Builder, r *api.Report) {
 	t := r.ToolCalls
 	if t == nil {
@@ -70,6 +84,9 @@ func markdownCalls(b *strings.Builder, r *api.Report) {
 	}
 	b.WriteString("\n## Tool calls, as the agent reports them\n\n")
 	fmt.Fprintf(b, "%s. These are the agent's words, read from its own files in the cell: nothing of them is a fact.\n", count(len(t.Calls)+t.More, "call"))
+	if s := seenCalls(r.Run); s != "" {
+		b.WriteString("\n" + s + "\n\n")
+	}
 	for _, p := range callProblems(t) {
 		fmt.Fprintf(b, "- not complete: %s\n", text(p))
 	}

@@ -22,6 +22,21 @@ func line(b []byte, c *agent.Calls) error {
 	if err := json.Unmarshal(b, &l); err != nil {
 		return err
 	}
+	if l.Type == "assistant.message" { // some of its calls may be refused, and not begin
+		var d struct {
+			ToolRequests []struct {
+				ToolCallID, Name string
+				Arguments        json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(l.Data, &d); err != nil {
+			return err
+		}
+		for _, r := range d.ToolRequests {
+			c.Begin(callOf(r.ToolCallID, r.Name, r.Arguments, l.Timestamp))
+		}
+		return nil
+	}
 	if l.Type != "tool.execution_start" && l.Type != "tool.execution_complete" {
 		return nil
 	}
@@ -40,10 +55,15 @@ func line(b []byte, c *agent.Calls) error {
 		c.End(d.ToolCallID, exit, d.Success != nil && !*d.Success || exit != nil && *exit != 0)
 		return nil
 	}
-	call := agent.Call{ID: d.ToolCallID, Time: l.Timestamp, Tool: d.ToolName, What: agent.Brief(d.Arguments)}
+	c.Begin(callOf(d.ToolCallID, d.ToolName, d.Arguments, l.Timestamp))
+	return nil
+}
+
+func callOf(id, tool string, arguments json.RawMessage, at time.Time) agent.Call {
+	call := agent.Call{ID: id, Time: at, Tool: tool, What: agent.Brief(arguments)}
 	var in struct{ Command, Path string }
-	if json.Unmarshal(d.Arguments, &in) == nil {
-		switch d.ToolName {
+	if json.Unmarshal(arguments, &in) == nil {
+		switch tool {
 		case "bash":
 			call.Kind, call.What = agent.ShellCall, in.Command
 		case "create", "edit":
@@ -56,6 +76,5 @@ func line(b []byte, c *agent.Calls) error {
 			call.Kind = agent.ReadCall
 		}
 	}
-	c.Begin(call)
-	return nil
+	return call
 }
