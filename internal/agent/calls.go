@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/bound"
 )
 
-// A Reporter is an Adapter whose program writes a transcript of its conversations into its home. What is there
+// A Reporter is the adapter of a program that writes transcripts of its conversations into its home. What is there
 // is the agent's own word: it is read after a run, as bytes of the cell, and kept as reported.
 type Reporter interface {
 	Transcript() Transcript
