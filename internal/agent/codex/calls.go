@@ -55,7 +55,10 @@ func line(b []byte, c *agent.Calls) error {
 		}
 		c.Begin(call)
 	case "function_call_output", "custom_tool_call_output":
-		exit := exitOf(p.Output)
+		exit, goesOn := exitOf(p.Output)
+		if goesOn {
+			return nil
+		}
 		c.End(p.CallID, exit, exit != nil && *exit != 0)
 	}
 	return nil
@@ -100,11 +103,11 @@ func patched(patch string) (files []string) {
 	return files
 }
 
-// exitOf finds the exit code in an output: in its head, or in the metadata of older forms.
-func exitOf(output json.RawMessage) *int {
+// exitOf finds the exit code in an output: in its head, or in the metadata of older forms. A command can go on beyond it.
+func exitOf(output json.RawMessage) (exit *int, goesOn bool) {
 	var text string
 	if json.Unmarshal(output, &text) != nil {
-		return nil
+		return nil, false
 	}
 	var old struct {
 		Metadata struct {
@@ -112,12 +115,12 @@ func exitOf(output json.RawMessage) *int {
 		}
 	}
 	if json.Unmarshal([]byte(text), &old) == nil {
-		return old.Metadata.ExitCode
+		return old.Metadata.ExitCode, false
 	}
 	head, _, _ := strings.Cut(text, "\nOutput:\n")
 	if m := exited().FindStringSubmatch(head); m != nil {
 		code, _ := strconv.Atoi(m[1])
-		return &code
+		return &code, false
 	}
-	return nil
+	return nil, strings.Contains(head, "\nProcess running with session ID ")
 }

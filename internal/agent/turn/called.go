@@ -21,7 +21,7 @@ type calls struct {
 func (c *calls) count() int64 { return int64(len(c.seen)) + c.unnamed }
 
 func (c *calls) open(u *Use, depth int) {
-	if c.item != 0 || !u.s.at(depth).object || depth < 2 {
+	if !u.s.at(depth).object || depth < 2 {
 		return
 	}
 	key := func(up int) string {
