@@ -43,6 +43,7 @@ type ModelUse struct {
 	CacheRead  int64  `json:"cache_read,omitempty"`  // input tokens read from a cache
 	CacheWrite int64  `json:"cache_write,omitempty"` // input tokens written to a cache
 	Unseen     int64  `json:"unseen,omitempty"`      // successful answers without usage fields, or unreadable
+	Calls      int64  `json:"calls,omitempty"`       // tool calls in the answers
 	MicroUSD   int64  `json:"usd_millionths"`        // list price, in millionths of a US dollar
 	Unpriced   bool   `json:"unpriced,omitempty"`    // neither the policy nor the table has a price for the model
 	OwnPrice   bool   `json:"own_price,omitempty"`   // priced by the policy, and not by the table

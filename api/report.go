@@ -24,7 +24,9 @@ type Report struct {
 	Ignored  int            `json:"ignored"`        // number of further changed files that git ignores
 	Notes    []string       `json:"notes"`          // changes that git can't represent
 	Output   []ReportOutput `json:"output"`         // the end of what the command wrote
-	Events   []Event        `json:"events"`         // the first of the run's events
+	// ToolCalls are what its agent reports of its tool calls; null where none are kept.
+	ToolCalls *ToolCalls `json:"tool_calls,omitempty"`
+	Events    []Event    `json:"events"` // the first of the run's events
 	// Samples are what the cell used while the command ran, in their order.
 	Samples []Sample `json:"samples"`
 	// MoreEvents is the number of further events: pando events RUN has all.

@@ -51,6 +51,9 @@ type RunRequest struct {
 	OnFailure string `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
 	OnSuccess string `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
 	Check     string `json:"check,omitempty"`      // shell command, run in a fork of the result
+	// ToolLog is a file of the cell in which the command reports its tool calls, in JSON lines: in the workspace, the home
+	// ("~/") or /tmp, relative to the command's directory. It is read after the run; of agents, also without it.
+	ToolLog string `json:"tool_log,omitempty"`
 	// Notify lists ways to give notice when the run has ended or asks something: "desktop"; a web address, which
 	// gets a Notice; or "command:" and a command of the host's shell, which has one on its standard input. With Attach
 	// the end of a run of less than ten seconds is not told.

@@ -10,10 +10,14 @@ type Step struct {
 	Number int `json:"number"`
 	// Without is why it has no checkpoint of its own, and the cell may not have been at that of the number any more.
 	Without string `json:"without,omitempty"`
-	Kind    string `json:"kind"`           // "run", "exec", "eval", "turn", "checkpoint"
+	Kind    string `json:"kind"`           // "run", "exec", "eval", "turn", "checkpoint"; "tool": a call of a tool, as the agent reports it
 	ID      string `json:"id,omitempty"`   // of the run, command or evaluation
 	Text    string `json:"text,omitempty"` // the command, the beginning of the code, or what the user said
-	Turn    int    `json:"turn,omitempty"` // number of the turn
+	Turn    int    `json:"turn,omitempty"` // number of the turn; of a tool call, the turn in which it was
+	Tool    string `json:"tool,omitempty"` // of a tool call: the tool's name
+	// Basis is "reported" for what the agent says alone: it has no checkpoint, and its exit code is the agent's word. Else it
+	// is empty: pando saw it.
+	Basis string `json:"basis,omitempty"`
 	// Within is the run in the middle of which it was.
 	Within string    `json:"within,omitempty"`
 	Began  time.Time `json:"began"`             // when it began
@@ -22,7 +26,7 @@ type Step struct {
 	Running  bool   `json:"running,omitempty"`
 	ExitCode *int   `json:"exit_code"`         // of an evaluation 0 or 1; null for a turn, and where it is not known
 	Signal   string `json:"signal,omitempty"`  // that ended it
-	Cause    string `json:"cause,omitempty"`   // of its end, if not its own
+	Cause    string `json:"cause,omitempty"`   // of its end, if not its own; of a tool call "failed", "no result"
 	Verdict  string `json:"verdict,omitempty"` // of a run
 	// Files is the number of files that changed until the next step began, or until now; of a run, while it ran. Changed
 	// lists the first 20 of them. Unknown says why there is neither.

@@ -515,6 +515,9 @@ func TestAgentsModelServer(t *testing.T) {
 				t.Errorf("its turn was not seen:\n%s", o)
 			}
 			run := h.run("mine:latest")
+			if c.name != "opencode" { // its conversations are in a database
+				h.reports(run.ID)
+			}
 			for _, f := range flows(h, run.ID) {
 				if f.Host != cell.HostName {
 					t.Errorf("it reached %+v", f)
@@ -524,5 +527,41 @@ func TestAgentsModelServer(t *testing.T) {
 				t.Errorf("it was denied requests: %s", h.pando("events", "--denied"))
 			}
 		})
+	}
+}
+
+// reports looks at what the agent of a run reports of its tool calls.
+func (h *host) reports(run string) {
+	h.t.Helper()
+	var r struct {
+		ToolCalls struct {
+			Calls []struct {
+				Kind, What string
+				Ended      bool
+			}
+			Problems []string
+		} `json:"tool_calls"`
+		Findings []struct{ Rule, What string }
+	}
+	h.must(json.Unmarshal([]byte(h.pando("report", run, "--json")), &r))
+	if calls := r.ToolCalls.Calls; len(calls) == 0 || !calls[len(calls)-1].Ended || calls[len(calls)-1].Kind != "shell" || len(r.ToolCalls.Problems) > 0 {
+		h.t.Errorf("the reported tool calls are %+v", r.ToolCalls)
+	}
+	var seen int64 // in the answers of the model
+	for _, m := range h.run(run).Network.Models {
+		seen += m.Calls
+	}
+	if seen != int64(len(r.ToolCalls.Calls)) {
+		h.t.Errorf("the gateway saw %d calls, and %d are reported", seen, len(r.ToolCalls.Calls))
+	}
+	for _, f := range r.Findings {
+		if strings.HasPrefix(f.Rule, "reported-") {
+			h.t.Errorf("a finding: %+v", f)
+		}
+	}
+	if o := h.pando("timeline", "mine"); strings.Count(o, "(reported)") != len(r.ToolCalls.Calls) {
+		h.t.Errorf("the timeline has other calls than %d:\n%s", len(r.ToolCalls.Calls), o)
+	} else {
+		h.t.Log(o)
 	}
 }

@@ -50,6 +50,7 @@ var oneRow = map[string][]string{
 	"internal/cleanup":             {"internal/cell"},
 	"internal/cell":                nil,
 	"internal/backend/backendtest": {"internal/testenv"},
+	"internal/agent/agenttest":     {"internal/bound/boundtest"},
 	"internal/vmm/vmmtest":         {"internal/testenv"},
 	"internal/gateway/gatewaytest": {"internal/testenv"},
 }

@@ -220,6 +220,8 @@ type ModelUse struct {
 	CacheWrite int64  `json:"cache_write,omitempty"`
 	// Unseen counts the successful answers that did not say their use, or could not be read.
 	Unseen int64 `json:"unseen,omitempty"`
+	// Calls counts the calls of tools in the answers.
+	Calls int64 `json:"calls,omitempty"`
 }
 
 // Tokens is the number of all tokens.
@@ -233,6 +235,7 @@ func (u *ModelUse) Add(o ModelUse) {
 	u.CacheRead += o.CacheRead
 	u.CacheWrite += o.CacheWrite
 	u.Unseen += o.Unseen
+	u.Calls += o.Calls
 }
 
 // maxModels bounds the models of a list of uses.

@@ -20,7 +20,8 @@ turns of an agent, and checkpoints that were made by hand. The number of a step 
 the checkpoint that it began with: web@7 is the state before step 7, for restore, fork and
 diff, and pando undo web --to 7 goes back to it. A step with the number of the one before it
 began with the same files, or is an evaluation that followed another at once. What was
-undone is in brackets.
+undone is in brackets. Below a run or a turn of an agent are the tool calls that it reports:
+their ends are the agent's word, not what pando saw.
 Without a name it is the cell that pando diff shows, which is named on stderr.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +60,9 @@ func (a *app) drawSteps(w io.Writer, list []api.Step, files bool) {
 			t.row("", day)
 		}
 		what := s.Kind
-		if s.Turn > 0 {
+		if s.Kind == "tool" {
+			what = "  " + printable(s.Tool)
+		} else if s.Turn > 0 {
 			what += " " + strconv.Itoa(s.Turn)
 		}
 		if s.Within != "" && s.Within != s.ID {
@@ -76,6 +79,9 @@ func (a *app) drawSteps(w io.Writer, list []api.Step, files bool) {
 		}
 		if s.Undone {
 			number, ended = "("+number+")", strings.TrimSpace(ended+" undone")
+		}
+		if s.Basis != "" {
+			ended = strings.TrimSpace(ended + " (" + s.Basis + ")")
 		}
 		t.row(number, s.Began.Local().Format("15:04:05"), what, cut(text, 44), ended, lasted, stepWords(s))
 		if files {
@@ -104,6 +110,8 @@ func stepEnd(s api.Step) string {
 		return s.Cause
 	case s.Signal != "":
 		return s.Signal
+	case s.ExitCode == nil && s.Kind == "tool":
+		return "ok"
 	case s.ExitCode == nil && (s.Kind == "exec" || s.Kind == "eval"):
 		return "end not known"
 	case s.ExitCode == nil:

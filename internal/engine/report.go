@@ -22,6 +22,7 @@ import (
 const (
 	reportEvents  = 500
 	reportSamples = 4000
+	reportCalls   = 2000
 	reportOutput  = 64 << 10 // bytes of the end of each stream
 )
 
@@ -41,6 +42,10 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 	}
 	e := &finding.Evidence{Run: &r.Run}
 	lacks("events", v.reportEvents(ctx, id, &r))
+	calls, err := v.e.callsOf(id)
+	lacks("tool calls", err)
+	r.ToolCalls = calls.API()
+	e.Calls = r.ToolCalls
 	for _, name := range []string{"stdout", "stderr"} {
 		text, err := v.reportOutput(id, name, &r)
 		lacks(name, err)
@@ -61,7 +66,7 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 			none := func(string, int64) ([]byte, error) {
 				return nil, cell.Errorf(cell.NotFound, "engine.Report", "", "no files")
 			}
-			e.Changed, e.Held, e.Before, e.After = nil, nil, none, none
+			e.Changed, e.Held, e.Before, e.After, e.NoFiles = nil, nil, none, none, true
 			r.Findings = finding.Find(e)
 		}
 		lacks("changes", err)

@@ -49,6 +49,9 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 
 func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, err error) {
 	req.Inspect = false
+	if len(req.ToolLog) > maxToolLog || strings.ContainsFunc(req.ToolLog, unicode.IsControl) {
+		return api.Run{}, cell.Errorf(cell.Invalid, "engine.StartRun", "name a file of the cell, such as ~/tools.jsonl", "cannot start a run with that log of tool calls: its name may have at most %d bytes in one line", maxToolLog)
+	}
 	if len(req.Ref) > maxRef || strings.ContainsFunc(req.Ref, unicode.IsControl) {
 		return api.Run{}, cell.Errorf(cell.Invalid, "engine.StartRun", "a ticket's number or address will do", "cannot start a run with that reference: it may have at most %d bytes in one line", maxRef)
 	}
@@ -82,6 +85,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	if p.again != nil {
 		run.ReplayOf = p.again.of
 	}
+	run.In.ToolLog = req.ToolLog
 	run.Ref, run.Asked = redactor.String(req.Ref), viewOf(ctx).asker()
 	run.DowngradeWords = p.words()
 	p.governs(run)
@@ -125,6 +129,9 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	}
 	return asked, nil
 }
+
+// maxToolLog bounds the name of a log of tool calls, in bytes.
+const maxToolLog = 1000
 
 // maxRef bounds the reference of a run, in bytes.
 const maxRef = 200

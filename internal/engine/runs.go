@@ -28,7 +28,7 @@ func (e *Engine) newRuns() *run.Manager {
 		Compare: func(ctx context.Context, r *state.Run, c *state.Cell, before, after *state.Checkpoint) (run.Changed, error) {
 			return e.results.Compare(ctx, r, c, before, after)
 		},
-		Apply: e.results.Apply, Secrets: e.lookForSecrets, Check: e.check, Side: e.side,
+		Apply: e.results.Apply, Secrets: e.lookForSecrets, Calls: e.noteCalls, Check: e.check, Side: e.side,
 		EndAnswers: func(ctx context.Context, c *state.Cell) error { return e.govern.DropAnswers(ctx, c, "") },
 		Checkpoint: func(ctx context.Context, c *state.Cell, id cell.RunID) (state.Checkpoint, error) {
 			return e.settle(ctx, c, state.KindAfter, "", id)

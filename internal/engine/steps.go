@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/step"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -54,7 +55,7 @@ func (e *Engine) Steps(ctx context.Context, id cell.ID) ([]api.Step, error) {
 			s.Unknown = err.Error()
 		}
 	}
-	return list, nil
+	return e.withCalls(list, runs), nil
 }
 
 // stepsOf puts the steps of a cell in the order in which they began. goesOn says so of a command.
@@ -194,4 +195,40 @@ func stepChange(ch *workspace.Change) api.StepChange {
 // Steps: see Engine.
 func (v *View) Steps(ctx context.Context, id cell.ID) ([]api.Step, error) {
 	return onCell(v, id, func() ([]api.Step, error) { return v.e.Steps(ctx, id) })
+}
+
+// stepCalls bounds the reported tool calls that are listed of a run.
+const stepCalls = 500
+
+// withCalls adds the tool calls that agents report in their runs. They are no states of the cell: what changed is told with the turn or
+// the run. Those that can't be read are left out: the report of the run says why.
+func (e *Engine) withCalls(list []api.Step, runs []state.Run) []api.Step {
+	for i := range runs {
+		t, err := evidence.ReadCalls(runs[i].Folder, stepCalls)
+		if err != nil || t == nil {
+			continue
+		}
+		for _, c := range t.Calls {
+			s := api.Step{Kind: "tool", Basis: api.Reported, Tool: c.Tool, Text: c.What, Within: runs[i].ID, Began: c.Time, ExitCode: c.ExitCode}
+			switch {
+			case c.Failed && c.ExitCode == nil:
+				s.Cause = "failed"
+			case !c.Ended:
+				s.Cause = "no result"
+			}
+			if c.Time.IsZero() || !runs[i].Ended.IsZero() && c.Time.After(runs[i].Ended) {
+				s.Began = runs[i].Ended
+			} else if c.Time.Before(runs[i].Started) { // some tell seconds alone
+				s.Began = runs[i].Started
+			}
+			for _, t := range list {
+				if t.Kind == "turn" && t.Within == s.Within && !t.Began.After(s.Began) {
+					s.Turn = t.Turn
+				}
+			}
+			list = append(list, s)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b api.Step) int { return a.Began.Compare(b.Began) })
+	return list
 }

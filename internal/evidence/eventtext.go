@@ -107,7 +107,7 @@ func EventKinds() []EventKind {
 			{"status", "of the response"}, {"sent", "bytes out of the cell"}, {"received", "bytes into it"}, {"ms", "how long it took"},
 			{"error", "why it ended, unless by its two ends"}, {"secret", "handle of the credential that was put in"},
 			{"without", "handle of the credential that the host is for, where none was put in"}, {"protocol", "HTTP/1.1, HTTP/2.0, websocket"},
-			{"model", "of an answer of a model, what it says of its use: model, requests (1), input, output, cache_read and cache_write (tokens), unseen (1 when it does not say it)"}}},
+			{"model", "of an answer of a model, what it says of its use: model, requests (1), input, output, cache_read and cache_write (tokens), unseen (1 when it does not say it), calls of tools"}}},
 		{"budget", "The budget of the cell and its forks was nearly used up, was reached, was granted again, or was refused.", []EventField{
 			{"what", "near, reached, granted, refused"}, {"budget", "time, requests, tokens, usd; price or usage where that is not known"}, {"text", "one sentence"}, {"by", "the person that decided"}}},
 		{"network.earlier", "What the cell's processes did on the network while no run was there to record it.", []EventField{

@@ -160,7 +160,7 @@ func Network(folder string, run cell.RunID, own []price.Own) (_ *state.Network, 
 	for _, u := range models {
 		cost := price.Of(u, own)
 		n.Models = append(n.Models, state.ModelUse{Model: u.Model, Requests: u.Requests, Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
-			Unseen: u.Unseen, MicroUSD: cost.MicroUSD, Unpriced: !cost.Known, OwnPrice: cost.Own})
+			Unseen: u.Unseen, Calls: u.Calls, MicroUSD: cost.MicroUSD, Unpriced: !cost.Known, OwnPrice: cost.Own})
 		if !cost.Own {
 			n.Prices = price.Date()
 		}

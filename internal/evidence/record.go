@@ -13,7 +13,7 @@ import (
 // SealedFiles are the files in a run's folder that its receipt has the digests of, as far as
 // they are there.
 func SealedFiles() []string {
-	return []string{"manifest.json", "stdout", "stderr", eventsFile, patchFile, "check"}
+	return []string{"manifest.json", "stdout", "stderr", eventsFile, patchFile, "check", callsFile}
 }
 
 // eventsFile is the name of a run's event stream in its folder.

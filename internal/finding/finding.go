@@ -17,10 +17,12 @@ type Evidence struct {
 	Run     *api.Run
 	Changed []api.FileChange // all files that a patch has
 	Held    []api.Held
-	Stdout  string // its end, as it was written
+	Calls   *api.ToolCalls // that its agent reports; nil for none
+	Stdout  string         // its end, as it was written
 	Stderr  string
 	// Before and After read a regular file, if it has at most so many bytes. One that is not there is NotFound.
 	Before, After func(path string, most int64) ([]byte, error)
+	NoFiles       bool // neither is known, nor what changed
 	// Link is the target of a symlink after the run.
 	Link func(path string) (string, error)
 }

@@ -16,6 +16,8 @@ type seen struct {
 	run           api.Run
 	held          []api.Held
 	stdout        string
+	calls         []api.ToolCall
+	gap           string // why there may be more calls
 }
 
 func (s seen) evidence() *Evidence {
@@ -29,6 +31,9 @@ func (s seen) evidence() *Evidence {
 		return "100644"
 	}
 	e := &Evidence{Run: &s.run, Held: s.held, Stdout: s.stdout}
+	if s.calls != nil || s.gap != "" {
+		e.Calls = &api.ToolCalls{Calls: s.calls, Read: []api.Transcript{{Path: "~/t.jsonl", Problem: s.gap}}}
+	}
 	read := func(files map[string]string) func(string, int64) ([]byte, error) {
 		return func(path string, most int64) ([]byte, error) {
 			c, is := files[path]
@@ -132,12 +137,21 @@ var cases = map[string][]seen{
 	"install-script": {{after: files("package.json", `{"scripts": {"postinstall": "node x.js"}}`)}, {after: files("package.json", `{"scripts": {"test": "node x.js"}}`)}},
 	"lock-differs": {{before: files("package-lock.json", `{"packages": {"": {"dependencies": {"a": "1"}}}}`), after: files("package-lock.json", `{"packages": {"": {"dependencies": {"a": "1"}}}}`, "package.json", `{"dependencies": {"a": "2"}}`)},
 		{after: files("package-lock.json", `{"packages": {"": {"dependencies": {"a": "2"}}}}`, "package.json", `{"dependencies": {"a": "2"}}`)}, {after: files("package.json", `{"dependencies": {"a": "2"}}`)}},
-	"registry-changed":  {{after: files(".npmrc", "registry=x")}, {after: files("npmrc", "x")}},
-	"tunnel":            {{run: api.Run{Network: denial("resolve abc.ngrok.io", 1)}}, {run: api.Run{Network: denial("resolve github.com", 1)}}, {run: api.Run{Network: denial("resolve notngrok.io", 1)}}},
-	"denied-repeated":   {{run: api.Run{Network: denial("POST https://x.example/a", oftenDenied)}}, {run: api.Run{Network: denial("POST https://x.example/a", oftenDenied-1)}}},
-	"denied":            {{run: api.Run{Network: denial("connect x.example:443", 1)}}, {run: api.Run{Network: &api.Network{}}}},
-	"network-tried":     {{run: api.Run{Network: &api.Network{Tried: 2}}}, {run: api.Run{Network: &api.Network{}}}},
-	"verdict-imitated":  {{run: exited(1), stdout: "ok  \texample.com/a\t0.01s\n"}, {run: exited(0), stdout: "ok  \texample.com/a\t0.01s\n"}, {run: exited(1), stdout: "--- FAIL: TestA\nok  \texample.com/b\t0.01s\nFAIL\n"}, {run: exited(1), stdout: "all is well\n"}},
+	"registry-changed": {{after: files(".npmrc", "registry=x")}, {after: files("npmrc", "x")}},
+	"tunnel":           {{run: api.Run{Network: denial("resolve abc.ngrok.io", 1)}}, {run: api.Run{Network: denial("resolve github.com", 1)}}, {run: api.Run{Network: denial("resolve notngrok.io", 1)}}},
+	"denied-repeated":  {{run: api.Run{Network: denial("POST https://x.example/a", oftenDenied)}}, {run: api.Run{Network: denial("POST https://x.example/a", oftenDenied-1)}}},
+	"denied":           {{run: api.Run{Network: denial("connect x.example:443", 1)}}, {run: api.Run{Network: &api.Network{}}}},
+	"network-tried":    {{run: api.Run{Network: &api.Network{Tried: 2}}}, {run: api.Run{Network: &api.Network{}}}},
+	"verdict-imitated": {{run: exited(1), stdout: "ok  \texample.com/a\t0.01s\n"}, {run: exited(0), stdout: "ok  \texample.com/a\t0.01s\n"}, {run: exited(1), stdout: "--- FAIL: TestA\nok  \texample.com/b\t0.01s\nFAIL\n"}, {run: exited(1), stdout: "all is well\n"}},
+	"reported-check-differs": {
+		{run: checked(1), calls: calls(shell("cd /src && make test", 0), edits("a"))}, {run: checked(0), calls: calls(shell("make test", 0))}, {run: checked(1), calls: calls(shell("make test", 1))},
+		{run: checked(1), calls: calls(shell("make test", 0), shell("make test", 2))}, {run: checked(1), calls: calls(shell("make testing", 0))}, {run: checked(1)}, {run: checked(1), calls: calls(api.ToolCall{Kind: "shell", What: "make test"})}},
+	"reported-edit-missing": {{before: files("a", "x"), after: files("a", "x"), calls: calls(edits("a"))}, {before: files("a", "x"), after: files("a", "y"), calls: calls(edits("a"))},
+		{before: files("a", "x"), calls: calls(edits("a"))}, {calls: calls(edits("/home/u/a"))}, {calls: calls(api.ToolCall{Kind: "edit", Files: []string{"a"}, Ended: true, Failed: true})}, {calls: calls(shell("touch a", 0))},
+		{before: files("a", strings.Repeat("x", maxRead+1)), after: files("a", strings.Repeat("x", maxRead+1)), calls: calls(edits("a"))}},
+	"unreported-change": {{after: files("a", "x", "b", "y"), calls: calls(edits("a"))}, {after: files("a", "x"), calls: calls(edits("a"))}, {after: files("a", "x", "b", "y"), calls: calls(edits("a"), shell("make", 0))},
+		{after: files("a", "x", "b", "y"), calls: calls(edits("a")), gap: "cut"}, {after: files("b", "y"), calls: calls(api.ToolCall{Kind: "read", Ended: true})}, {after: files("a", "x", "b", "y"), calls: calls(edits("a"), api.ToolCall{Tool: "mcp"})}, {after: files("b", "y")}},
+	"reported-gap":      {{run: modelled(2), gap: "cut"}, {run: modelled(1, 1), calls: calls(edits("a"))}, {run: modelled(2), calls: calls(edits("a"))}, {gap: "cut"}, {run: modelled(0), gap: "cut"}, {run: modelled(2)}},
 	"output-hides":      {{stdout: "a\x1b[8mhidden\x1b[0m"}, {stdout: "a\x1b[1;31mred\x1b[0m\x1b[2K\r"}, {run: api.Run{TTY: true}, stdout: "\x1b]0;title\a"}},
 	"secret-found":      {{run: api.Run{Secrets: &api.Secrets{Found: []api.SecretFound{{Credential: "x", In: "stdout"}}}}}, {run: api.Run{Secrets: &api.Secrets{}}}},
 	"not-isolated":      {{run: api.Run{Isolation: "not isolated"}}, {run: api.Run{Isolation: "isolated"}}},
@@ -150,6 +164,39 @@ var cases = map[string][]seen{
 }
 
 func exited(code int) api.Run { return api.Run{ExitCode: &code} }
+
+func calls(list ...api.ToolCall) []api.ToolCall { return list }
+
+func shell(command string, exit int) api.ToolCall {
+	return api.ToolCall{Tool: "Bash", Kind: shellCall, What: command, ExitCode: &exit, Ended: true, Failed: exit != 0}
+}
+
+func edits(files ...string) api.ToolCall {
+	return api.ToolCall{Tool: "Edit", Kind: editCall, Files: files, Ended: true}
+}
+
+func checked(exit int) api.Run {
+	return api.Run{Check: &api.Check{Command: "make test", ExitCode: exit}}
+}
+
+// modelled is a run that asked a model, and how many calls its answers had.
+func modelled(requests int64, calls ...int64) api.Run {
+	m := api.ModelUse{Model: "m", Requests: requests}
+	for _, n := range calls {
+		m.Calls += n
+	}
+	return api.Run{Network: &api.Network{Models: []api.ModelUse{m}}}
+}
+
+// An account with fewer calls than the answers of models have is a gap, too.
+func TestGapOfCalls(t *testing.T) {
+	s := seen{run: modelled(3, 2), calls: calls(edits("a"))}
+	if !slices.ContainsFunc(Find(s.evidence()), func(f api.RunFinding) bool {
+		return f.Rule == "reported-gap" && strings.Contains(f.What, "saw 2 calls") && strings.Contains(f.What, "1 reported")
+	}) {
+		t.Errorf("found are %+v", Find(s.evidence()))
+	}
+}
 
 func TestRules(t *testing.T) {
 	for _, r := range Rules() {

@@ -13,6 +13,7 @@ const (
 	seeRun    = "pando show RUN"
 	seeEvents = "pando events RUN --kind decision,flow"
 	seeOutput = "pando logs RUN"
+	seeCalls  = "pando report RUN"
 )
 
 // see puts a run and a path into a command.
@@ -59,6 +60,10 @@ var rules = []Rule{
 	{"denied", low, "a host was denied", "something in the run wanted it", seeEvents, denied},
 	{"network-tried", low, "the network was looked for, and there was none", "something in the run wanted it", seeEvents, networkTried},
 	{"verdict-imitated", high, "the output claims what did not happen", "the exit code is the outcome; what is written is the command's word", seeOutput, verdictImitated},
+	{"reported-check-differs", medium, "the agent reports that the check succeeded, and it failed", "what the agent says of its work is not what was seen of it", seeCalls, reportedCheckDiffers},
+	{"reported-edit-missing", low, "an edit is reported of a file that is as it was", "the agent says that it wrote what is not in the result, or something changed it back", seeCalls, reportedEditMissing},
+	{"unreported-change", low, "a file changed that no tool call names", "the agent reports edits alone, and none of this file: something else wrote it, or it does not say all", seeFile, unreportedChange},
+	{"reported-gap", low, "tool calls are not reported completely", "the agent used a model, and its own account of what it did is missing or broken", seeCalls, reportedGap},
 	{"output-hides", medium, "the output hides text on a terminal", "what is seen there is not all that was written", seeOutput, outputHides},
 	{"secret-found", high, "the value of a lent credential was found", "it is where a cell should never have it", seeRun, secretFound},
 	{"not-isolated", high, "the run was not isolated", "the command could read and change what its user can", seeRun, notIsolated},

@@ -146,7 +146,7 @@ func answers(c state.Counted) (n int64) {
 // less is what of a sum came after an earlier one.
 func less(u, o cell.ModelUse) cell.ModelUse {
 	return cell.ModelUse{Model: u.Model, Requests: u.Requests - o.Requests, Input: u.Input - o.Input, Output: u.Output - o.Output,
-		CacheRead: u.CacheRead - o.CacheRead, CacheWrite: u.CacheWrite - o.CacheWrite, Unseen: u.Unseen - o.Unseen}
+		CacheRead: u.CacheRead - o.CacheRead, CacheWrite: u.CacheWrite - o.CacheWrite, Unseen: u.Unseen - o.Unseen, Calls: u.Calls - o.Calls}
 }
 
 // judge records a budget, and pauses its cells when it is used up. c is the cell that has used of it; open

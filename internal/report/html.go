@@ -72,7 +72,10 @@ var functions = template.FuncMap{
 		return fmt.Sprintf("%+.3f s", t.Sub(start).Seconds())
 	},
 	"ext":  func(p string) string { return strings.TrimPrefix(path.Ext(p), ".") },
-	"join": strings.Join,
+	"join": strings.Join, "toolCounts": toolCounts, "callEnd": callEnd, "seenCalls": seenCalls, "callProblems": callProblems,
+	"firstCalls": func(t *api.ToolCalls) []api.ToolCall { return t.Calls[:min(len(t.Calls), htmlCalls)] },
+	"moreCalls":  func(t *api.ToolCalls) int { return t.More + max(0, len(t.Calls)-htmlCalls) },
+	"allCalls":   func(t *api.ToolCalls) string { return count(len(t.Calls)+t.More, "call") },
 	"sign": func(kind string) string {
 		switch kind {
 		case "+":

@@ -136,6 +136,7 @@ func Markdown(w io.Writer, raw *api.Report) error {
 		b.WriteString("\n")
 	}
 
+	markdownCalls(&b, r)
 	if n := run.Network; n != nil {
 		fmt.Fprintf(&b, "\n## Network\n\n%d decisions, %d denied; %s out, %s in.\n", n.Decisions, n.Denied, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
 		for _, p := range n.Peers {

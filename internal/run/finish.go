@@ -131,6 +131,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		if err := x.writePatch(ctx, changed); err != nil {
 			return err
 		}
+		x.m.cfg.Calls(ctx, x.Run, &x.Cell, &after)
 		if err := x.m.cfg.Secrets(ctx, x.Run, &x.Cell, &x.Before, &after); err != nil {
 			return err
 		}

@@ -52,6 +52,8 @@ type Config struct {
 	Apply   func(ctx context.Context, c *state.Cell, run *state.Run, reason string) error
 	// Secrets searches what a run left behind for values of credentials, and notes them in the run.
 	Secrets func(ctx context.Context, run *state.Run, c *state.Cell, before, after *state.Checkpoint) error
+	// Calls keeps what an agent reports of its tool calls, in the folder of its run.
+	Calls func(ctx context.Context, run *state.Run, c *state.Cell, after *state.Checkpoint)
 	// NoteCaches notes in a run that ends what it had of caches, and EndCaches keeps what it wrote there, if that may be kept
 	// by its verdict.
 	NoteCaches, EndCaches func(ctx context.Context, c *state.Cell, run *state.Run)

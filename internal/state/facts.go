@@ -226,6 +226,7 @@ type ModelUse struct {
 	CacheRead  int64  `json:"cache_read,omitempty"`  // tokens
 	CacheWrite int64  `json:"cache_write,omitempty"` // tokens
 	Unseen     int64  `json:"unseen,omitempty"`      // answers that did not say what was used, or could not be read
+	Calls      int64  `json:"calls,omitempty"`       // of tools, in the answers
 	MicroUSD   int64  `json:"usd_millionths"`        // what it costs
 	Unpriced   bool   `json:"unpriced,omitempty"`    // no price is known
 	OwnPrice   bool   `json:"own_price,omitempty"`   // it is priced by the policy, and not by the table

@@ -26,6 +26,9 @@ func Run(t *testing.T, a agent.Adapter) {
 		t.Run("setup", func(t *testing.T) { setup(t, about, *s) })
 	}
 	t.Run("home", func(t *testing.T) { home(t, a) })
+	if r, is := a.(agent.Reporter); is {
+		t.Run("transcript", func(t *testing.T) { transcript(t, r) })
+	}
 	for _, l := range about.Logins {
 		t.Run(l.Credential, func(t *testing.T) { login(t, a, l) })
 	}

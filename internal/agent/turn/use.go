@@ -20,6 +20,8 @@ type Use struct {
 	model string
 
 	input, output, thought, tool, within, read, write int64
+
+	calls calls
 }
 
 // NewUse returns a reader of one answer.
@@ -34,7 +36,7 @@ func (u *Use) Write(p []byte) (int, error) { return u.s.Write(p) }
 
 // Found returns what the answer says. Without figures, it is one request, unseen.
 func (u *Use) Found() cell.ModelUse {
-	out := cell.ModelUse{Model: u.model, Requests: 1}
+	out := cell.ModelUse{Model: u.model, Requests: 1, Calls: u.calls.count()}
 	if !u.seen {
 		out.Unseen = 1
 		return out
@@ -60,18 +62,21 @@ func (u *Use) open(depth int) {
 	if u.in == 0 && depth > 1 && f.object && (f.key == "usage" || f.key == "usageMetadata") && u.outer(depth-1) {
 		u.in = depth
 	}
+	u.calls.open(u, depth)
 }
 
 func (u *Use) shut(depth int) {
 	if depth == u.in {
 		u.in = 0
 	}
+	u.calls.shut(depth)
 }
 
 func (u *Use) text(depth int, raw []byte) {
 	if name := u.s.at(depth).name; (name == "model" || name == "modelVersion") && depth > 0 && u.outer(depth) {
 		u.model = modelName(unescape(raw))
 	}
+	u.calls.text(depth, u.s.at(depth).name, raw)
 }
 
 // modelName bounds the name of a model, and makes it printable.

@@ -68,7 +68,7 @@ func TestAnswersSayTheirUse(t *testing.T) {
 		body string
 		want cell.ModelUse
 	}{
-		"messages":        {messagesStream, cell.ModelUse{Model: "claude-sonnet-4-5-20250929", Requests: 1, Input: 25, Output: 15, CacheRead: 2000, CacheWrite: 300}},
+		"messages":        {messagesStream, cell.ModelUse{Model: "claude-sonnet-4-5-20250929", Requests: 1, Input: 25, Output: 15, CacheRead: 2000, CacheWrite: 300, Calls: 1}},
 		"messages, whole": {messagesWhole, cell.ModelUse{Model: "claude-opus-4-1", Requests: 1, Input: 10, Output: 20}},
 		"responses":       {responses, cell.ModelUse{Model: "gpt-5-codex-2025", Requests: 1, Input: 100, Output: 50, CacheRead: 900}},
 		"response, whole": {responseWhole, cell.ModelUse{Model: "gpt-5", Requests: 1, Input: 1, Output: 2}},

@@ -1,0 +1,9 @@
+package codex
+
+import (
+	"testing"
+
+	"github.com/pando-dev/pando/internal/agent/agenttest"
+)
+
+func FuzzTranscript(f *testing.F) { agenttest.FuzzTranscript(f, Adapter{}) }
