@@ -81,8 +81,8 @@ func TestAgentsAskNothing(t *testing.T) {
 	h.pando("stop", "early")
 }
 
-// TestRaceOfAgents: attempts of a race are an agent's work on a task, each as its row says. Turns, tokens and prices are seen, and
-// the one that asked its model less wins.
+// TestRaceOfAgents: attempts of a race are an agent's work on a task, each as its row says. Turns and tokens are seen, and the one that
+// asked its model less wins.
 func TestRaceOfAgents(t *testing.T) {
 	prog := claude(t)
 	if !ownNetwork(t) {
@@ -108,15 +108,15 @@ func TestRaceOfAgents(t *testing.T) {
 		t.Fatal(err, races)
 	}
 	r := races[0]
-	if r.Winner != "a-2" || !strings.Contains(r.Why, "cost") {
+	if r.Winner != "a-2" || !strings.Contains(r.Why, "fewest tokens: 30, a-1 has 60") {
 		t.Errorf("the winner is %s: %s", r.Winner, r.Why)
 	}
 	for _, at := range r.Attempts {
-		if at.State != api.AttemptSucceeded || at.Turns != 1 || at.Tokens == 0 || at.USD == 0 {
+		if at.State != api.AttemptSucceeded || at.Turns != 1 || at.Tokens == 0 {
 			t.Errorf("%+v", at)
 		}
 	}
-	if o := h.pando("race", "show", r.ID); !strings.Contains(o, "TURNS") || !strings.Contains(o, "TOKENS") || !strings.Contains(o, "COST") {
+	if o := h.pando("race", "show", r.ID); !strings.Contains(o, "TURNS") || !strings.Contains(o, "TOKENS") {
 		t.Errorf("its table is\n%s", o)
 	}
 }
