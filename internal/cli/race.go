@@ -38,7 +38,7 @@ of --vary, a list of maps in YAML or a table in CSV; {{.n}} is its number, from 
 repeat in turn. An unknown field is an error before anything starts. --vary-env has
 variables of the environment as fields.
 
-With --agent each attempt is a coding agent's work on --prompt, whose fields are filled in
+With --agent each attempt is a coding agent's work on --prompt, where fields are filled in
 the same way; its flags are those of pando claude. Its turns, tokens and cost are shown.
 
 Each result is checked (--check) and scored (--score) in forks of its own. An attempt
