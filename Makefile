@@ -78,7 +78,7 @@ bench: build
 
 bench-results: build peers
 	mkdir -p bench/results
-	for a in run exec spawn eval branch chain density ipython api crowd agents caches accept ssh services steps cli ledger checkpoint import gateway policy; do \
+	for a in run exec spawn eval branch chain density ipython api crowd agents caches accept ssh services steps race replay cli ledger checkpoint import gateway policy; do \
 		bin/pando bench $$a --json > bench/results/$$a.json.new && mv bench/results/$$a.json.new bench/results/$$a.json || exit 1; \
 	done
 	for a in run exec spawn eval branch chain density; do \

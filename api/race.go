@@ -44,6 +44,8 @@ type Race struct {
 	Ended    time.Time     `json:"ended,omitzero"`   // when it ended
 	From     string        `json:"from"`             // what the attempts began with, in words
 	Command  []string      `json:"command"`          // with its templates; redacted
+	Agent    string        `json:"agent,omitempty"`  // the coding agent that each attempt is the work of
+	Prompt   string        `json:"prompt,omitempty"` // its task, with its templates; redacted
 	Check    string        `json:"check,omitempty"`  // the shell command that judges each result; redacted
 	Score    string        `json:"score,omitempty"`  // the shell command that scores each good result; redacted
 	Until    string        `json:"until"`            // "all", "first", or a number
@@ -88,6 +90,7 @@ type RaceAttempt struct {
 	Added    int               `json:"added"`               // lines
 	Deleted  int               `json:"deleted"`             // lines
 	TookMS   int64             `json:"took_ms"`             // duration of its command, in milliseconds
+	Turns    int               `json:"turns,omitempty"`     // number of turns of its agent
 	Tokens   int64             `json:"tokens,omitempty"`    // of models, as their answers say it
 	USD      float64           `json:"usd,omitempty"`       // the list price of these, in US dollars
 	High     []string          `json:"high,omitempty"`      // the rules that found something of severity high in it

@@ -43,7 +43,7 @@ type Axis struct {
 
 // Axes lists all axes in the order of PERFORMANCE.md.
 func Axes() []Axis {
-	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, execAxis, spawnAxis, evalAxis, branchAxis, chainAxis, densityAxis, ipythonAxis, apiAxis, crowdAxis, agentsAxis, cachesAxis, acceptAxis, sshAxis, servicesAxis, stepsAxis, cliAxis}
+	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, execAxis, spawnAxis, evalAxis, branchAxis, chainAxis, densityAxis, ipythonAxis, apiAxis, crowdAxis, agentsAxis, cachesAxis, acceptAxis, sshAxis, servicesAxis, stepsAxis, raceAxis, replayAxis, cliAxis}
 }
 
 // Enough is the least number of runs for a published result.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/testenv"
 )
@@ -78,6 +79,46 @@ func TestAgentsAskNothing(t *testing.T) {
 	s.sees("The greeting is friendlier now.")
 	s.presses("\x10\x11", "detached; run r-")
 	h.pando("stop", "early")
+}
+
+// TestRaceOfAgents: attempts of a race are an agent's work on a task, each as its row says. Turns and tokens are seen, and the one that
+// asked its model less wins.
+func TestRaceOfAgents(t *testing.T) {
+	prog := claude(t)
+	if !ownNetwork(t) {
+		return
+	}
+	key, _ := newAgentKey()
+	h, m := agentHost(t, prog, key)
+	m.next = func(body string, results int) turn {
+		most := 1
+		if strings.Contains(body, "with care") {
+			most = 3
+		}
+		if results >= most {
+			return turn{text: "It is done."}
+		}
+		return turn{text: "I write.", tool: "Bash", input: map[string]any{"command": friendlier, "description": "Write"}}
+	}
+	h.lend("anthropic", key)
+	h.write("../how.yaml", "- {how: with care}\n- {how: quickly}\n")
+	h.pando("race", "--name", "a", "--agent", "claude", "--prompt", "Make the greeting friendlier, {{.how}}.", "--vary", "../how.yaml", "--check", "grep -q friend greet.sh")
+	var races []api.Race
+	if err := json.Unmarshal([]byte(h.pando("race", "ls", "--json")), &races); err != nil || len(races) != 1 {
+		t.Fatal(err, races)
+	}
+	r := races[0]
+	if r.Winner != "a-2" || !strings.Contains(r.Why, "fewest tokens: 30, a-1 has 60") {
+		t.Errorf("the winner is %s: %s", r.Winner, r.Why)
+	}
+	for _, at := range r.Attempts {
+		if at.State != api.AttemptSucceeded || at.Turns != 1 || at.Tokens == 0 {
+			t.Errorf("%+v", at)
+		}
+	}
+	if o := h.pando("race", "show", r.ID); !strings.Contains(o, "TURNS") || !strings.Contains(o, "TOKENS") {
+		t.Errorf("its table is\n%s", o)
+	}
 }
 
 // TestAgentTurns: each turn of an agent's conversation is a checkpoint of workspace and home, seen in

@@ -25,6 +25,11 @@ const (
 	FileWatch  = "watch"  // FileEvents until the caller closes the connection
 )
 
+// Writes reports whether an operation changes files.
+func (a *FileAct) Writes() bool {
+	return a.Act == FileMkdir || a.Act == FileMove || a.Act == FileRemove || a.Act == FileWrite
+}
+
 // FileInfo is one file of a cell.
 type FileInfo struct {
 	Path   string    `json:"path"` // absolute

@@ -17,14 +17,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/agent/catalog"
 )
 
 func (a *app) raceCmd() *cobra.Command {
 	var r runFlags
 	var req api.RaceRequest
-	var vary, varyEnv string
+	var vary, varyEnv, agentName string
+	var of api.AgentRequest
+	var withHome []string
 	c := &cobra.Command{
-		Use:   "race [flags] [TEMPLATE|CELL[@N]] -- COMMAND…",
+		Use:   "race [flags] [TEMPLATE|CELL[@N]] -- COMMAND… | --agent NAME --prompt TASK",
 		Short: "Best of N: several attempts at one task, checked, ranked, compared",
 		Long: `Start N attempts at one task, each a governed run in a cell of its own, and choose the
 best. All begin with the same files: those of this directory, of a cell, or of a
@@ -35,6 +38,9 @@ of --vary, a list of maps in YAML or a table in CSV; {{.n}} is its number, from 
 repeat in turn. An unknown field is an error before anything starts. --vary-env has
 variables of the environment as fields.
 
+With --agent each attempt is a coding agent's work on --prompt, where fields are filled in
+the same way; its flags are those of pando claude. Its turns, tokens and cost are shown.
+
 Each result is checked (--check) and scored (--score) in forks of its own. An attempt
 succeeds when its command does, and its check. The best of these is the one in which
 nothing of severity high was found, then by score, cost, size of the change and time.
@@ -43,15 +49,22 @@ The race is carried out by the daemon, and goes on when this command is killed o
 daemon is. Ctrl-C ends it with its attempts. The exit code is 0 when an attempt won.`,
 		Example: `  pando race -n 3 --check 'go test ./...' -- ./agent --seed '{{.n}}'
   pando race --check 'make test' --vary hints.yaml -- ./agent --hint '{{.hint}}'
+  pando race --agent claude --prompt 'fix the test; {{.hint}}' --vary hints.yaml --check 'go test ./...'
   pando race web@3 -n 8 --until first --check ./ok.sh -- ./fix.sh
   pando race attach x-1a2b`,
 		ValidArgsFunction: a.completeForkable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := cmd.ArgsLenAtDash()
-			if at < 0 || at > 1 || at == len(args) {
+			if at < 0 && agentName != "" {
+				at = len(args) // an agent needs no words behind --
+			}
+			if at < 0 || at > 1 || at == len(args) && agentName == "" {
 				return usage("write it as pando race [TEMPLATE|CELL] -- COMMAND…, with the command behind --")
 			}
-			for _, name := range []string{"cell", "on-success", "dry-run", "tty", "interactive", "detach-keys"} {
+			if err := a.raceAgent(cmd, &r, agentName, &of, &withHome); err != nil {
+				return err
+			}
+			for _, name := range []string{"cell", "on-success", "dry-run", "tty", "interactive", "detach-keys", "continue", "idle-pause"} {
 				if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 					return usage("--%s is for one run: the cells of a race are its own, and its winner is accepted afterwards", name)
 				}
@@ -74,8 +87,11 @@ daemon is. Ctrl-C ends it with its attempts. The exit code is 0 when an attempt 
 		},
 	}
 	a.addRunFlags(c, &r)
+	addAgentFlags(c, &of, &withHome)
 	f := c.Flags()
 	f.SetInterspersed(true)
+	f.StringVar(&agentName, "agent", "", "each attempt is the work of this coding agent on --prompt: claude, codex, …")
+	complete(c, "agent", catalog.All().Names()...)
 	f.IntVarP(&req.Count, "count", "n", 0, "number of attempts (default: that of the rows of --vary, else 3)")
 	f.IntVar(&req.Parallel, "parallel", 0, "number of attempts that run at a time (default: that of the processors)")
 	f.StringVar(&req.Until, "until", "all", "end when all have ended, at the first that succeeds, or when so many have: all, first, N")
@@ -85,7 +101,8 @@ daemon is. Ctrl-C ends it with its attempts. The exit code is 0 when an attempt 
 	f.StringVar(&req.Name, "name", "", "prefix of the cells' names: NAME-1, NAME-2")
 	f.BoolVar(&req.DiscardLosers, "discard-losers", false, "give up all results but the winner's")
 	f.Lookup("detach").Usage = "print the race's id when it has started, and return; pando race attach follows it"
-	for _, name := range []string{"cell", "on-success", "dry-run", "detach-keys"} {
+	f.Lookup("prompt").Usage = "with --agent: the task, with fields as {{.NAME}}"
+	for _, name := range []string{"cell", "on-success", "dry-run", "detach-keys", "continue", "idle-pause"} {
 		if l := f.Lookup(name); l != nil {
 			l.Hidden = true
 		}
@@ -93,6 +110,35 @@ daemon is. Ctrl-C ends it with its attempts. The exit code is 0 when an attempt 
 	complete(c, "until", "all", "first")
 	c.AddCommand(a.raceLsCmd(), a.raceShowCmd(), a.raceAttachCmd(), a.raceStopCmd())
 	return c
+}
+
+// raceAgent has the attempts of a race be the work of an agent, if one is named.
+func (a *app) raceAgent(cmd *cobra.Command, r *runFlags, name string, of *api.AgentRequest, withHome *[]string) error {
+	if name == "" {
+		for _, flag := range []string{"prompt", "autonomy", "model-url", "trust-repository", "with-home", "mode", "acknowledge", "reason"} {
+			if cmd.Flags().Changed(flag) {
+				return usage("--%s is for a race of agents: add --agent NAME", flag)
+			}
+		}
+		return nil
+	}
+	known, err := agentNamed(name)
+	if err != nil {
+		return err
+	}
+	if of.Prompt == "" {
+		return usage("a race of agents needs a task: --prompt TEXT")
+	}
+	of.Name = known.About().Name
+	r.req.Agent = of
+	r.ready = func() error {
+		left, err := a.takeHome(of, known, *withHome)
+		if len(left) > 0 {
+			a.say("pando: of your home stays outside: %s", staysWords(left))
+		}
+		return err
+	}
+	return nil
 }
 
 // raceFrom completes a request with what the race begins with, and what this process has for its attempts.
@@ -117,6 +163,11 @@ func (a *app) raceFrom(cmd *cobra.Command, r *runFlags, req *api.RaceRequest, of
 	}
 	if err := a.useDefaults(cmd, r); err != nil {
 		return err
+	}
+	if r.ready != nil {
+		if err := r.ready(); err != nil {
+			return err
+		}
 	}
 	r.req.Cell = ""
 	if err := a.complete(cmd, r, anew); err != nil {
@@ -289,6 +340,14 @@ func (a *app) raceEnded(race api.Race) error {
 	return nil
 }
 
+// raceWork is what the attempts of a race do, in words.
+func raceWork(r *api.Race) string {
+	if r.Agent != "" {
+		return strings.TrimSpace(r.Agent + " " + r.Prompt + " " + strings.Join(r.Command, " "))
+	}
+	return strings.Join(r.Command, " ")
+}
+
 func (a *app) raceLsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Short: "List races", Args: cobra.NoArgs,
@@ -312,7 +371,7 @@ func (a *app) raceLsCmd() *cobra.Command {
 					} else if r.Error != nil {
 						state = "failed"
 					}
-					t.row(r.ID, r.Name, state, fmt.Sprint(len(r.Attempts)), winner, ago(r.Created), cut(strings.Join(r.Command, " "), 40))
+					t.row(r.ID, r.Name, state, fmt.Sprint(len(r.Attempts)), winner, ago(r.Created), cut(raceWork(&r), 40))
 				}
 				t.flush()
 			})
@@ -336,7 +395,7 @@ func (a *app) raceShowCmd() *cobra.Command {
 				}
 				fmt.Fprintf(w, "race      %s, %s\n", r.ID, how)
 				fmt.Fprintf(w, "from      %s\n", printable(r.From))
-				fmt.Fprintf(w, "command   %s\n", printable(strings.Join(r.Command, " ")))
+				fmt.Fprintf(w, "command   %s\n", printable(raceWork(&r)))
 				for _, l := range [][2]string{{"check", r.Check}, {"score", r.Score}, {"winner", r.Winner}, {"why", r.Why}} {
 					if l[1] != "" {
 						fmt.Fprintf(w, "%-9s %s\n", l[0], printable(l[1]))

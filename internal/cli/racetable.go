@@ -205,6 +205,8 @@ func attemptRows(t *table, race api.Race, ranked bool) {
 	}
 	varies := slices.ContainsFunc(list, func(at api.RaceAttempt) bool { return len(at.Varies) > 0 })
 	costs := slices.ContainsFunc(list, func(at api.RaceAttempt) bool { return at.USD > 0 })
+	turns := slices.ContainsFunc(list, func(at api.RaceAttempt) bool { return at.Turns > 0 })
+	tokens := slices.ContainsFunc(list, func(at api.RaceAttempt) bool { return at.Tokens > 0 })
 	head := []string{"ATTEMPT", "STATE"}
 	if varies {
 		head = append(head, "VARIES")
@@ -217,6 +219,12 @@ func attemptRows(t *table, race api.Race, ranked bool) {
 		head = append(head, "SCORE")
 	}
 	head = append(head, "FILES", "LINES", "TIME")
+	if turns {
+		head = append(head, "TURNS")
+	}
+	if tokens {
+		head = append(head, "TOKENS")
+	}
 	if costs {
 		head = append(head, "COST")
 	}
@@ -256,6 +264,12 @@ func attemptRows(t *table, race api.Race, ranked bool) {
 			row = append(row, scoreWord(at))
 		}
 		row = append(row, files, lines, took)
+		if turns {
+			row = append(row, strconv.Itoa(at.Turns))
+		}
+		if tokens {
+			row = append(row, strconv.FormatInt(at.Tokens, 10))
+		}
 		if costs {
 			row = append(row, fmt.Sprintf("$%.4f", at.USD))
 		}

@@ -439,6 +439,9 @@ func (e *Engine) raceView(r *state.Race, list []state.Attempt) api.Race {
 	if out.Command == nil {
 		out.Command = []string{}
 	}
+	if g := spec.Attempt.Agent; g != nil {
+		out.Agent, out.Prompt = g.Name, g.Prompt
+	}
 	if b, ok := e.reg.Budget(r.Base); ok && b.Reached != "" && r.State != api.RaceEnded {
 		out.Notes = append(out.Notes, "the budget of the race is used up ("+b.Reached+"): its attempts are paused until that is answered: pando approvals")
 	}
@@ -481,6 +484,9 @@ func (e *Engine) attemptView(r *state.Race, a *state.Attempt) api.RaceAttempt {
 		out.Started, out.ExitCode, out.Cause, out.Files, out.TookMS = shown.Started, shown.ExitCode, shown.Cause, shown.Changes.Files, shown.Usage.WallMS
 		if shown.Check != nil {
 			out.Check = shown.Check
+		}
+		if r.Spec.Attempt.Agent != nil {
+			out.Turns = e.reg.LastTurn(a.Cell)
 		}
 		if n := shown.Network; n != nil {
 			for _, m := range n.Models {

@@ -217,6 +217,31 @@ func TestRaceEndsWithoutADriver(t *testing.T) {
 	if b.must(err); r.Cause != cell.CauseInterrupted || r.Attempts[0].State != api.AttemptStopped {
 		t.Errorf("%+v", r)
 	}
+	// What runs for it ends, whether its attempt knows the run or the run its race alone; what a user began beside it does not.
+	req := b.raceOf("true")
+	req.Name, req.Count = "r", 3
+	d := b.racingOf(req)
+	for i := range d.list {
+		d.list[i].Over, d.list[i].Run = "", ""
+	}
+	_, waitKnown := b.begin("r-1", "true", "true")
+	_, waitUnknown := b.begin("r-2", "true", "true")
+	_, waitOther := b.begin("r-3", "true", "true")
+	d.list[0].Run = b.reg.Runs(d.list[0].Cell)[0].RunID()
+	of := b.reg.Runs(d.list[1].Cell)[0]
+	of.In.Race = d.id
+	d.list[2].Over = api.AttemptSucceeded
+	d.rec.State, d.rec.Ended = api.RaceRunning, time.Time{}
+	b.must(b.reg.Commit(&d.rec, &of, &d.list[0], &d.list[1], &d.list[2]))
+	b.must(b.endUndriven(d.id, errors.New("broken")))
+	for name, wait := range map[string]func() api.Run{"known": waitKnown, "unknown": waitUnknown} {
+		if r := wait(); r.Cause != cell.CauseInterrupted {
+			t.Errorf("what was %s to the race: %+v", name, r)
+		}
+	}
+	if r := waitOther(); r.Cause != "" {
+		t.Errorf("what a user began after it: %+v", r)
+	}
 }
 
 // racingOf is a race that has ended, as what drives it has it.
@@ -244,9 +269,13 @@ func TestRaceClearsUpItsOwn(t *testing.T) {
 	if b.must(d.interrupt()); d.record().Cause != "" {
 		t.Error("a race that had ended was interrupted")
 	}
-	made, err := b.All().Fork(b.ctx, d.attempt(0).Cell, api.ForkRequest{Count: 2, Name: "w"})
+	made, err := b.All().Fork(b.ctx, d.attempt(0).Cell, api.ForkRequest{Count: 3, Name: "w"})
 	b.must(err)
-	d.list[1].Starts, d.list[1].Cell, d.list[2].Starts, d.list[2].Cell = 0, cell.ID(made.Cells[0].ID), 0, cell.ID(made.Cells[1].ID)
+	d.list = append(d.list, d.list[2])
+	for i, c := range made.Cells {
+		d.list[i+1].Starts, d.list[i+1].Cell = 0, cell.ID(c.ID)
+	}
+	b.must(b.All().WriteFiles(b.ctx, b.id("w-3"), b.src, strings.NewReader("")))
 	b.run("w-2", "true")
 	_, goOn := b.begin("q-1", "true", "true")
 	d.rec.Cause = cell.CauseInterrupted
@@ -259,6 +288,9 @@ func TestRaceClearsUpItsOwn(t *testing.T) {
 	}
 	if _, ok := b.reg.Named("w-2"); !ok {
 		t.Error("work by hand was removed")
+	}
+	if _, ok := b.reg.Named("w-3"); !ok {
+		t.Error("a cell with files that were given to it by hand was removed")
 	}
 }
 

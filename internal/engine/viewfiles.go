@@ -19,7 +19,9 @@ func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Read
 				return nil, err
 			}
 		}
-		defer v.e.steps.Wrote(id)
+		if a.Writes() {
+			defer v.e.steps.Wrote(id)
+		}
 		return v.e.alive.Files(ctx, id, a, in)
 	})
 }
@@ -29,7 +31,9 @@ func (v *View) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Rea
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	defer v.e.steps.Wrote(id)
+	if a.Writes() {
+		defer v.e.steps.Wrote(id)
+	}
 	return v.e.alive.Manage(ctx, id, a, in, out)
 }
 

@@ -13,25 +13,25 @@ import (
 
 // Rank orders the attempts of a race that has ended: it sets their ranks, and returns the winner, nil for none, and why it
 // won. Only an attempt that succeeded can win. Of these the best is, by the first thing in which two differ: one in which
-// nothing of severity high was found, one that changed something, the higher score, the lower cost, the smaller change, the
-// shorter time in seconds, the lower number.
+// nothing of severity high was found, one that changed something, the higher score, the lower cost, the smaller change,
+// the fewer tokens, the shorter time in seconds, the lower number.
 func Rank(attempts []api.RaceAttempt, checked bool) (winner *api.RaceAttempt, why string) {
 	var good []*api.RaceAttempt
 	var rest []*api.RaceAttempt
-	costs := true // all are known: one that is not seen is not the lowest
+	seen := map[string]bool{seenCost: true, seenTokens: true, "": true} // of all: what is not seen is not the lowest
 	for i := range attempts {
 		a := &attempts[i]
 		switch a.State {
 		case api.AttemptSucceeded:
 			good = append(good, a)
-			costs = costs && a.USD > 0
+			seen[seenCost], seen[seenTokens] = seen[seenCost] && a.USD > 0, seen[seenTokens] && a.Tokens > 0
 		case api.AttemptFailed:
 			rest = append(rest, a)
 		}
 	}
 	slices.SortFunc(good, func(a, b *api.RaceAttempt) int {
 		for _, c := range criteria {
-			if c.cost && !costs {
+			if !seen[c.needs] {
 				continue
 			}
 			if n := c.compare(a, b); n != 0 {
@@ -46,12 +46,18 @@ func Rank(attempts []api.RaceAttempt, checked bool) (winner *api.RaceAttempt, wh
 	if len(good) == 0 {
 		return nil, noWinner(attempts, checked)
 	}
-	return good[0], reason(good, len(attempts), checked, costs)
+	return good[0], reason(good, len(attempts), checked, seen)
 }
+
+// What may not be seen of an attempt.
+const (
+	seenCost   = "cost"
+	seenTokens = "tokens"
+)
 
 // criterion is something in which two attempts that succeeded may differ.
 type criterion struct {
-	cost    bool
+	needs   string                          // what must have been seen of all; "": nothing
 	compare func(a, b *api.RaceAttempt) int // negative: a is better
 	words   func(best, next *api.RaceAttempt) string
 }
@@ -69,7 +75,7 @@ var criteria = []criterion{
 		}
 		return fmt.Sprintf("highest score: %s, %s has %s", number(*best.Score), next.CellName, number(*next.Score))
 	}},
-	{cost: true, compare: func(a, b *api.RaceAttempt) int { return cmp.Compare(a.USD, b.USD) },
+	{needs: seenCost, compare: func(a, b *api.RaceAttempt) int { return cmp.Compare(a.USD, b.USD) },
 		words: func(best, next *api.RaceAttempt) string {
 			return fmt.Sprintf("lowest cost: $%.4f, %s $%.4f", best.USD, next.CellName, next.USD)
 		}},
@@ -80,6 +86,10 @@ var criteria = []criterion{
 	{compare: func(a, b *api.RaceAttempt) int { return cmp.Compare(a.Files, b.Files) },
 		words: func(best, next *api.RaceAttempt) string {
 			return fmt.Sprintf("fewest files: %d, %s has %d", best.Files, next.CellName, next.Files)
+		}},
+	{needs: seenTokens, compare: func(a, b *api.RaceAttempt) int { return cmp.Compare(a.Tokens, b.Tokens) },
+		words: func(best, next *api.RaceAttempt) string {
+			return fmt.Sprintf("fewest tokens: %d, %s has %d", best.Tokens, next.CellName, next.Tokens)
 		}},
 	{compare: func(a, b *api.RaceAttempt) int { return cmp.Compare(a.TookMS/1000, b.TookMS/1000) }, // less is chance
 		words: func(best, next *api.RaceAttempt) string {
@@ -101,7 +111,7 @@ func compareScores(a, b *api.RaceAttempt) int {
 }
 
 // reason says why the first of the attempts that succeeded is the winner.
-func reason(good []*api.RaceAttempt, all int, checked, costs bool) string {
+func reason(good []*api.RaceAttempt, all int, checked bool, seen map[string]bool) string {
 	did := "its command succeeded"
 	if checked {
 		did = "its check passed"
@@ -113,9 +123,9 @@ func reason(good []*api.RaceAttempt, all int, checked, costs bool) string {
 	case len(good) == 1:
 		did += ", and no other's did"
 	case len(good) == 2:
-		did += ", as one other's did; " + decisive(best, good[1], costs)
+		did += ", as one other's did; " + decisive(best, good[1], seen)
 	default:
-		did += fmt.Sprintf(", as %d others' did; %s", len(good)-1, decisive(best, good[1], costs))
+		did += fmt.Sprintf(", as %d others' did; %s", len(good)-1, decisive(best, good[1], seen))
 	}
 	if best.Files == 0 {
 		did += "; it changed nothing, so nothing shows that there was something to do"
@@ -127,9 +137,9 @@ func reason(good []*api.RaceAttempt, all int, checked, costs bool) string {
 }
 
 // decisive says in what the best first differs from the next.
-func decisive(best, next *api.RaceAttempt, costs bool) string {
+func decisive(best, next *api.RaceAttempt, seen map[string]bool) string {
 	for _, c := range criteria {
-		if (!c.cost || costs) && c.compare(best, next) != 0 {
+		if seen[c.needs] && c.compare(best, next) != 0 {
 			return c.words(best, next)
 		}
 	}

@@ -82,14 +82,18 @@ func (l *Log) Shares(id cell.ID, head cell.CheckpointID, d time.Duration) (s Ste
 	return m.last, m.last.Kind == Evaluation && m.last.Head == head && time.Since(m.at) < d
 }
 
-// Wrote notes that something else wrote into a cell: the next evaluation shares with none.
+// Wrote notes that something else wrote into a cell: the next evaluation shares with none. An empty file of steps keeps that
+// something was done in the cell; a cell without a folder has none.
 func (l *Log) Wrote(id cell.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.last, id)
+	if f, err := os.OpenFile(filepath.Join(l.folder(id), file), os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
+		f.Close()
+	}
 }
 
-// Any reports whether any step of a cell is kept.
+// Any reports whether a step of a cell is kept, or something else wrote into it.
 func (l *Log) Any(id cell.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

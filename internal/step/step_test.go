@@ -35,6 +35,16 @@ func TestStepsAreKeptAsTheyHappen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	l.Wrote("c-9") // which has no folder
+	if folder(t, dir, "c-3"); l.Any("c-3") || l.Any("c-9") {
+		t.Error("there is something of a cell in which nothing was done")
+	}
+	if l.Wrote("c-3"); !l.Any("c-3") {
+		t.Error("nothing is known of a file that was given to a cell")
+	}
+	if list, err := l.List("c-3"); err != nil || len(list) != 0 {
+		t.Error(list, err)
+	}
 	if l.Any("c-1") {
 		t.Error("there is something of a cell in which nothing was done")
 	}
