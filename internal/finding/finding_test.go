@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // seen is a run that turns one set of files into another.
@@ -16,6 +17,8 @@ type seen struct {
 	run           api.Run
 	held          []api.Held
 	stdout        string
+	policy        policy.Findings
+	unread        string
 }
 
 func (s seen) evidence() *Evidence {
@@ -28,7 +31,7 @@ func (s seen) evidence() *Evidence {
 		}
 		return "100644"
 	}
-	e := &Evidence{Run: &s.run, Held: s.held, Stdout: s.stdout}
+	e := &Evidence{Run: &s.run, Held: s.held, Stdout: s.stdout, Policy: s.policy, Unread: s.unread}
 	read := func(files map[string]string) func(string, int64) ([]byte, error) {
 		return func(path string, most int64) ([]byte, error) {
 			c, is := files[path]
@@ -145,6 +148,7 @@ var cases = map[string][]seen{
 	"limit-reached":     {{run: api.Run{Cause: "memory limit"}}, {run: api.Run{Cause: "interrupted"}}},
 	"process-left":      {{run: api.Run{Usage: api.Usage{LeftOver: 2}}}, {}},
 	"output-incomplete": {{run: api.Run{Output: api.Outputs{Stdout: api.Output1{Bytes: 2, Kept: 1}}}}, {run: api.Run{Output: api.Outputs{Stdout: api.Output1{Bytes: 2, Kept: 2}}}}},
+	"policy-unread":     {{unread: "cannot read the policy"}, {}},
 	"source-moved":      {{run: api.Run{Conflicts: []string{"a"}}}, {}},
 	"unchecked":         {{run: api.Run{Changes: api.Changes{Files: 1}}}, {run: api.Run{Changes: api.Changes{Files: 1}, Check: &api.Check{}}}},
 }

@@ -66,6 +66,7 @@ var rules = []Rule{
 	{"limit-reached", medium, "a limit was reached", "what was not finished is not in the result", seeRun, limitReached},
 	{"process-left", low, "processes were left running", "they were ended with the command, in the middle of whatever they did", seeRun, processLeft},
 	{"output-incomplete", low, "not all of the output was kept", "the end of it is not in the evidence", seeOutput, outputIncomplete},
+	{"policy-unread", high, "the policy of the run can't be read", "what it says of findings was not looked for", seeRun, policyUnread},
 	{"source-moved", info, "the source changed during the run", "the result was made from what it was before", seeRun, sourceMoved},
 	{"unchecked", info, "no check was made of the result", "the exit code is that of the command alone: --check says what has to hold", seeRun, noCheck},
 }
