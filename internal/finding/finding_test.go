@@ -148,9 +148,11 @@ var cases = map[string][]seen{
 	"limit-reached":     {{run: api.Run{Cause: "memory limit"}}, {run: api.Run{Cause: "interrupted"}}},
 	"process-left":      {{run: api.Run{Usage: api.Usage{LeftOver: 2}}}, {}},
 	"output-incomplete": {{run: api.Run{Output: api.Outputs{Stdout: api.Output1{Bytes: 2, Kept: 1}}}}, {run: api.Run{Output: api.Outputs{Stdout: api.Output1{Bytes: 2, Kept: 2}}}}},
-	"policy-unread":     {{unread: "cannot read the policy"}, {}},
-	"source-moved":      {{run: api.Run{Conflicts: []string{"a"}}}, {}},
-	"unchecked":         {{run: api.Run{Changes: api.Changes{Files: 1}}}, {run: api.Run{Changes: api.Changes{Files: 1}, Check: &api.Check{}}}},
+	"clock-set": {{after: files("Makefile", "test:\n\tTZ=UTC go test ./...\n")}, {after: files("Makefile", "test:\n\techo $TZ\n# TZ=UTC\nQTZ=1\n")}, {after: files("a.go", "TZ=UTC")},
+		{before: files("Makefile", "a:\n\tTZ=UTC x\n"), after: files("Makefile", "a:\n\tTZ=UTC x\nb:\n")}},
+	"policy-unread": {{unread: "cannot read the policy"}, {}},
+	"source-moved":  {{run: api.Run{Conflicts: []string{"a"}}}, {}},
+	"unchecked":     {{run: api.Run{Changes: api.Changes{Files: 1}}}, {run: api.Run{Changes: api.Changes{Files: 1}, Check: &api.Check{}}}},
 }
 
 func exited(code int) api.Run { return api.Run{ExitCode: &code} }

@@ -47,6 +47,7 @@ var rules = []Rule{
 	{"tests-fewer", high, "there are fewer tests", "a check that passes says less than before", seeFile, testsFewer},
 	{"test-skipped", high, "tests are skipped", "a check that passes says less than before", seeFile, testSkipped},
 	{"assertions-fewer", medium, "tests assert less", "a check that passes says less than before", seeFile, assertionsFewer},
+	{"clock-set", medium, "tests or builds get another clock or locale", "a check that passes there may fail in another zone, language or year", seeFile, clockSet},
 	{"expectations-changed", low, "recorded expectations of tests changed", "the check compares with what is recorded there", seeFile, expectationsChanged},
 	{"dependency-added", medium, "a dependency was added", "its code runs with that of the project, and its authors' later versions do", seeFile, dependencyAdded},
 	{"dependency-source", high, "a dependency comes from elsewhere", "it is not the package that its name says in the registry", seeFile, dependencySource},

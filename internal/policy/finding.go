@@ -184,7 +184,7 @@ func bounded(s string) error {
 // words are those of the section findings.
 func (f *FileFindings) words() section {
 	return section{words: []word{
-		{name: "rules", about: "Rules of your own over the evidence of a run. The fields are in docs/howto/findings.md.", shape: list{item: f.rule}},
+		{name: "rules", about: "Rules of your own over the evidence of a run. docs/reference/findings.md has the fields.", shape: list{item: f.rule}},
 		{name: "off", about: "Rules of pando's that are not looked for. The report names them. Only a file of the host or the user says it.", shape: list{item: func(int) shape {
 			at := 0
 			return text{at: func(n int) { at = n }, set: func(s string) error { f.Off = append(f.Off, s); f.note("off "+s, at); return checkHouse(s) }}

@@ -48,6 +48,7 @@ var houseFindings = map[string]string{
 	"limit-reached":         api.SeverityMedium,
 	"process-left":          api.SeverityLow,
 	"output-incomplete":     api.SeverityLow,
+	"clock-set":             api.SeverityMedium,
 	"policy-unread":         api.SeverityHigh,
 	"source-moved":          api.SeverityInfo,
 	"unchecked":             api.SeverityInfo,
