@@ -187,7 +187,14 @@ func (f *FileFindings) words() section {
 		{name: "rules", about: "Rules of your own over the evidence of a run. docs/reference/findings.md has the fields.", shape: list{item: f.rule}},
 		{name: "off", about: "Rules of pando's that are not looked for. The report names them. Only a file of the host or the user says it.", shape: list{item: func(int) shape {
 			at := 0
-			return text{at: func(n int) { at = n }, set: func(s string) error { f.Off = append(f.Off, s); f.note("off "+s, at); return checkHouse(s) }}
+			return text{at: func(n int) { at = n }, set: func(s string) error {
+				if f.Severity[s] != "" {
+					return cell.Errorf(cell.Invalid, opFindings, "take one of them out", "%s has a severity in the same file", s)
+				}
+				f.Off = append(f.Off, s)
+				f.note("off "+s, at)
+				return checkHouse(s)
+			}}
 		}}},
 		{name: "severity", about: "Other severities for rules of pando's. A layer below those of host and user can only raise.", shape: severities{f}},
 	}}

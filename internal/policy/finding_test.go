@@ -35,6 +35,7 @@ func TestFindingsRefused(t *testing.T) {
 		rule("      when: paths\n      match: ['" + strings.Repeat("a", 201) + "']\n"):        "more than 200 bytes",
 		rule("      when: run\n      if: exit = 1\n") + rule("      when: run\n")[9:]:         "is there twice",
 		"  off: [binary-aded]\n":                                                              `did you mean "binary-added"?`,
+		"  severity: {unchecked: low}\n  off: [unchecked]\n": "has a severity in the same file",
 		"  off: [own/a]\n":                                                                    "is no rule of pando's",
 		"  severity: {binary-added: huge}\n":                                                  "write one of info,",
 		strings.Replace(rule("      when: run\n      if: exit = 1\n"), "id: a", "id: o/a", 1): "is no id",
