@@ -41,6 +41,7 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 		}
 	}
 	e := &finding.Evidence{Run: &r.Run}
+	lacks("what its policy says of findings", v.reportPolicy(id, &r, e))
 	lacks("events", v.reportEvents(ctx, id, &r))
 	calls, err := v.e.callsOf(id)
 	lacks("tool calls", err)
@@ -57,8 +58,9 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 	}
 	if run.Phase == string(cell.Ended) && run.ExitCode != nil {
 		err := v.e.results.Examine(ctx, id, func(x *result.Examined) error {
-			r.Files, r.More, r.Ignored, r.Held, r.Notes = x.Files, x.More, x.Ignored, x.Held, x.Notes
+			r.Files, r.More, r.Ignored, r.Held, r.Notes = x.Files, x.More, x.Ignored, x.Held, append(r.Notes, x.Notes...)
 			e.Changed, e.Held, e.Before, e.After, e.Link = x.Changed, x.Held, x.Before, x.After, x.Link
+			e.Size = x.Size
 			r.Findings = finding.Find(e)
 			return nil
 		})
@@ -91,6 +93,27 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 	}
 	report.Complete(&r)
 	return r, nil
+}
+
+// reportPolicy has the rules of a run's policy, as it was before the run: what the run itself wrote is never asked.
+func (v *View) reportPolicy(id cell.RunID, r *api.Report, e *finding.Evidence) error {
+	run, err := v.e.reg.Run(id)
+	if err != nil {
+		return err
+	}
+	if run.Policy == "" {
+		return nil // it did not begin
+	}
+	p, err := evidence.ManifestPolicy(&run)
+	if err != nil {
+		e.Unread = err.Error()
+		return err
+	}
+	e.Policy, e.Origins = p.Findings, p.Origins.Lines
+	for _, rule := range p.Findings.Off {
+		r.Notes = append(r.Notes, "the rule "+rule+" is off, by "+p.Origins.Lines["off "+rule])
+	}
+	return nil
 }
 
 // reportEvents reads the events of a run, of which the first are shown, and the samples of its use.

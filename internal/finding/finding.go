@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // Evidence is what rules look at.
@@ -25,6 +26,13 @@ type Evidence struct {
 	NoFiles       bool // neither is known, nor what changed
 	// Link is the target of a symlink after the run.
 	Link func(path string) (string, error)
+	// Size is that of a regular file after the run.
+	Size func(path string) (int64, error)
+	// Policy is what the policy of the run says of findings, as it was written down before the run began, and Origins where.
+	// Unread says why there is no such policy.
+	Policy  policy.Findings
+	Origins map[string]string
+	Unread  string
 }
 
 // Rule is something that is looked for.
@@ -61,12 +69,18 @@ func (f *found) at(path string, line int, format string, args ...any) {
 // say adds a finding that is in no file.
 func (f *found) say(format string, args ...any) { f.at("", 0, format, args...) }
 
-// Find applies all rules, and returns what they found: the most severe first, then in the order of the rules.
+// Find applies all rules, and those of the run's policy, and returns what they found: the most severe first, then in the order of
+// the rules. A policy that can't be read is a finding.
 func Find(e *Evidence) []api.RunFinding {
 	out := []api.RunFinding{}
-	for i := range rules {
-		f := found{rule: &rules[i], run: e.Run.ID}
-		rules[i].find(e, &f)
+	list, err := rulesOf(e.Policy, e.Origins)
+	if err != nil {
+		with := *e
+		with.Unread, list, e = err.Error(), rules, &with
+	}
+	for i := range list {
+		f := found{rule: &list[i], run: e.Run.ID}
+		list[i].find(e, &f)
 		if f.more > 0 {
 			last := &f.list[len(f.list)-1]
 			last.What += fmt.Sprintf(" (and %d more)", f.more)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // seen is a run that turns one set of files into another.
@@ -18,6 +19,8 @@ type seen struct {
 	stdout        string
 	calls         []api.ToolCall
 	gap           string // why there may be more calls
+	policy        policy.Findings
+	unread        string
 }
 
 func (s seen) evidence() *Evidence {
@@ -30,7 +33,7 @@ func (s seen) evidence() *Evidence {
 		}
 		return "100644"
 	}
-	e := &Evidence{Run: &s.run, Held: s.held, Stdout: s.stdout}
+	e := &Evidence{Run: &s.run, Held: s.held, Stdout: s.stdout, Policy: s.policy, Unread: s.unread}
 	if s.calls != nil || s.gap != "" {
 		e.Calls = &api.ToolCalls{Calls: s.calls, Read: []api.Transcript{{Path: "~/t.jsonl", Problem: s.gap}}}
 	}
@@ -159,8 +162,11 @@ var cases = map[string][]seen{
 	"limit-reached":     {{run: api.Run{Cause: "memory limit"}}, {run: api.Run{Cause: "interrupted"}}},
 	"process-left":      {{run: api.Run{Usage: api.Usage{LeftOver: 2}}}, {}},
 	"output-incomplete": {{run: api.Run{Output: api.Outputs{Stdout: api.Output1{Bytes: 2, Kept: 1}}}}, {run: api.Run{Output: api.Outputs{Stdout: api.Output1{Bytes: 2, Kept: 2}}}}},
-	"source-moved":      {{run: api.Run{Conflicts: []string{"a"}}}, {}},
-	"unchecked":         {{run: api.Run{Changes: api.Changes{Files: 1}}}, {run: api.Run{Changes: api.Changes{Files: 1}, Check: &api.Check{}}}},
+	"clock-set": {{after: files("Makefile", "test:\n\tTZ=UTC go test ./...\n")}, {after: files("Makefile", "test:\n\techo $TZ\n# TZ=UTC\nQTZ=1\n")}, {after: files("a.go", "TZ=UTC")},
+		{before: files("Makefile", "a:\n\tTZ=UTC x\n"), after: files("Makefile", "a:\n\tTZ=UTC x\nb:\n")}},
+	"policy-unread": {{unread: "cannot read the policy"}, {}},
+	"source-moved":  {{run: api.Run{Conflicts: []string{"a"}}}, {}},
+	"unchecked":     {{run: api.Run{Changes: api.Changes{Files: 1}}}, {run: api.Run{Changes: api.Changes{Files: 1}, Check: &api.Check{}}}},
 }
 
 func exited(code int) api.Run { return api.Run{ExitCode: &code} }

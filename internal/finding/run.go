@@ -223,3 +223,9 @@ func networkTried(e *Evidence, f *found) {
 		f.say("%s had nowhere to go", count(int(n.Tried), "packet", "packets"))
 	}
 }
+
+func policyUnread(e *Evidence, f *found) {
+	if e.Unread != "" {
+		f.say("%s", clip(e.Unread))
+	}
+}

@@ -48,6 +48,7 @@ var rules = []Rule{
 	{"tests-fewer", high, "there are fewer tests", "a check that passes says less than before", seeFile, testsFewer},
 	{"test-skipped", high, "tests are skipped", "a check that passes says less than before", seeFile, testSkipped},
 	{"assertions-fewer", medium, "tests assert less", "a check that passes says less than before", seeFile, assertionsFewer},
+	{"clock-set", medium, "tests or builds get another clock or locale", "a check that passes there may fail in another zone, language or year", seeFile, clockSet},
 	{"expectations-changed", low, "recorded expectations of tests changed", "the check compares with what is recorded there", seeFile, expectationsChanged},
 	{"dependency-added", medium, "a dependency was added", "its code runs with that of the project, and its authors' later versions do", seeFile, dependencyAdded},
 	{"dependency-source", high, "a dependency comes from elsewhere", "it is not the package that its name says in the registry", seeFile, dependencySource},
@@ -71,6 +72,7 @@ var rules = []Rule{
 	{"limit-reached", medium, "a limit was reached", "what was not finished is not in the result", seeRun, limitReached},
 	{"process-left", low, "processes were left running", "they were ended with the command, in the middle of whatever they did", seeRun, processLeft},
 	{"output-incomplete", low, "not all of the output was kept", "the end of it is not in the evidence", seeOutput, outputIncomplete},
+	{"policy-unread", high, "the policy of the run can't be read", "what it says of findings was not looked for", seeRun, policyUnread},
 	{"source-moved", info, "the source changed during the run", "the result was made from what it was before", seeRun, sourceMoved},
 	{"unchecked", info, "no check was made of the result", "the exit code is that of the command alone: --check says what has to hold", seeRun, noCheck},
 }

@@ -136,6 +136,9 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	for _, p := range e.Prices {
 		add("prices", "price "+p.Models, priceText(p), "accounted", "the daemon, for budgets of usd")
 	}
+	for _, line := range e.Findings.show() {
+		add("findings", line[0], line[1], "observed", "reports, in the evidence of a run")
+	}
 	if len(n.Ask) > 0 || o.Lines["approvals.timeout"] != "" {
 		add("approvals", "approvals.timeout", "a question waits "+(time.Duration(e.Approvals.Timeout)*time.Millisecond).String(), enforced, "the gateway")
 	}

@@ -46,6 +46,15 @@ func (x *Examined) Link(path string) (string, error) {
 	return e.Target, err
 }
 
+// Size is that of a regular file after the run, in bytes.
+func (x *Examined) Size(path string) (int64, error) {
+	e, err := x.after.Tree.Lookup(path)
+	if err == nil && e.Type != workspace.File {
+		err = cell.Errorf(cell.NotFound, "result.Examine", "", "%s is no regular file", path)
+	}
+	return e.Size, err
+}
+
 func readAt(s workspace.Side, path string, most int64) ([]byte, error) {
 	e, err := s.Tree.Lookup(path)
 	if err != nil {
