@@ -27,6 +27,7 @@ type File struct {
 	Approvals   FileApprovals
 	Home        FileHome
 	Prices      []FilePrice
+	Accept      FileAccept
 }
 
 // Line is one line's worth of a policy, and where it stands.

@@ -42,6 +42,7 @@ type Effective struct {
 	// Prices are the user's own of models, for budgets. The first that matches counts, and they come
 	// before those that are built in.
 	Prices []price.Own `json:"prices,omitempty"`
+	Accept Accept      `json:"accept,omitzero"`
 }
 
 // Files says which of the host's files a cell sees besides its image.
@@ -127,6 +128,7 @@ func (e Effective) Canonical() []byte {
 	sort.Slice(e.Files.Mounts, func(i, j int) bool { return e.Files.Mounts[i].Target < e.Files.Mounts[j].Target })
 	e.Files.Secrets, e.Files.Hidden, e.Files.ReadOnly = sorted(e.Files.Secrets), sorted(e.Files.Hidden), sorted(e.Files.ReadOnly)
 	e.Environment.Set, e.Home = sorted(e.Environment.Set), e.Home.canonical()
+	e.Accept = e.Accept.canonical()
 	e.Processes.Deny = sorted(e.Processes.Deny)
 	e.Network = e.Network.canonical()
 	e.Credentials = canonicalCredentials(e.Credentials)

@@ -318,22 +318,27 @@ func (a *archive) judgeListed(r *Report, list []Subject) {
 
 // ArchiveHead is the signed head in a bundle, of which nothing is checked.
 func ArchiveHead(r io.Reader) (string, error) {
+	b, err := ArchiveExport(r)
+	if err != nil {
+		return "", err
+	}
+	return b.Head, nil
+}
+
+// ArchiveExport is the export in a bundle, of which nothing is checked.
+func ArchiveExport(r io.Reader) (*Bundle, error) {
 	for t := tar.NewReader(r); ; {
 		h, err := t.Next()
 		if err != nil {
-			return "", cell.Errorf(cell.Invalid, "receipt.ArchiveHead", "", "cannot read the bundle: it has no %s", ArchiveReceipts)
+			return nil, cell.Errorf(cell.Invalid, "receipt.ArchiveExport", "", "cannot read the bundle: it has no %s", ArchiveReceipts)
 		}
 		if h.Name != ArchiveReceipts || h.Size > archiveText {
 			continue
 		}
 		text, err := io.ReadAll(t)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		b, err := DecodeBundle(text)
-		if err != nil {
-			return "", err
-		}
-		return b.Head, nil
+		return DecodeBundle(text)
 	}
 }
