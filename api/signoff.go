@@ -13,7 +13,7 @@ type SignOff struct {
 	Digest   string    `json:"digest"`           // digest of the changes, as pando diff prints it
 	Commit   string    `json:"commit,omitempty"` // commit that was checked out in the cell
 	Runs     []string  `json:"runs"`             // runs whose changes they are
-	Message  string    `json:"message,omitempty"`
+	Message  string    `json:"message,omitempty"` // what the approver says about it
 	At       time.Time `json:"at"` // time of the signature, as the approver says
 }
 
@@ -31,7 +31,7 @@ type SignOffs struct {
 	Digest string   `json:"digest"` // digest of the changes, as pando diff prints it
 	Base   string   `json:"base"`   // content digest of what they are changes to
 	After  string   `json:"after"`  // content digest of what they lead to
-	Commit string   `json:"commit,omitempty"`
+	Commit string   `json:"commit,omitempty"` // commit that is checked out in the cell
 	Policy string   `json:"policy"` // digest of the policy of the newest run
 	Needs  int64    `json:"needs"`  // number of approvers that have to sign; 0: none
 	Given  int64    `json:"given"`  // number of those that have approved exactly this

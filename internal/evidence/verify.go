@@ -95,6 +95,9 @@ func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem
 		if err != nil {
 			continue
 		}
+		if why := unsignedOff(&act); why != "" {
+			bad(later.Index, why)
+		}
 		for _, d := range act.Runs {
 			if d.Run == r.ID {
 				verdict = d.Verdict
