@@ -246,7 +246,7 @@ func TestSignOffOfParts(t *testing.T) {
 	b := newBed(t, "a: 1\n2\n3\n4\n5\n6\n7\n8\n")
 	alice := newApprover(t, "alice")
 	b.demand("needs: 1", alice.line())
-	r := b.asked("carol", "web", "sed -i s/8/eight/ a && echo 1 > b && echo 1 > c")
+	r := b.asked("carol", "web", "printf '1\\n2\\n3\\n4\\n5\\n6\\n7\\neight\\n' > a && echo 1 > b && echo 1 > c")
 	b.must(b.signOff(r, alice.sign(b.signOffs(r), "approve", nil)))
 	_, err := b.All().Accept(b.ctx, runTarget(r), api.AcceptRequest{Apply: true, Paths: []string{"b"}})
 	b.must(err)

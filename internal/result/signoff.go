@@ -407,9 +407,7 @@ func (m *Manager) recordSignOff(ctx context.Context, o *offer, so state.SignOff)
 		if len(r.Receipts) == 0 { // it goes on, and its own comes first
 			continue
 		}
-		kept := so
-		kept.Envelope = ""
-		r.SignOffs = append(slices.Clone(r.SignOffs), kept)
+		r.SignOffs = append(slices.Clone(r.SignOffs), so.Kept())
 		objects = append(objects, &r)
 	}
 	act := state.ActOn(c, so.Decision, "", so.Message)

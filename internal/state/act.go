@@ -103,12 +103,16 @@ type SignOff struct {
 	Message  string    `json:"message,omitempty"`
 	At       time.Time `json:"at"`
 	// Envelope is the signed statement (DSSE).
-	Envelope string `json:"envelope"`
+	Envelope string `json:"envelope,omitempty"`
 }
 
 // API is what the API shows of it.
-func (s SignOff) API() api.SignOff {
-	return api.SignOff{Approver: s.Approver, Key: s.Key, Decision: s.Decision, Digest: s.Digest, Commit: s.Commit, Runs: s.Runs, Message: s.Message, At: s.At}
+func (s SignOff) API() api.SignOff { return api.SignOff(s) }
+
+// Kept is it as records of runs have it: without the envelope.
+func (s SignOff) Kept() SignOff {
+	s.Envelope = ""
+	return s
 }
 
 // SignOffNeed says how many sign-offs a result needs, and why.
