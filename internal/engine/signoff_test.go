@@ -176,6 +176,24 @@ func TestSignOffIsOfOneResult(t *testing.T) {
 	b.must(err)
 }
 
+// The same changes of another run in the same cell need a sign-off of their own.
+func TestSignOffIsOfOneRun(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "a")
+	alice := newApprover(t, "alice")
+	b.demand("needs: 1", alice.line())
+	first := b.asked("carol", "web", "echo 1 > b")
+	signed := b.signOffs(first)
+	b.must(b.signOff(first, alice.sign(signed, "approve", nil)))
+	_, err := b.All().Discard(b.ctx, runTarget(first), api.DiscardRequest{})
+	b.must(err)
+	again := b.asked("carol", "web", "echo 1 > b")
+	if s := b.signOffs(again); s.Digest != signed.Digest {
+		t.Fatalf("the changes are %s", s.Digest)
+	}
+	b.wantKind("the second run", b.accepts(again), cell.Unsigned, "it is not of run "+again.ID)
+}
+
 // No way to accept goes round it, and what a run or a lower policy says makes it no weaker.
 func TestSignOffWays(t *testing.T) {
 	t.Parallel()
