@@ -29,7 +29,7 @@ func (e *Engine) newRuns() *run.Manager {
 			return e.results.Compare(ctx, r, c, before, after)
 		},
 		Demands: func(c *state.Cell, r *state.Run) (bool, error) {
-			rule, err := e.govern.SignOffs(c, []state.Run{*r})
+			rule, err := e.govern.SignOffs(c, []state.Run{*r}, nil)
 			return rule.Needs > 0, err
 		},
 		Demand: func(ctx context.Context, c *state.Cell, r *state.Run) (*state.SignOffNeed, error) {

@@ -146,6 +146,12 @@ func TestSignOffOfTheAsker(t *testing.T) {
 	b.must(b.signOff(r, bob.sign(b.signOffs(r), "approve", nil)))
 	b.must(b.accepts(r))
 
+	b.demand("needs: 1", alice.line("ci"), bob.line(b.cfg.User.Name))
+	r = b.asked("carol", "here", "echo 1 > d")
+	b.wantKind("the user of this host, who made the cell", b.signOff(r, bob.sign(b.signOffs(r), "approve", nil)), cell.Denied, "bob asked for")
+	b.must(b.signOff(r, alice.sign(b.signOffs(r), "approve", nil)))
+
+	b.demand("needs: 1", alice.line("ci"), bob.line())
 	r = b.run("two", "echo 1 > c") // of the engine's own
 	b.wantKind("an asker that is not known", b.signOff(r, bob.sign(b.signOffs(r), "approve", nil)), cell.Denied, "it is not known which caller asked")
 	b.wantKind("accept", b.accepts(r), cell.Unsigned, "only 0 of 2 approvers may sign it")
@@ -192,6 +198,34 @@ func TestSignOffIsOfOneRun(t *testing.T) {
 		t.Fatalf("the changes are %s", s.Digest)
 	}
 	b.wantKind("the second run", b.accepts(again), cell.Unsigned, "it is not of run "+again.ID)
+}
+
+// A fork of a cell is no way round: what its runs demanded and which callers asked for them goes with what it has of them.
+func TestSignOffOfForks(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "a")
+	alice, bob := newApprover(t, "alice"), newApprover(t, "bob")
+	b.demand("needs: 1\n  for: control-paths", alice.line("ci"), bob.line())
+	v := b.All().As(access.Principal{Name: "ci", Token: "t-ci", Level: access.Admin, Here: true, Process: os.Getpid()})
+	req := b.request("one", "echo 1 > b")
+	req.Policy, req.PolicyName = "version: 1\naccept: {needs: 1, for: all}\n", "own.yaml"
+	r, err := v.StartRun(b.ctx, req)
+	b.must(err)
+	_, err = b.runs.Wait(b.ctx, cell.RunID(r.ID))
+	b.must(err)
+	_, err = b.Fork(b.ctx, b.id("one"), api.ForkRequest{Count: 1, Name: "two"})
+	b.must(err)
+	two := result.Target{Cell: b.id("two")}
+	_, err = b.All().Accept(b.ctx, two, api.AcceptRequest{Apply: true})
+	b.wantKind("the fork", err, cell.Unsigned, "needs 1 sign-off")
+	s, err := b.All().SignOffs(b.ctx, two)
+	b.must(err)
+	_, err = b.All().SignOff(b.ctx, two, alice.sign(s, "approve", nil))
+	b.wantKind("the caller that asked before the fork", err, cell.Denied, "alice asked for run")
+	_, err = b.All().SignOff(b.ctx, two, bob.sign(s, "approve", nil))
+	b.must(err)
+	_, err = b.All().Accept(b.ctx, two, api.AcceptRequest{Apply: true})
+	b.must(err)
 }
 
 // No way to accept goes round it, and what a run or a lower policy says makes it no weaker.

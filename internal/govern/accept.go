@@ -6,9 +6,9 @@ import (
 )
 
 // SignOffs is what has to be signed in a cell before it is accepted, and by which approvers: what the policies of the host, the user and the
-// project say now, with what those of its runs said. Approvers are those of now. A policy that can't be read is an error: without it, less
+// project say now, with what those of its runs said, and of the runs that these come from, as far as they are kept. Approvers are those of now. A policy that can't be read is an error: without it, less
 // might be demanded.
-func (m *Manager) SignOffs(c *state.Cell, runs []state.Run) (policy.Accept, error) {
+func (m *Manager) SignOffs(c *state.Cell, runs, from []state.Run) (policy.Accept, error) {
 	var layers []policy.Layer
 	add := func(layer, name string, text []byte) error {
 		f, err := policy.ParseFile(name, text)
@@ -40,6 +40,11 @@ func (m *Manager) SignOffs(c *state.Cell, runs []state.Run) (policy.Accept, erro
 			return rule, err
 		}
 		rule = rule.Tighten(p.Accept)
+	}
+	for i := range from {
+		if p, err := m.cfg.RunPolicy(&from[i]); err == nil {
+			rule = rule.Tighten(p.Accept)
+		}
 	}
 	return rule, nil
 }

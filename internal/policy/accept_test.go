@@ -81,12 +81,12 @@ func TestAcceptWords(t *testing.T) {
 		"{needs: 0}":          "above zero",
 		"{needs: 21}":         "20 at most",
 		"{needs: 1, for: ci}": "no reason for a sign-off",
-		`{approvers: [{name: a, key: "` + key + `"}, {name: b, key: "` + key + `"}]}`:        "there twice",
+		`{approvers: [{name: a, key: "` + key + `"}, {name: b, key: "` + key + `"}]}`:      "there twice",
 		`{approvers: [{name: a, key: "` + key + `"}, {name: A, key: "` + keyOf(2) + `"}]}`: "there twice",
-		`{approvers: [{name: a, key: "ed25519:AAAA"}]}`:                                      "no public key",
-		`{approvers: [{name: a, key: "` + strings.TrimSuffix(key, "=") + `"}]}`:              "no public key",
-		`{approvers: [{name: "a b", key: "` + key + `"}]}`:                                   "no name",
-		"{approvers: [{name: a}]}":                                                           "key",
+		`{approvers: [{name: a, key: "ed25519:AAAA"}]}`:                                    "no public key",
+		`{approvers: [{name: a, key: "` + strings.TrimSuffix(key, "=") + `"}]}`:            "no public key",
+		`{approvers: [{name: "a b", key: "` + key + `"}]}`:                                 "no name",
+		"{approvers: [{name: a}]}":                                                         "key",
 	} {
 		_, err := ParseFile("p.yaml", []byte("version: 1\naccept: "+words+"\n"))
 		if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), want) {

@@ -40,6 +40,7 @@ type Config struct {
 	Parser   *parse.Parser // of what is too large to be parsed here
 	Redactor *receipt.Redactor
 	Home     string               // the home directory of the user that pando runs as
+	User     string               // the name of that user
 	Backups  string               // the folder of what applies replace, until they are complete
 	Path     string               // the user's PATH
 	Private  func(cell.ID) string // the folder of what belongs to one cell alone
@@ -149,8 +150,8 @@ type Decides struct {
 	// Secrets refuses changes that have the value of a credential in them that the cell was
 	// lent. title is how people select the changes; ignored: files that git ignores, too.
 	Secrets func(ctx context.Context, c *state.Cell, title string, base *workspace.Tree, after workspace.Side, ignored bool) error
-	// SignOffs is what a cell's runs need to be accepted, by the policies of now and those of the runs.
-	SignOffs func(c *state.Cell, runs []state.Run) (policy.Accept, error)
+	// SignOffs is what runs of a cell need to be accepted, by the policies of now, theirs, and those of the runs that they come from.
+	SignOffs func(c *state.Cell, runs, from []state.Run) (policy.Accept, error)
 	// High lists the findings of severity high in what a run did, in words.
 	High func(context.Context, cell.RunID) ([]string, error)
 	// GitSigner returns a function that signs commits with the key of a credential, by the SSH agent on a socket, and

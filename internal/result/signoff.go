@@ -50,6 +50,28 @@ func (m *Manager) contributing(o *offer) (must, all []string) {
 	return must, slices.Compact(all)
 }
 
+// comesFrom are further runs that what a cell is comes from: accepted ones that changed nothing since, and those of the cells that it was
+// forked from. A fork takes neither what they demanded nor the callers that asked for them away.
+func (m *Manager) comesFrom(o *offer, but []string) (list []state.Run) {
+	if o.run != nil {
+		return nil
+	}
+	here, cells := m.cfg.Records.Ancestors(o.at.ID), map[cell.ID]bool{}
+	for id := range here {
+		k, err := m.cfg.Records.Checkpoint(id)
+		if err != nil || cells[k.Cell] {
+			continue
+		}
+		cells[k.Cell] = true
+		for _, r := range m.cfg.Records.Runs(k.Cell) {
+			if here[r.In.After] && !r.OffersNothing() && !slices.Contains(but, r.ID) {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
 // headCommit is the commit that is checked out in the cell of an offer, "" for none.
 func (o *offer) headCommit() (string, error) {
 	h, err := newGitFiles(o.after, gitFolder).head()
@@ -86,8 +108,9 @@ func (m *Manager) signOffs(ctx context.Context, o *offer, ignored, withCommits b
 		}
 		runs = append(runs, r)
 	}
-	rule, err := m.cfg.Decides.SignOffs(c, runs)
-	if err != nil {
+	from := m.comesFrom(o, all)
+	rule, err := m.cfg.Decides.SignOffs(c, runs, from)
+	if err != nil || rule.Needs == 0 && len(rule.Approvers) == 0 {
 		return s, err
 	}
 	if s.Why, err = m.whySigned(ctx, o, rule, runs, ignored); err != nil {
@@ -96,7 +119,7 @@ func (m *Manager) signOffs(ctx context.Context, o *offer, ignored, withCommits b
 	if len(s.Why) > 0 {
 		s.Needs = rule.Needs
 	}
-	s.approvers(rule, m.askers(c, runs))
+	s.approvers(rule, m.askers(c, slices.Concat(runs, from)))
 	s.count(c, must)
 	return s, nil
 }
@@ -163,9 +186,11 @@ func (m *Manager) askers(c *state.Cell, runs []state.Run) (list []asker) {
 			list = append(list, asker{of: "run " + r.ID, names: []string{a.User, a.Token, a.TokenName}})
 		}
 	}
+	maker := asker{of: "cell " + c.Title(), names: []string{m.cfg.User}} // on this host
 	if l := m.cfg.Records.Lease(c.ID); l != nil && l.Owner != "" {
-		list = append(list, asker{of: "cell " + c.Title(), names: []string{l.Owner, l.OwnerName}})
+		maker.names = []string{l.Owner, l.OwnerName}
 	}
+	list = append(list, maker)
 	return list
 }
 
