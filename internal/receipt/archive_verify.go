@@ -249,12 +249,18 @@ func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string
 			Run     string                 `json:"run"`
 			Files   map[string]cell.Digest `json:"files"`
 			Parents []string               `json:"parents"`
+			SignOff *SignedOff             `json:"sign_off"`
 		}
 		if err != nil || json.Unmarshal(s.Predicate, &p) != nil {
 			continue
 		}
 		for _, id := range p.Parents {
 			parents[id] = proven.Index
+		}
+		if p.SignOff != nil && s.PredicateType == PredicateVerdict {
+			if why := p.SignOff.Fault(); why != "" {
+				r.add(Edited, proven.Index, "%s", why)
+			}
 		}
 		if s.PredicateType == PredicateRun {
 			files += len(p.Files)

@@ -3,8 +3,10 @@ package receipt
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -103,3 +105,34 @@ func PublicKeyOf(key ed25519.PublicKey) (PublicKey, error) { return newPublicKey
 
 // Raw is the key's 32 bytes.
 func (p PublicKey) Raw() ed25519.PublicKey { return p.key }
+
+// SignedOff is what a receipt says of a sign-off.
+type SignedOff struct {
+	Approver string `json:"approver"`
+	Key      string `json:"key"` // "ed25519:" and its 32 bytes in base64
+	Decision string `json:"decision"`
+	Digest   string `json:"digest"`
+	Envelope string `json:"envelope"`
+}
+
+// Fault says what is wrong with it: the approver's signature, or that it says something else than the receipt; "" for nothing. That the key is an
+// approver's is for the policy to say.
+func (s *SignedOff) Fault() string {
+	text, ok := strings.CutPrefix(s.Key, "ed25519:")
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if !ok || err != nil || len(raw) != ed25519.PublicKeySize {
+		return "the sign-off of " + cell.Clip(s.Approver) + " names no key"
+	}
+	key, err := newPublicKey(raw)
+	if err != nil {
+		return err.Error()
+	}
+	digest, says, err := OpenSignOff([]byte(s.Envelope), key)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the sign-off of %s: %v", cell.Clip(s.Approver), err)
+	case says.Decision != s.Decision || digest.String() != s.Digest || says.Approver != s.Approver:
+		return "the sign-off of " + cell.Clip(s.Approver) + " says something else than its receipt"
+	}
+	return ""
+}

@@ -74,6 +74,34 @@ func TestOpenSignOff(t *testing.T) {
 	}
 }
 
+// What a receipt says of a sign-off is compared with what the approver signed.
+func TestSignedOff(t *testing.T) {
+	key, err := OpenKey(durable.Disk(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := SignOff{Decision: SignReject, Approver: "alice", Base: "1", After: "2"}
+	envelope, err := SignOffBy(key, ChangesDigest("1", "2"), says)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := SignedOff{"alice", "ed25519:" + base64.StdEncoding.EncodeToString(key.Public().Raw()), SignReject, ChangesDigest("1", "2").String(), string(envelope)}
+	if why := good.Fault(); why != "" {
+		t.Errorf("a good one: %s", why)
+	}
+	for what, change := range map[string]func(*SignedOff){
+		"decision": func(s *SignedOff) { s.Decision = SignApprove }, "name": func(s *SignedOff) { s.Approver = "bob" }, "digest": func(s *SignedOff) { s.Digest = "sha256:1" },
+		"key": func(s *SignedOff) { s.Key = "ed25519:" + base64.StdEncoding.EncodeToString(make([]byte, 32)) }, "no key": func(s *SignedOff) { s.Key = "x" },
+		"envelope": func(s *SignedOff) { s.Envelope = strings.Replace(s.Envelope, `"sig":"`, `"sig":"A`, 1) },
+	} {
+		bad := good
+		change(&bad)
+		if bad.Fault() == "" {
+			t.Errorf("another %s is not noticed", what)
+		}
+	}
+}
+
 // The installation's key never signs what an approver would.
 func TestAttestSignsNoSignOff(t *testing.T) {
 	if _, err := new(Ledger).Attest(PredicateSignOff, nil, SignOff{}); cell.KindOf(err) != cell.Invalid {
