@@ -12,7 +12,7 @@ type SignOff struct {
 	Decision string    `json:"decision"`          // approve or reject
 	Digest   string    `json:"digest"`            // digest of the changes, as pando diff prints it
 	Commit   string    `json:"commit,omitempty"`  // commit that was checked out in the cell
-	Runs     []string  `json:"runs"`              // runs whose changes they are
+	Runs     []string  `json:"runs"`              // runs that made the changes
 	Message  string    `json:"message,omitempty"` // what the approver says about it
 	At       time.Time `json:"at"`                // time of the signature, as the approver says
 	// Envelope is the signed statement (DSSE), as text; runs have none.
@@ -29,7 +29,7 @@ type SignOffNeed struct {
 type SignOffs struct {
 	Ledger string   `json:"ledger"`           // origin of the installation's ledger
 	Cell   string   `json:"cell"`             // id of the cell
-	Runs   []string `json:"runs"`             // runs whose changes they are
+	Runs   []string `json:"runs"`             // runs that made the changes
 	Digest string   `json:"digest"`           // digest of the changes, as pando diff prints it
 	Base   string   `json:"base"`             // content digest of what they are changes to
 	After  string   `json:"after"`            // content digest of what they lead to
@@ -38,13 +38,13 @@ type SignOffs struct {
 	Needs  int64    `json:"needs"`            // number of approvers that have to sign; 0: none
 	Given  int64    `json:"given"`            // number of those that have approved exactly this
 	Why    []string `json:"why"`              // why it needs sign-offs, in words
-	// Approvers are those whose signatures count for this.
+	// Approvers are the ones that the policy names, with what keeps each from signing this.
 	Approvers []Approver `json:"approvers"`
 	SignOffs  []SignOff  `json:"sign_offs"`      // what was signed about the cell, oldest first
 	Void      []string   `json:"void,omitempty"` // why some of that does not count, in words
 }
 
-// Approver is a person whose signature the policy names.
+// Approver is a person with a key that the policy names.
 type Approver struct {
 	Name   string `json:"name"`
 	Key    string `json:"key"`              // public key

@@ -135,7 +135,7 @@ func TestSignOffs(t *testing.T) {
 	}
 }
 
-// The caller that asked for a run can't sign it off, under no name that the policy has for it; nor can anyone where it is not known.
+// The caller that asked for a run can't sign it off, under no name that the policy has for it; nor can any approver where it is not known.
 func TestSignOffOfTheAsker(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "a")

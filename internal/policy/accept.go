@@ -21,7 +21,7 @@ type Accept struct {
 	Approvers []Approver `json:"approvers,omitempty"`
 }
 
-// An Approver is a person whose signature counts.
+// An Approver is a person with a key: its signatures count.
 type Approver struct {
 	Name string   `json:"name"`
 	Key  string   `json:"key"`          // see ApproverKey
@@ -124,7 +124,7 @@ func (f *File) acceptWords() section {
 				}
 				return s, nil
 			})}},
-		{name: "approvers", about: "Whose signatures count. Only in the policies of the host and the user; one that the host's names can't be added to.", line: &f.Accept.ApproversLine, shape: list{item: f.approver}},
+		{name: "approvers", about: "The people that can sign, with their keys. Only in the policies of the host and the user; one that the host's names can't be added to.", line: &f.Accept.ApproversLine, shape: list{item: f.approver}},
 	}}
 }
 
@@ -201,7 +201,7 @@ func (m *merger) accept(l Layer) error {
 		return nil
 	}
 	if l.Name != LayerHost && l.Name != LayerUser {
-		return cell.Errorf(cell.Denied, "policy.Merge", "take them out; a project can need more sign-offs, and not say whose",
+		return cell.Errorf(cell.Denied, "policy.Merge", "take them out; a project can need more sign-offs, and name no approvers",
 			"cannot name approvers at %s: the policies of the host and the user do", f.at(f.Accept.ApproversLine))
 	}
 	for _, a := range f.Accept.Approvers {

@@ -21,7 +21,7 @@ type SignOff struct {
 	Approver string    `json:"approver"` // name, as in the policy
 	Ledger   string    `json:"ledger"`   // origin of the installation's ledger
 	Cell     string    `json:"cell"`
-	Runs     []string  `json:"runs"`             // whose changes they are
+	Runs     []string  `json:"runs"`             // that made the changes
 	Base     string    `json:"base"`             // content digest of what they are changes to
 	After    string    `json:"after"`            // content digest of what they lead to
 	Commit   string    `json:"commit,omitempty"` // checked out in the cell

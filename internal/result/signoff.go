@@ -29,7 +29,7 @@ const (
 	clockAhead     = 5 * time.Minute
 )
 
-// contributing are the runs whose changes an offer has: what has to be signed, and further ones that were accepted before.
+// contributing are the runs that made the changes of an offer: what has to be signed, and further ones that were accepted before.
 func (m *Manager) contributing(o *offer) (must, all []string) {
 	for _, r := range o.covers {
 		must = append(must, r.ID)
@@ -83,7 +83,7 @@ type signed struct {
 	api.SignOffs
 	keys        map[string]int // index of Approvers by the id of a key
 	withCommits bool           // those of the cell are to come, too
-	refuse      []string       // approvers whose newest word on exactly this is a rejection
+	refuse      []string       // approvers that rejected exactly this, by their newest word
 }
 
 // signOffs says what the policy demands for an offer, and which sign-offs count. With ignored, files that git ignores are part of it, and withCommits
