@@ -34,6 +34,7 @@ const (
 	ExitTimeout       = 124
 	ExitInterrupted   = 130
 	ExitVerifyFailure = 7
+	ExitUnsigned      = 8
 )
 
 // Reasons is the table of error kinds. The list only grows.
@@ -51,6 +52,7 @@ var Reasons = []Reason{
 	{"not-runnable", http.StatusUnprocessableEntity, ExitNotRunnable, "the program exists but can't be executed"},
 	{"no-such-binary", http.StatusUnprocessableEntity, ExitNotFound, "the program was not found"},
 	{"unauthenticated", http.StatusUnauthorized, 5, "no token, or a wrong, expired or revoked one"},
+	{"unsigned", http.StatusForbidden, ExitUnsigned, "approvers have to sign it first: pando approve"},
 	{"limited", http.StatusTooManyRequests, 1, "too many requests in a short time"},
 	{"stale", http.StatusPreconditionFailed, 4, "changed since you read it; read it again"},
 	{"too-large", http.StatusRequestEntityTooLarge, 1, "the request is too large"},

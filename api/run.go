@@ -197,6 +197,10 @@ type Run struct {
 	ReplayOf string   `json:"replay_of,omitempty"` // the run of which it executed the command again, for a replay
 	Ref      string   `json:"ref,omitempty"`       // the reason that was given for it: a ticket, say
 	Asked    *Asked   `json:"asked,omitempty"`     // by which caller it was asked for
+	// NeedsSignOff is what the policy demanded for its result when it ended; null for nothing.
+	NeedsSignOff *SignOffNeed `json:"needs_sign_off,omitempty"`
+	// SignOffs is what approvers signed about it, oldest first.
+	SignOffs []SignOff `json:"sign_offs,omitempty"`
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.

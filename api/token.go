@@ -7,7 +7,7 @@ import "time"
 type Token struct {
 	ID      string    `json:"token"`              // t-…
 	Name    string    `json:"name"`               // for people, and for the audit log
-	Scope   string    `json:"scope"`              // what it allows: read, run or admin
+	Scope   string    `json:"scope"`              // what it allows: read, approve, run or admin
 	Created time.Time `json:"created"`            // when it was made
 	Expires time.Time `json:"expires,omitzero"`   // when it ends; never when missing
 	Expired bool      `json:"expired,omitempty"`  // it has ended

@@ -17,13 +17,14 @@ type Level string
 
 // The levels, lowest first.
 const (
-	Read  Level = "read"  // look
-	Run   Level = "run"   // start and change things in cells
-	Admin Level = "admin" // write to sources, remove, stop the daemon, make tokens
+	Read    Level = "read"    // look
+	Approve Level = "approve" // give sign-offs
+	Run     Level = "run"     // start and change things in cells
+	Admin   Level = "admin"   // write to sources, remove, stop the daemon, make tokens
 )
 
 // Levels are all of them, lowest first.
-var Levels = []Level{Read, Run, Admin}
+var Levels = []Level{Read, Approve, Run, Admin}
 
 func (l Level) rank() int {
 	for i, x := range Levels {

@@ -112,7 +112,7 @@ func (s *Store) Make(name string, level Level, expires time.Time, bounds Bounds)
 		return Token{}, "", err
 	}
 	if level.rank() < 0 {
-		return Token{}, "", cell.Errorf(cell.Invalid, op, "use read, run or admin", "%q is no scope", level)
+		return Token{}, "", cell.Errorf(cell.Invalid, op, "use read, approve, run or admin", "%q is no scope", level)
 	}
 	if name != "" {
 		if err := cell.CheckName(name); err != nil {

@@ -28,6 +28,7 @@ const (
 	Internal     Kind = "internal"       // a defect of pando
 
 	Unauthenticated Kind = "unauthenticated" // the caller is not known
+	Unsigned        Kind = "unsigned"        // approvers have to sign it first
 	Limited         Kind = "limited"         // too many requests in a short time
 
 	Stale       Kind = "stale"        // it changed since the caller read it

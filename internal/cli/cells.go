@@ -344,6 +344,12 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		field(w, "cache", text+size(c.Wrote)+" written")
 	}
 	field(w, "asked for by", r.Asked.String())
+	if n := r.NeedsSignOff; n != nil {
+		field(w, "needs", plural(int(n.Needs), "sign-off")+": "+printable(strings.Join(n.Why, "; ")))
+	}
+	for _, o := range r.SignOffs {
+		field(w, decisionWords(o.Decision), signOffLine(o))
+	}
 	field(w, "reference", r.Ref)
 	field(w, "mode", r.Mode)
 	field(w, "reason", r.ModeReason)

@@ -157,13 +157,8 @@ func (a *app) verified(w io.Writer, v api.Verification) {
 // verifyFile verifies an exported bundle without a daemon.
 func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.Verification, error) {
 	v := api.Verification{Problems: []api.Problem{}, Unproven: []string{}}
-	var pem []byte
-	var err error
-	if keyFile != "" {
-		if pem, err = os.ReadFile(keyFile); err != nil {
-			return v, &api.Error{Kind: "not-found", Message: "cannot read the key: " + err.Error()}
-		}
-	} else if pem, err = a.client.PublicKey(ctx); err != nil {
+	pem, err := a.keyOf(ctx, keyFile)
+	if err != nil {
 		return v, err
 	}
 	key, err := receipt.ParsePublicKey(pem)
@@ -187,6 +182,18 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 	}
 	v.Unproven = append(v.Unproven, rep.Unproven...)
 	return v, nil
+}
+
+// keyOf is the public key in a file, or that of the installation.
+func (a *app) keyOf(ctx context.Context, file string) ([]byte, error) {
+	if file == "" {
+		return a.client.PublicKey(ctx)
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, &api.Error{Kind: "not-found", Message: "cannot read the key: " + err.Error()}
+	}
+	return pem, nil
 }
 
 // verifyExport verifies what was exported or copied, whichever form it has.

@@ -141,7 +141,11 @@ func statusOf(cells []api.Cell, runs []api.Run, asked []api.Approval, now time.T
 		case r.Phase != "ended":
 			add("runs", r.Cell, r.ID, r.Created, command, "pando attach "+r.ID)
 		case r.Verdict == "pending" && c != nil && slices.Contains(c.Pending, r.ID) && r.Changes.Files+r.Changes.Ignored > 0:
-			add("decide", r.Cell, r.ID, r.Ended, plural(r.Changes.Files, "file")+" changed by "+command, "pando diff "+r.ID)
+			text, next := plural(r.Changes.Files, "file")+" changed by "+command, "pando diff "+r.ID
+			if missing := missingSignOffs(r); missing > 0 {
+				text, next = text+"; needs approval", "pando approve "+r.ID
+			}
+			add("decide", r.Cell, r.ID, r.Ended, text, next)
 		case r.Verdict == "restored" && latest && now.Sub(r.Ended) < failedFor:
 			why := "it failed"
 			if r.ExitCode != nil {
@@ -152,6 +156,24 @@ func statusOf(cells []api.Cell, runs []api.Run, asked []api.Approval, now time.T
 	}
 	sortStatus(items)
 	return items
+}
+
+// missingSignOffs is how many approvers have not approved the result of a run yet, as far as its record says.
+func missingSignOffs(r api.Run) int {
+	if r.NeedsSignOff == nil {
+		return 0
+	}
+	newest := map[string]string{}
+	for _, s := range r.SignOffs {
+		newest[s.Approver] = s.Decision
+	}
+	missing := int(r.NeedsSignOff.Needs)
+	for _, d := range newest {
+		if d == "approve" {
+			missing--
+		}
+	}
+	return max(missing, 0)
 }
 
 // sortStatus sorts by directory, and there what waits for the user before the rest, the oldest first.

@@ -95,13 +95,13 @@ The token is all that goes to standard output.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&req.Scope, "scope", "run", "read, run or admin")
+	c.Flags().StringVar(&req.Scope, "scope", "run", "read, approve, run or admin")
 	c.Flags().StringVar(&expires, "expires", "", "lifetime: 90m, 12h, 30d (default: until it is removed)")
 	c.Flags().StringArrayVar(&labels, "label", nil, "restrict it to cells with label NAME=VALUE (repeatable)")
 	c.Flags().IntVar(&cells, "max-cells", 0, "maximum number of cells made with it at a time (default: any)")
 	c.Flags().StringVar(&ttl, "ttl", "", "maximum lifetime of a cell made with it: 90m, 12h, 30d (default: unlimited)")
 	c.Flags().Var((*rateValue)(&rate), "rate", "requests per second, in a burst twice as many (default: the daemon's limit)")
-	complete(c, "scope", "read", "run", "admin")
+	complete(c, "scope", "read", "approve", "run", "admin")
 	return c
 }
 

@@ -31,6 +31,8 @@ var examples = sync.OnceValue(func() map[string]string {
 		"POST /v1/runs":                            `{"command": ["make", "test"], "cell": "web"}`,
 		"POST /v1/races":                           `{"count": 3, "attempt": {"command": ["./fix", "--seed", "{{.n}}"], "from": "/home/me/project", "check": "make test"}}`,
 		"POST /v1/runs/{run}/accept":               `{"dry_run": true}`,
+		"POST /v1/runs/{run}/sign-offs":            `{"envelope": {"payload": "e30=", "payloadType": "application/vnd.in-toto+json", "signatures": [{"keyid": "sha256:…", "sig": "…"}]}}`,
+		"POST /v1/cells/{cell}/sign-offs":          `{"envelope": {"payload": "e30=", "payloadType": "application/vnd.in-toto+json", "signatures": [{"keyid": "sha256:…", "sig": "…"}]}}`,
 		"POST /v1/runs/{run}/discard":              `{}`,
 		"POST /v1/runs/{run}/revert":               `{"dry_run": true}`,
 		"POST /v1/cells/{cell}/accept":             `{"dry_run": true}`,

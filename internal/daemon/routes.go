@@ -13,6 +13,7 @@ type Access = access.Level
 // The levels of access.
 const (
 	Read  = access.Read
+	Sign  = access.Approve
 	Act   = access.Run
 	Admin = access.Admin
 )
@@ -109,6 +110,8 @@ var Routes = []Route{
 	{"POST", "/v1/cells/{cell}/sync?dir", Admin, labelled | cellTag | inRecords, "Brings what became of a cell's source into the cell, by three ways.", api.SyncRequest{}, api.SyncResult{}, "", Lines, "sync cell {cell}", (*Daemon).sync},
 	{"GET", "/v1/cells/{cell}/source?dir", Read, labelled, "Lists what became of a cell's source since both last had the same: what sync would bring.", nil, api.SourceChanges{}, "", "", "compare cell {cell} with its source", (*Daemon).sourceChanges},
 	{"POST", "/v1/cells/{cell}/fetch?dir", Admin, labelled | repeats, "Brings the commits that were made in a cell, checked, into the repository of its source, as refs/remotes/pando/CELL/*.", nil, api.FetchResult{}, "", "", "fetch from cell {cell}", (*Daemon).fetch},
+	{"GET", "/v1/cells/{cell}/sign-offs?dir", Read, labelled, "Shows what approvers have to sign before the present state of a cell is accepted, and what they signed.", nil, api.SignOffs{}, "", "", "show the sign-offs of cell {cell}", (*Daemon).signOffs},
+	{"POST", "/v1/cells/{cell}/sign-offs?dir", Sign, labelled, "Gives a sign-off of the present state of a cell: a statement that an approver has signed. The signature is what counts, and not the caller.", api.SignOffRequest{}, api.SignOffs{}, "", "", "sign off cell {cell}", (*Daemon).signOff},
 	{"POST", "/v1/cells/{cell}/discard?dir", Act, labelled | cellTag | inRecords, "Discards the pending changes of a cell.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard the work in cell {cell}", (*Daemon).discard},
 	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, labelled | repeats, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", Lines, "checkpoint cell {cell}", (*Daemon).checkpoint},
 	{"POST", "/v1/cells/{cell}/restore?dir", Act, labelled | cellTag | inRecords, "Restores a cell to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
@@ -176,6 +179,8 @@ var Routes = []Route{
 	{"POST", "/v1/runs/{run}/replay?dir", Act, labelled | begins, "Has a run again in a new cell, compared with its receipt: from its patch, at a state within it, or with verify by executing its command again.", api.ReplayRequest{}, api.Replay{}, "", Lines, "replay run {run}", (*Daemon).replayRun},
 	{"GET", "/v1/runs/{run}/export?dir", Read, labelled, "Exports all kept data of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
 	{"POST", "/v1/runs/{run}/accept?dir", Admin, labelled | runTag | inRecords, "Accepts the changes of a run; with apply, applies them to the source.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept {run}", (*Daemon).accept},
+	{"GET", "/v1/runs/{run}/sign-offs?dir", Read, labelled, "Shows what approvers have to sign before the changes of a run are accepted, and what they signed.", nil, api.SignOffs{}, "", "", "show the sign-offs of {run}", (*Daemon).signOffs},
+	{"POST", "/v1/runs/{run}/sign-offs?dir", Sign, labelled, "Gives a sign-off of the changes of a run: a statement that an approver has signed. The signature is what counts, and not the caller.", api.SignOffRequest{}, api.SignOffs{}, "", "", "sign off {run}", (*Daemon).signOff},
 	{"POST", "/v1/runs/{run}/discard?dir", Act, labelled | runTag | inRecords, "Discards a run's result.", api.DiscardRequest{}, api.DiscardResult{}, "", "", "discard {run}", (*Daemon).discard},
 	{"POST", "/v1/runs/{run}/revert?dir", Admin, labelled | runTag | inRecords, "Undoes the apply of a run in its source.", api.RevertRequest{}, api.RevertResult{}, "", "", "take back what was applied of run {run}", (*Daemon).revert},
 

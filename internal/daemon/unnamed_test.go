@@ -15,6 +15,7 @@ import (
 // a person sees what it was about, and can take it back; the last changes nothing.
 var latestWillDo = map[string]bool{
 	"POST /v1/cells/{cell}/accept": true, "POST /v1/cells/{cell}/discard": true, "POST /v1/cells/{cell}/revert": true, "POST /v1/cells/{cell}/undo": true, "POST /v1/cells/{cell}/sync": true, "POST /v1/cells/{cell}/fetch": true,
+	"POST /v1/cells/{cell}/sign-offs":   true, // the signature names it
 	"POST /v1/runs/{run}/policy/replay": true, "POST /v1/runs/{run}/replay": true,
 }
 

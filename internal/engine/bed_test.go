@@ -74,7 +74,7 @@ func newBedWith(t testing.TB, wrap func(store.Store) store.Store, files ...strin
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	b := &bed{TB: t, ctx: ctx, wrap: wrap, src: filepath.Join(dir, "src"),
-		home: paths.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
+		home: paths.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run"), Policy: filepath.Join(dir, "policy.yaml")}}
 	b.must(os.Mkdir(b.src, 0o755))
 	for _, f := range files {
 		path, text, _ := strings.Cut(f, ": ")

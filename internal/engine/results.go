@@ -13,8 +13,8 @@ func (e *Engine) newResults() *result.Manager { return result.New(e.resultConfig
 
 func (e *Engine) resultConfig() result.Config {
 	return result.Config{
-		Records: e.reg, Locks: &e.locks, Log: e.log, Parser: e.cfg.Parser, Redactor: &redactor, Home: e.cfg.User.Home, Backups: e.cfg.Home.Applies(),
-		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.Isolates, Secrets: e.govern.RefuseSecrets, SecretsIn: e.govern.SecretsIn, GitSigner: e.govern.GitSigner},
+		Records: e.reg, Locks: &e.locks, Log: e.log, Parser: e.cfg.Parser, Redactor: &redactor, Home: e.cfg.User.Home, User: e.cfg.User.Name, Backups: e.cfg.Home.Applies(),
+		Cells: e.alive, Evidence: e.evidence, Space: e.gc, Decides: result.Decides{Unchanged: e.unchanged, MayStart: e.govern.Isolates, SignOffs: e.govern.SignOffs, High: e.highFindings, Secrets: e.govern.RefuseSecrets, SecretsIn: e.govern.SecretsIn, GitSigner: e.govern.GitSigner},
 		Pin:  func() func() { return e.pins.Begin().End },
 		Tree: e.trees.get, PutTree: e.trees.put, TreeOf: e.tree, Side: e.side,
 		Stamp: func(ctx context.Context, c *state.Cell) (sum cell.Digest, settled bool, err error) {

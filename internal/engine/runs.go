@@ -28,6 +28,13 @@ func (e *Engine) newRuns() *run.Manager {
 		Compare: func(ctx context.Context, r *state.Run, c *state.Cell, before, after *state.Checkpoint) (run.Changed, error) {
 			return e.results.Compare(ctx, r, c, before, after)
 		},
+		Demands: func(c *state.Cell, r *state.Run) (bool, error) {
+			rule, err := e.govern.SignOffs(c, []state.Run{*r}, nil)
+			return rule.Needs > 0, err
+		},
+		Demand: func(ctx context.Context, c *state.Cell, r *state.Run) (*state.SignOffNeed, error) {
+			return e.results.Demand(ctx, c, r)
+		},
 		Apply: e.results.Apply, Secrets: e.lookForSecrets, Calls: e.noteCalls, Check: e.check, Side: e.side,
 		EndAnswers: func(ctx context.Context, c *state.Cell) error { return e.govern.DropAnswers(ctx, c, "") },
 		Checkpoint: func(ctx context.Context, c *state.Cell, id cell.RunID) (state.Checkpoint, error) {

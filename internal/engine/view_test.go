@@ -519,7 +519,7 @@ func called(ctx context.Context, m reflect.Value, id cell.ID, r cell.RunID) (nam
 var harmlessOnHost = map[string]bool{
 	"Cell": true, "Record": true, "Limits": true, "LeasedEnv": true, "CellTag": true, "RunTag": true, "Own": true, "Tree": true, "History": true, "Steps": true, "Diff": true, "WatchDiff": true,
 	"Processes": true, "Stats": true, "Execs": true, "Run": true, "Runs": true, "WaitRun": true, "Log": true, "ServiceOutput": true, "Events": true, "Export": true, "Report": true, "Compare": true, "ReplayPolicy": true,
-	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "StopWithin": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true, "Revert": true,
+	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "StopWithin": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true, "Revert": true, "SignOff": true, "SignOffs": true,
 }
 
 // TestX53GuestsDoNothingOnTheHost: a caller that may not name what is the host's may

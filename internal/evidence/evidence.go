@@ -51,6 +51,15 @@ func (m *Manager) Sealed(key string) bool {
 	return err == nil
 }
 
+// Origin is the name of the installation's ledger; "" when its key can't be read.
+func (m *Manager) Origin() string {
+	key, err := receipt.LoadPublicKey(durable.Disk(m.cfg.Home.Keys()))
+	if err != nil {
+		return ""
+	}
+	return key.Origin()
+}
+
 // PublicKey is the installation's public key, PEM.
 func (m *Manager) PublicKey() ([]byte, error) {
 	key, err := receipt.LoadPublicKey(durable.Disk(m.cfg.Home.Keys()))

@@ -52,7 +52,7 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	}
 	row(b, "verdict", verdict+" (by "+p.Verdict.By+")")
 	for _, l := range later {
-		row(b, "later", fmt.Sprintf("**%s** on %s: %s, receipt %s", l.Verdict, l.At.Format(time.RFC3339), l.Summary, short(l.ID)))
+		row(b, "later", fmt.Sprintf("**%s** on %s: %s, receipt %s", cmp.Or(l.Verdict, "signed"), l.At.Format(time.RFC3339), l.Summary, short(l.ID)))
 	}
 	if p.Error != nil {
 		row(b, "did not start", p.Error.Message)
@@ -199,6 +199,13 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	}
 	if p.Verdict != nil {
 		row(b, "verdict", "**"+string(p.Verdict.Verdict)+"** "+p.Verdict.Reason)
+	}
+	if s := p.SignOff; s != nil {
+		row(b, "approver", s.Approver+", key `"+s.Key+"`")
+		row(b, "says", "**"+s.Decision+"** "+s.Message)
+		row(b, "signed at", s.At.Format(time.RFC3339))
+		row(b, "of runs", strings.Join(s.Runs, ", "))
+		row(b, "commit", s.Commit)
 	}
 	if p.Forced {
 		row(b, "forced", "yes")

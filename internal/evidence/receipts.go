@@ -205,6 +205,8 @@ func (p *act) show(v *api.Receipt) {
 	}
 	v.Summary = p.Act
 	switch {
+	case p.SignOff != nil:
+		v.Summary = p.Act + " by " + p.SignOff.Approver + strings.TrimSuffix(": "+p.SignOff.Message, ": ")
 	case p.Act == "fork":
 		v.Summary = fmt.Sprintf("fork of @%d into %d cells", orPoint(p.From).Number, len(p.Children))
 	case p.To != nil && p.Act != "accept":

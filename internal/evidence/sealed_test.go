@@ -63,7 +63,8 @@ func TestF12NamesThatAreNoUTF8(t *testing.T) {
 var unsealedFields = map[string]string{
 	"phase": "of work, not of its result", "created": "started is sealed", "timings_ms": "go on while the receipt is written", "-": "where records are now, and in none", "internal": "for the next daemon; what of it a receipt says is compared",
 	"receipt": "leads to the receipt", "receipts": "lead to receipts", "verdict": "compared with the newest receipt, see VerifyRun", "applied": "is later",
-	"notes": "text for a person", "conflicts": "of source and result, as they were", "tty": "in the manifest", "detached": "of its clients now", "interactive": "only decides what happens to a failure",
+	"notes": "text for a person", "conflicts": "of source and result, as they were", "tty": "in the manifest", "detached": "of its clients now", "sign_offs": "compared with later receipts, see VerifyRun", "needs_sign_off": "of a list; each accept looks again",
+	"interactive": "only decides what happens to a failure",
 }
 
 // TestF12EveryFieldOfARecordIsSealed: a record with any other value than its

@@ -86,6 +86,7 @@ func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem
 	}
 	// The record may have had later verdicts: the newest receipt says which.
 	verdict := p.Verdict.Verdict
+	var signed []state.SignOff
 	for _, id := range r.Receipts[1:] {
 		later, err := m.cfg.Ledger.Find(id)
 		if err != nil {
@@ -95,6 +96,12 @@ func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem
 		if err != nil {
 			continue
 		}
+		if why := unsignedOff(&act); why != "" {
+			bad(later.Index, why)
+		}
+		if act.SignOff != nil {
+			signed = append(signed, act.SignOff.Kept())
+		}
 		for _, d := range act.Runs {
 			if d.Run == r.ID {
 				verdict = d.Verdict
@@ -103,6 +110,9 @@ func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem
 	}
 	if r.Verdict != verdict {
 		bad(entry.Index, fmt.Sprintf("the record says verdict %s, the receipts say %s", r.Verdict, verdict))
+	}
+	if !alike(r.SignOffs, signed) {
+		bad(entry.Index, "the record's sign-offs are not what the receipts say")
 	}
 	for _, name := range unsealed(r, &p) {
 		bad(entry.Index, "the record's "+name+" is not what the receipt says")

@@ -28,6 +28,7 @@ type File struct {
 	Home        FileHome
 	Prices      []FilePrice
 	Findings    FileFindings
+	Accept      FileAccept
 }
 
 // Line is one line's worth of a policy, and where it stands.

@@ -44,6 +44,7 @@ type Effective struct {
 	Prices []price.Own `json:"prices,omitempty"`
 	// Findings is left out of the canonical form where it says nothing.
 	Findings Findings `json:"findings,omitzero"`
+	Accept   Accept   `json:"accept,omitzero"`
 }
 
 // Files says which of the host's files a cell sees besides its image.
@@ -130,6 +131,7 @@ func (e Effective) Canonical() []byte {
 	e.Files.Secrets, e.Files.Hidden, e.Files.ReadOnly = sorted(e.Files.Secrets), sorted(e.Files.Hidden), sorted(e.Files.ReadOnly)
 	e.Environment.Set, e.Home = sorted(e.Environment.Set), e.Home.canonical()
 	e.Findings = e.Findings.canonical()
+	e.Accept = e.Accept.canonical()
 	e.Processes.Deny = sorted(e.Processes.Deny)
 	e.Network = e.Network.canonical()
 	e.Credentials = canonicalCredentials(e.Credentials)

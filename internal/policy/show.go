@@ -139,6 +139,12 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	for _, line := range e.Findings.show() {
 		add("findings", line[0], line[1], "observed", "reports, in the evidence of a run")
 	}
+	if e.Accept.Needs > 0 {
+		add("accept", "accept.needs", e.Accept.text(), enforced, "the daemon, at each accept")
+	}
+	if len(e.Accept.Approvers) > 0 {
+		add("accept", "accept.approvers", "approvers "+e.Accept.names(), enforced, "the daemon, by their signatures")
+	}
 	if len(n.Ask) > 0 || o.Lines["approvals.timeout"] != "" {
 		add("approvals", "approvals.timeout", "a question waits "+(time.Duration(e.Approvals.Timeout)*time.Millisecond).String(), enforced, "the gateway")
 	}
@@ -218,6 +224,9 @@ func (e Effective) Remarks(o Origins) []string {
 	}
 	if e.Secrets == SecretsMask && !slices.Contains(e.Files.Hidden, ".git") {
 		out = append(out, "secrets: mask leaves out files: what was committed of them is in git's objects in the cell, unless files.hidden has .git"+at(RuleSecrets))
+	}
+	if n := len(e.Accept.Approvers); int64(n) < e.Accept.Needs {
+		out = append(out, "accept.needs is "+strconv.FormatInt(e.Accept.Needs, 10)+", and "+strconv.Itoa(n)+" approvers are named: nothing that needs them can be accepted"+at("accept.needs"))
 	}
 	if e.Approvals.Webhook != "" {
 		out = append(out, "the address of approvals.webhook is in the policy, and so in every receipt: a secret in it is none"+at("approvals.webhook"))

@@ -249,12 +249,18 @@ func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string
 			Run     string                 `json:"run"`
 			Files   map[string]cell.Digest `json:"files"`
 			Parents []string               `json:"parents"`
+			SignOff *SignedOff             `json:"sign_off"`
 		}
 		if err != nil || json.Unmarshal(s.Predicate, &p) != nil {
 			continue
 		}
 		for _, id := range p.Parents {
 			parents[id] = proven.Index
+		}
+		if p.SignOff != nil && s.PredicateType == PredicateVerdict {
+			if why := p.SignOff.Fault(); why != "" {
+				r.add(Edited, proven.Index, "%s", why)
+			}
 		}
 		if s.PredicateType == PredicateRun {
 			files += len(p.Files)
@@ -318,22 +324,27 @@ func (a *archive) judgeListed(r *Report, list []Subject) {
 
 // ArchiveHead is the signed head in a bundle, of which nothing is checked.
 func ArchiveHead(r io.Reader) (string, error) {
+	b, err := ArchiveExport(r)
+	if err != nil {
+		return "", err
+	}
+	return b.Head, nil
+}
+
+// ArchiveExport is the export in a bundle, of which nothing is checked.
+func ArchiveExport(r io.Reader) (*Bundle, error) {
 	for t := tar.NewReader(r); ; {
 		h, err := t.Next()
 		if err != nil {
-			return "", cell.Errorf(cell.Invalid, "receipt.ArchiveHead", "", "cannot read the bundle: it has no %s", ArchiveReceipts)
+			return nil, cell.Errorf(cell.Invalid, "receipt.ArchiveExport", "", "cannot read the bundle: it has no %s", ArchiveReceipts)
 		}
 		if h.Name != ArchiveReceipts || h.Size > archiveText {
 			continue
 		}
 		text, err := io.ReadAll(t)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		b, err := DecodeBundle(text)
-		if err != nil {
-			return "", err
-		}
-		return b.Head, nil
+		return DecodeBundle(text)
 	}
 }

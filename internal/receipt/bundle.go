@@ -114,6 +114,19 @@ func hashes(ds []cell.Digest) []tlog.Hash {
 	return hs
 }
 
+// Statement is what the receipt says. Nothing of it is verified.
+func (p Proven) Statement() (Statement, error) {
+	var b bytes.Buffer
+	if err := json.Compact(&b, p.Envelope); err != nil {
+		return Statement{}, err
+	}
+	e, err := parseEnvelope(b.Bytes())
+	if err != nil {
+		return Statement{}, err
+	}
+	return parseStatement(e.payload)
+}
+
 // Encode returns the bundle as JSON.
 func (b *Bundle) Encode() ([]byte, error) {
 	out, err := json.Marshal(b)

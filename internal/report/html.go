@@ -64,6 +64,7 @@ var functions = template.FuncMap{
 	"count":   count,
 	"letter":  letter,
 	"counted": func(n int64, noun string) string { return count(int(n), noun) },
+	"signoff": SignOffLine,
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"after": func(start, t time.Time) string {
 		if start.IsZero() {

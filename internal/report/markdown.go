@@ -155,6 +155,15 @@ func Markdown(w io.Writer, raw *api.Report) error {
 		fmt.Fprintf(&b, "| %s | %s%s | %s |\n", cell(f.Name), weak, cell(f.Text), f.Basis)
 	}
 	list("What can not be concluded from this", r.Unknown)
+	if n := run.NeedsSignOff; n != nil || len(run.SignOffs) > 0 {
+		b.WriteString("\n## Approvals\n\n")
+		if n != nil {
+			fmt.Fprintf(&b, "The policy demanded %s: %s.\n\n", count(int(n.Needs), "sign-off"), text(strings.Join(n.Why, "; ")))
+		}
+		for _, s := range run.SignOffs {
+			fmt.Fprintf(&b, "- %s\n", text(SignOffLine(s)))
+		}
+	}
 	b.WriteString("\n## Integrity\n\n| | |\n|---|---|\n")
 	if v := r.Verification; v != nil {
 		row("checked", fmt.Sprintf("%s, %s, ledger of %d", count(int(v.Receipts), "receipt"), count(v.Files, "file"), v.Head))

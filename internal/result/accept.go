@@ -132,6 +132,10 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	if err := m.mayAccept(o, req); err != nil {
 		return api.AcceptResult{}, err
 	}
+	needed, err := m.signedOff(ctx, o, req)
+	if err != nil {
+		return api.AcceptResult{}, err
+	}
 	if req.Commits {
 		_, tip, _ := strings.Cut(req.Expect, "+")
 		b, err := m.planBranch(ctx, o, tip, &req)
@@ -144,6 +148,10 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	planned := req
 	planned.DryRun = true
 	out, err := m.doAccept(ctx, o, planned, acceptArgs{})
+	if err == nil && needed && len(out.Merged) > 0 {
+		return api.AcceptResult{}, cell.Errorf(cell.Unsigned, "result.Accept", "bring the source's changes into the cell with pando sync "+o.c.Title()+", and have that signed",
+			"cannot merge %s with its source: what the merge makes is not what was signed", o.title())
+	}
 	if err != nil || req.DryRun {
 		return out, err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/operation"
 	"github.com/pando-dev/pando/internal/parse"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
@@ -39,6 +40,7 @@ type Config struct {
 	Parser   *parse.Parser // of what is too large to be parsed here
 	Redactor *receipt.Redactor
 	Home     string               // the home directory of the user that pando runs as
+	User     string               // the name of that user
 	Backups  string               // the folder of what applies replace, until they are complete
 	Path     string               // the user's PATH
 	Private  func(cell.ID) string // the folder of what belongs to one cell alone
@@ -116,6 +118,8 @@ type Cells interface {
 type Evidence interface {
 	// Seal makes an act, its receipt and the records that change with it durable at once.
 	Seal(ctx context.Context, key string, act state.Act, objects ...any) (cell.Digest, error)
+	// Origin is the name of the installation's ledger.
+	Origin() string
 	// Sealed reports whether there is a receipt with a key.
 	Sealed(key string) bool
 	// VerifyRun compares a run's record and files with its receipts.
@@ -146,6 +150,10 @@ type Decides struct {
 	// Secrets refuses changes that have the value of a credential in them that the cell was
 	// lent. title is how people select the changes; ignored: files that git ignores, too.
 	Secrets func(ctx context.Context, c *state.Cell, title string, base *workspace.Tree, after workspace.Side, ignored bool) error
+	// SignOffs is what runs of a cell need to be accepted, by the policies of now, theirs, and those of the runs that they come from.
+	SignOffs func(c *state.Cell, runs, from []state.Run) (policy.Accept, error)
+	// High lists the findings of severity high in what a run did, in words.
+	High func(context.Context, cell.RunID) ([]string, error)
 	// GitSigner returns a function that signs commits with the key of a credential, by the SSH agent on a socket, and
 	// the key's fingerprint. done ends it.
 	GitSigner func(ctx context.Context, credential, socket string) (_ func(ctx context.Context, commit string) (string, error), key string, done func(), err error)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -131,7 +132,7 @@ func (m *Manager) withTaken(c *state.Cell, run *state.Run, before *workspace.Tre
 // offerDigest names the changes from one tree to another: as git sees them, without
 // their times.
 func offerDigest(base, after *workspace.Tree) cell.Digest {
-	return cell.Sum(fmt.Appendf(nil, "pando changes 1\n%s\n%s\n", base.ContentDigest(), after.ContentDigest()))
+	return receipt.ChangesDigest(base.ContentDigest().String(), after.ContentDigest().String())
 }
 
 // expectDigits is how much of an offer's digest has to be given.

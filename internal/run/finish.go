@@ -351,6 +351,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	if gone {
 		m.cfg.Drops.DropCell(&x.Cell)
 	}
+	m.noteDemand(ctx, &x.Cell, run)
 	if owed == nil {
 		return nil
 	}
@@ -364,6 +365,24 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 		m.cfg.Log.Error("cannot record what became of an apply", "run", run.ID, "error", err)
 	}
 	return nil
+}
+
+// noteDemand notes in a run that has ended which sign-offs its result needs, for lists. Each accept looks again.
+func (m *Manager) noteDemand(ctx context.Context, c *state.Cell, run *state.Run) {
+	if run.Verdict != cell.Pending || run.In.After == "" {
+		return
+	}
+	if demands, err := m.cfg.Demands(c, run); err == nil && !demands {
+		return
+	}
+	need, err := m.cfg.Demand(ctx, c, run)
+	if err == nil && need != nil {
+		run.NeedsSignOff = need
+		err = m.cfg.Records.Commit(run)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("cannot tell which sign-offs a run needs", "run", run.ID, "error", err)
+	}
 }
 
 // OpApply is the kind of the operation in the journal that applies what a run made, which ends with --on-success apply.

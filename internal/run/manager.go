@@ -49,6 +49,9 @@ type Config struct {
 	// Compare computes what a run changed, and notes it in the run. Apply accepts its result and
 	// applies it to the source.
 	Compare func(ctx context.Context, run *state.Run, c *state.Cell, before, after *state.Checkpoint) (Changed, error)
+	// Demands reports whether the policy may demand sign-offs for a run, and Demand which its result needs; nil for none.
+	Demands func(c *state.Cell, run *state.Run) (bool, error)
+	Demand  func(ctx context.Context, c *state.Cell, run *state.Run) (*state.SignOffNeed, error)
 	Apply   func(ctx context.Context, c *state.Cell, run *state.Run, reason string) error
 	// Secrets searches what a run left behind for values of credentials, and notes them in the run.
 	Secrets func(ctx context.Context, run *state.Run, c *state.Cell, before, after *state.Checkpoint) error

@@ -66,9 +66,23 @@ func (x *execution) verdict(changed Changed) (v cell.Verdict, reason string) {
 	case changed.Taken():
 		return cell.Accepted, "all of it was accepted while it went on"
 	case run.In.OnSuccess == "accept":
-		return cell.Accepted, "--on-success accept"
+		return x.accepted()
 	}
 	return cell.Pending, ""
+}
+
+// accepted is the verdict of a run that ends with --on-success accept. Where the policy may demand sign-offs there are none yet.
+func (x *execution) accepted() (cell.Verdict, string) {
+	if x.Run.Asked == nil && x.Cell.NoSource { // a step of an image's build: nothing is offered
+		return cell.Accepted, "--on-success accept"
+	}
+	switch demands, err := x.m.cfg.Demands(&x.Cell, x.Run); {
+	case err != nil:
+		return cell.Pending, fmt.Sprintf("not accepted: %v", err)
+	case demands:
+		return cell.Pending, "not accepted: the policy has accept.needs"
+	}
+	return cell.Accepted, "--on-success accept"
 }
 
 // failure says how a command failed by itself.

@@ -3,13 +3,14 @@ package state
 import (
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
 )
 
 // Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
 type Act struct {
-	Act      string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch", "replay"
+	Act      string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch", "replay", "approve", "reject"
 	Run      string      `json:"run,omitempty"`  // of Runs, when it is one
 	Runs     []Decided   `json:"runs,omitempty"` // that it decides
 	Cell     string      `json:"cell"`
@@ -47,6 +48,8 @@ type Act struct {
 	Isolation    string     `json:"isolation"` // "isolated" or "not isolated"
 	// Parents are the receipts that the cell's state before the act comes from.
 	Parents []string `json:"parents,omitempty"`
+	// SignOff is that of an approver, for "approve" and "reject".
+	SignOff *SignOff `json:"sign_off,omitempty"`
 }
 
 // Decided is a run with the verdict that an act gave it.
@@ -88,3 +91,35 @@ type Verdict struct {
 	Reason  string       `json:"reason,omitempty"`
 	By      string       `json:"by"`
 }
+
+// SignOff is what an approver signed about the changes of a cell.
+type SignOff struct {
+	Approver string    `json:"approver"`
+	Key      string    `json:"key"`              // public, as in the policy
+	Decision string    `json:"decision"`         // "approve" or "reject"
+	Digest   string    `json:"digest"`           // of the changes
+	Commit   string    `json:"commit,omitempty"` // checked out in the cell
+	Runs     []string  `json:"runs"`
+	Message  string    `json:"message,omitempty"`
+	At       time.Time `json:"at"`
+	// Envelope is the signed statement (DSSE).
+	Envelope string `json:"envelope,omitempty"`
+}
+
+// API is what the API shows of it.
+func (s SignOff) API() api.SignOff { return api.SignOff(s) }
+
+// Kept is it as records of runs have it: without the envelope.
+func (s SignOff) Kept() SignOff {
+	s.Envelope = ""
+	return s
+}
+
+// SignOffNeed says how many sign-offs a result needs, and why.
+type SignOffNeed struct {
+	Needs int64    `json:"needs"`
+	Why   []string `json:"why"`
+}
+
+// API is what the API shows of it; nil for nil.
+func (n *SignOffNeed) API() *api.SignOffNeed { return (*api.SignOffNeed)(n) }

@@ -73,6 +73,8 @@ type Cell struct {
 	With []string `json:"with,omitempty"`
 	// Applied is what of the cell's work is in the source, oldest first.
 	Applied []Applied `json:"applied,omitempty"`
+	// SignOffs is what approvers signed about what the cell has, oldest first.
+	SignOffs []SignOff `json:"sign_offs,omitempty"`
 
 	// SSHAgent is the socket of the SSH agent that the latest run came with, if keys of it
 	// are lent.

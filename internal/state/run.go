@@ -69,6 +69,9 @@ type Run struct {
 	// Ref is the reason that was given for it, and Asked the caller that asked for it.
 	Ref   string `json:"ref,omitempty"`
 	Asked *Asked `json:"asked,omitempty"`
+	// NeedsSignOff is what the policy demanded for its result when it ended, and SignOffs what approvers signed about it.
+	NeedsSignOff *SignOffNeed `json:"needs_sign_off,omitempty"`
+	SignOffs     []SignOff    `json:"sign_offs,omitempty"`
 	// ModeReason is why its mode is breakglass. DowngradeWords are those of package policy.
 	ModeReason     string   `json:"mode_reason,omitempty"`
 	DowngradeWords []string `json:"downgrade_words,omitempty"`

@@ -68,7 +68,7 @@ func describe(types []typ, routes []daemon.Route) ([]byte, error) {
 		"paths":    paths,
 		"components": object{"schemas": schemas, "securitySchemes": object{
 			"token": object{"type": "http", "scheme": "bearer", "bearerFormat": "pando_ and 40 hexadecimal digits",
-				"description": "A token of pando token create. What its scope (read, run, admin) may do is x-access of each operation."}}},
+				"description": "A token of pando token create. What its scope (read, approve, run, admin) may do is x-access of each operation."}}},
 	})
 	return out.Bytes(), err
 }
