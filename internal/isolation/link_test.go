@@ -16,7 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/server"
-	"github.com/pando-dev/pando/internal/wire"
+	tape "github.com/pando-dev/pando/internal/wire"
 )
 
 // vethOnly names a driver that makes no TUN.
@@ -123,7 +123,7 @@ func (m *mirror) Lend(l net.Listener, upstream *os.File) error {
 
 func (m *mirror) Link(_ string, file *os.File) error { return file.Close() }
 
-func (m *mirror) Wire(*wire.Recorder, *wire.Player) {}
+func (m *mirror) Wire(*tape.Recorder, *tape.Player) {}
 
 func (m *mirror) ShowDenials(text, lines *os.File) { CloseFiles([]*os.File{text, lines}) }
 
