@@ -66,7 +66,7 @@ type Start struct {
 	Hold bool `json:"hold,omitempty"`
 	// Screen says that the program draws a screen, and throws away what was typed before: input of
 	// clients without a terminal waits for it.
-	Screen   bool  `json:"screen,omitempty"`
+	Screen bool `json:"screen,omitempty"`
 	// Wire is what the gateway does with the HTTP of the cell while the process runs; nil: nothing.
 	Wire     *Wire `json:"wire,omitempty"`
 	LogLimit int64 `json:"log_limit"` // bytes kept of each stream, in its file or, without one, in memory
