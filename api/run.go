@@ -63,7 +63,9 @@ type RunRequest struct {
 	// Defaults are the values that the request has of the caller's configuration, and not of flags.
 	// They change nothing but the origins of rules and limits.
 	Defaults []Default `json:"defaults,omitempty"`
-	DryRun   bool      `json:"dry_run,omitempty"`
+	// Record keeps requests and answers of the run's HTTP, encrypted, for its replay.
+	Record bool `json:"record,omitempty"`
+	DryRun bool `json:"dry_run,omitempty"`
 	// Inspect has a plan name in its field missing what the agent lacks, program or login, where it
 	// would be refused for that. A run ignores it.
 	Inspect bool   `json:"inspect,omitempty"`
@@ -254,9 +256,22 @@ type Run struct {
 	Caches []CacheUse `json:"caches,omitempty"`
 	// Services ran beside its cell.
 	Services []ServiceUse `json:"services,omitempty"`
-	Error    *Error       `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
-	Folder   string       `json:"folder,omitempty"`  // directory of its records
-	Secrets  *Secrets     `json:"secrets,omitempty"` // the search for lent credentials; null when none was lent
+	// Recording is what was recorded of its network, with record.
+	Recording *Recording `json:"recording,omitempty"`
+	Error     *Error     `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
+	Folder    string     `json:"folder,omitempty"`  // directory of its records
+	Secrets   *Secrets   `json:"secrets,omitempty"` // the search for lent credentials; null when none was lent
+}
+
+// Recording is what was recorded of a run's network.
+type Recording struct {
+	Digest    string `json:"digest"`        // of the encrypted file
+	Exchanges int64  `json:"exchanges"`     // requests with their answers
+	Bytes     int64  `json:"bytes"`         // of bodies and headers, in clear
+	Cut       int64  `json:"cut,omitempty"` // bodies that were cut: longer than 8 MiB, or beyond the 64 MiB of a run
+	// NotRecorded counts what cannot be recorded, by kind: "tcp", "untrusted", "upgrade", "too-many", "error".
+	NotRecorded map[string]int64 `json:"not_recorded,omitempty"`
+	Incomplete  string           `json:"incomplete,omitempty"` // why the end of it is missing
 }
 
 // Point is the state of a workspace before or after a run.

@@ -33,7 +33,7 @@ var rows = [][]string{
 	{"internal/agent/catalog"},
 	{"internal/agent/claude", "internal/agent/codex", "internal/agent/copilot", "internal/agent/gemini", "internal/agent/opencode", "internal/agent/agenttest"},
 	{"internal/agent", "internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload", "internal/commits"},
-	{"internal/secret"},
+	{"internal/secret", "internal/wire"},
 	{"internal/gitdir"},
 	{"internal/parse", "internal/sftpd"},
 	{"internal/reexec", "internal/sibling", "internal/repl", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/fuseproxy", "internal/terminal/screen", "internal/agent/turn", "internal/agent/price"},

@@ -33,6 +33,9 @@ type Governance struct {
 	// Turns says that an agent works in the cell, and that the turns of its conversation wait for
 	// a checkpoint.
 	Turns bool `json:"turns,omitempty"`
+	// Offline says that the cell is answered from recordings alone: the gateway resolves no name, and dials
+	// nothing but services.
+	Offline bool `json:"offline,omitempty"`
 }
 
 // Proxy is the HTTP proxy of a host without direct access to the outside. The gateway sends

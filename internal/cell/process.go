@@ -66,7 +66,9 @@ type Start struct {
 	Hold bool `json:"hold,omitempty"`
 	// Screen says that the program draws a screen, and throws away what was typed before: input of
 	// clients without a terminal waits for it.
-	Screen   bool  `json:"screen,omitempty"`
+	Screen bool `json:"screen,omitempty"`
+	// Wire is what the gateway does with the HTTP of the cell while the process runs; nil: nothing.
+	Wire     *Wire `json:"wire,omitempty"`
 	LogLimit int64 `json:"log_limit"` // bytes kept of each stream, in its file or, without one, in memory
 }
 
@@ -162,6 +164,8 @@ type Status struct {
 	// KilledAfter is how long it was waited for after it was asked to end, before it was killed; 0: it
 	// was not killed for that.
 	KilledAfter time.Duration `json:"killed_after,omitempty"`
+	Recording   *Recording    `json:"recording,omitempty"` // at its end, if it was recorded
+	Replayed    *Replayed     `json:"replayed,omitempty"`  // at its end, if it was answered from a recording
 }
 
 // Sample is what a cell uses at some time in a command, as an event of its run.

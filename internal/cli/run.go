@@ -182,6 +182,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.StringVar(&req.OnSuccess, "on-success", "pending", "what a success means: pending, accept, apply, ask")
 	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
 	f.StringVar(&req.ToolLog, "tool-log", "", "file of the cell in which the command reports its tool calls, for pando report and timeline")
+	f.BoolVar(&req.Record, "record", false, "record its HTTP requests and answers, encrypted, for pando replay --verify")
 	f.StringVar(&req.Ref, "ref", "", "the reason for the run, a ticket say, in its record and receipt")
 	f.StringArrayVar(&req.Notify, "notify", nil, "tell when the run ends or asks: desktop, a web address, or command:COMMAND")
 	f.BoolVar(&req.DryRun, "dry-run", false, "print what would be imported, mounted and enforced; start nothing")

@@ -203,9 +203,16 @@ func (x *execution) startCommand(ctx context.Context) error {
 		return err
 	}
 	defer closeLogs(logs)
+	tape, err := x.wire()
+	if err != nil {
+		return err
+	}
+	if tape != nil && tape.Recipient != "" {
+		defer tape.File.Close()
+	}
 	x.proc, err = x.inst.Start(ctx, x.run.ID, cell.Start{
 		Process: cell.Process{Args: req.Command, Env: env, Path: path, Workdir: x.resolvedWorkdir(), TTY: req.TTY, Rows: req.Rows, Cols: req.Cols},
-		Run:     x.run.RunID(), Timeout: x.p.policy.Limits.CellLimits().Timeout, EndsCell: x.c.Anonymous(), LogLimit: logLimit, Screen: x.p.agent != nil && req.TTY,
+		Run:     x.run.RunID(), Timeout: x.p.policy.Limits.CellLimits().Timeout, EndsCell: x.c.Anonymous(), LogLimit: logLimit, Wire: tape, Screen: x.p.agent != nil && req.TTY,
 	}, logs)
 	if err != nil {
 		return err

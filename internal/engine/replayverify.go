@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,8 +25,9 @@ import (
 
 // again is a run that executes another's command again: what governs it is what governed that one.
 type again struct {
-	of     string
-	policy policy.Result
+	of      string
+	policy  policy.Result
+	answers *os.File // the recording that answers it, in clear; nil: none does
 }
 
 // verify executes the command of the run again, in a cell that begins with the files before it, and compares what comes out. Nothing is
@@ -54,13 +56,20 @@ func (r *replay) verify(ctx context.Context) error {
 		return err
 	}
 	err = r.alone(ctx, c, first, func() error {
-		c.Host = r.src.Hostname()
+		c.Host, c.Offline = r.src.Hostname(), true
 		return r.e.reg.Commit(c)
 	})
 	if err != nil {
 		return r.drop(ctx, c, err)
 	}
-	now, err := r.execute(ctx, c, was)
+	answers, err := r.answers()
+	if err != nil {
+		return r.drop(ctx, c, err)
+	}
+	if answers != nil {
+		defer answers.Close()
+	}
+	now, err := r.execute(ctx, c, was, answers)
 	if err != nil {
 		return r.drop(ctx, c, err)
 	}
@@ -75,9 +84,12 @@ func (r *replay) verify(ctx context.Context) error {
 }
 
 // setUp is what governs the command: the policy of the run, without what leads out of the cell.
-func (r *replay) setUp(was *policy.Result) policy.Result {
+func (r *replay) setUp(was *policy.Result, answered bool) policy.Result {
 	p := *was
 	p.Env = slices.Clone(r.req.Env)
+	if answered {
+		p.Env = append(r.placeholders(), p.Env...)
+	}
 	set := slices.Clone(p.Environment.Set)
 	var missing []string
 	given := func(name string) bool {
@@ -98,10 +110,15 @@ func (r *replay) setUp(was *policy.Result) policy.Result {
 		p.Environment.Set = slices.DeleteFunc(p.Environment.Set, func(name string) bool { return slices.Contains(missing, name) })
 		r.note("the values of its variables are not recorded: give them with --env NAME=VALUE: %s", join(missing))
 	}
-	if p.Talks() {
+	switch {
+	case answered:
+		r.answered(&p)
+	case p.Talks():
 		r.note("the command has no network here")
+		fallthrough
+	default:
+		p.Network.Allow, p.Network.Ask, p.Network.Bounds, p.Network.Mode, p.Credentials = []policy.Rule{}, []policy.Rule{}, nil, policy.ModeNone, []policy.Credential{}
 	}
-	p.Network.Allow, p.Network.Ask, p.Network.Bounds, p.Network.Mode, p.Credentials = []policy.Rule{}, []policy.Rule{}, nil, policy.ModeNone, []policy.Credential{}
 	p.Files.Mounts = slices.Clone(p.Files.Mounts)
 	for i := range p.Files.Mounts {
 		p.Files.Mounts[i].Writable = false
@@ -125,9 +142,9 @@ func (r *replay) setUp(was *policy.Result) policy.Result {
 }
 
 // execute starts the command in the new cell, and waits for its end.
-func (r *replay) execute(ctx context.Context, c *state.Cell, was *policy.Result) (state.Run, error) {
+func (r *replay) execute(ctx context.Context, c *state.Cell, was *policy.Result, answers *os.File) (state.Run, error) {
 	by := *viewOf(ctx)
-	by.again = &again{r.run.ID, r.setUp(was)}
+	by.again = &again{r.run.ID, r.setUp(was, answers != nil), answers}
 	req := api.RunRequest{
 		Cell: c.Name, Command: r.run.Command, Env: r.req.Env, Workdir: r.run.In.Workdir, TTY: r.run.TTY,
 		OnFailure: "pending", OnSuccess: "pending", CallerEnv: r.src.Setup.Env,
@@ -159,9 +176,7 @@ func (r *replay) compare(ctx context.Context, now *state.Run) error {
 	if was.ImageID != now.ImageID {
 		r.note("its image is another one: %s, and was %s", cmp.Or(now.ImageID, "none"), cmp.Or(was.ImageID, "none"))
 	}
-	if n := was.Network; n != nil && (n.Requests > 0 || n.Received > 0) {
-		r.level("wire", api.ReplayUnknown, "not recorded: it had %d bytes of answers of %s, which there are not here", n.Received, counted(len(n.Peers), "host"))
-	}
+	r.wire(was, now)
 	for _, s := range []struct {
 		name     string
 		was, now state.Output

@@ -77,7 +77,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		Phase: cell.Preparing, Created: time.Now().UTC(), LeftOut: []state.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
 		Image: p.image.String(),
 		In: state.RunInternal{Confined: p.confined, IdlePause: p.agent.idlePause(), OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
-			Notify: req.Notify},
+			Notify: req.Notify, Record: req.Record},
 	}
 	if v := viewOf(ctx); v != nil {
 		run.In.Race = v.forRace

@@ -172,6 +172,9 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	for _, s := range p.Services {
 		row(b, "service "+s.Name, s.Image+" "+s.ImageID)
 	}
+	if r := p.Recording; r != nil {
+		row(b, "recording", fmt.Sprintf("%d exchanges, %s %s", r.Exchanges, policy.FormatSize(r.Bytes), r.Incomplete))
+	}
 	row(b, "output", fmt.Sprintf("%s on stdout, %s on stderr", policy.FormatSize(p.Output.Stdout.Bytes), policy.FormatSize(p.Output.Stderr.Bytes)))
 	t := p.Timings
 	row(b, "times", fmt.Sprintf("import %.1f ms, checkpoint %.1f, start %.1f, run %.1f, freeze %.1f, digest %.1f, restore %.1f, total %.1f",

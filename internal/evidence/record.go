@@ -13,11 +13,14 @@ import (
 // SealedFiles are the files in a run's folder that its receipt has the digests of, as far as
 // they are there.
 func SealedFiles() []string {
-	return []string{"manifest.json", "stdout", "stderr", eventsFile, patchFile, "check", callsFile}
+	return []string{"manifest.json", "stdout", "stderr", eventsFile, patchFile, "check", callsFile, RecordingFile}
 }
 
 // eventsFile is the name of a run's event stream in its folder.
 const eventsFile = "events.jsonl"
+
+// RecordingFile is the name of the recording of a run's network, in its folder.
+const RecordingFile = "wire.age"
 
 // patchFile is the name of what accept would apply, in a run's folder and among the subjects of its receipt.
 const patchFile = "patch"

@@ -27,6 +27,7 @@ func (m *Manager) Adopt(r *state.Run) (bool, error) {
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
 	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check, r.Secrets = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check, p.Secrets
 	r.MissingCalls, r.Network, r.Commits, r.Caches, r.Services = p.Missing, p.Network, p.Commits, p.Caches, p.Services
+	r.Recording = p.Recording
 	r.Started, r.Ended = cmp.Or(p.Started, r.Started), cmp.Or(p.Ended, r.Ended)
 	return true, nil
 }
@@ -44,7 +45,7 @@ func unsealed(r *state.Run, p *runPredicate) (names []string) {
 		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"workdir", r.In.Workdir, p.Workdir}, {"before", r.Before, p.Before}, {"after", r.After, p.After},
 		{"changes", r.Changes, p.Changes}, {"exit_code", r.ExitCode, p.ExitCode}, {"signal", r.Signal, p.Signal}, {"cause", r.Cause, p.Cause},
 		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check}, {"secrets", r.Secrets, p.Secrets},
-		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network}, {"commits", r.Commits, p.Commits}, {"caches", r.Caches, p.Caches}, {"services", r.Services, p.Services},
+		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network}, {"commits", r.Commits, p.Commits}, {"caches", r.Caches, p.Caches}, {"services", r.Services, p.Services}, {"recording", r.Recording, p.Recording},
 		{"image", cmp.Or(r.Image, image.KindHost), p.Image}, {"image_digest", r.ImageID, p.ImageID}, {"cell_name", r.CellName, p.CellName},
 		{"started", r.Started.UTC(), p.Started.UTC()}, {"ended", r.Ended.UTC(), p.Ended.UTC()},
 	} {

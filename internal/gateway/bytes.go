@@ -31,6 +31,7 @@ type countedBody struct {
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.x.turn.sends(p[:n])
+	b.x.kept.request(p[:n], err)
 	count := int64(n)
 	if err == io.EOF && b.in != nil {
 		count += headerSize(b.in.Trailer)

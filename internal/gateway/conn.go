@@ -47,7 +47,9 @@ type conn struct {
 
 // opens reports whether the gateway, and not the cell itself, speaks to the outside on this
 // connection.
-func (c *conn) opens() bool { return c.decision.Open || c.access.Port == 80 }
+func (c *conn) opens() bool {
+	return c.decision.Open || c.access.Port == 80 || c.g.inForce.Load().answers(c.access.Host)
+}
 
 // host returns the name that the connection is to; for an address, the address.
 func (c *conn) host() string {

@@ -20,6 +20,9 @@ func (g *Gateway) dial(ctx context.Context, l *compiledPolicy, a cell.Access, co
 		out, err = g.dialService(ctx, a)
 		return out, nil, err
 	}
+	if l.offline {
+		return nil, nil, errOffline
+	}
 	by, err := l.proxy.through(a)
 	if err != nil {
 		return nil, nil, err

@@ -186,7 +186,7 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	var ans answer
 	by, err := l.proxy.through(a)
 	switch {
-	case l.services[a.Host]: // it has no address outside of the cell
+	case l.services[a.Host], l.offline: // it has no address outside of the cell
 		ans.addrs, err = []netip.Addr{netip.IPv4Unspecified()}, nil
 	case err != nil:
 	case by != nil: // it looks the name up, and reports a missing one

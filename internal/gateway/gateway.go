@@ -66,6 +66,7 @@ type Gateway struct {
 	asks      *asks
 	turns     turns
 	web       *web
+	wire      atomic.Pointer[taping]
 	dns       nameServer
 
 	inForce atomic.Pointer[compiledPolicy] // the policy in force

@@ -143,6 +143,7 @@ type exchange struct {
 	started time.Time
 	turn    *turnWatch // nil: no turn can begin with it
 	model   *modelUse  // nil: no model is asked
+	kept    *keeping   // nil: it is not recorded
 
 	flow     cell.Flow
 	mu       sync.Mutex // guards addr and by
@@ -195,6 +196,11 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			d = at
 		}
 	}
+	if d.Effect != cell.Deny && l.answers(c.access.Host) {
+		x.id = w.g.tell(l, x.access, cell.Decision{Effect: cell.Allow, Rule: d.Rule, Origin: d.Origin, Reason: d.Reason, By: d.By}, c.id)
+		x.replay(rw, r)
+		return
+	}
 	if d.Effect == cell.Allow || d.Effect == cell.Ask {
 		d = x.credential(r, d)
 	}
@@ -228,9 +234,12 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	x.turn = w.g.turns.watch(ctx, x, r)
 	defer x.turn.ends()
 	x.model = asksModel(x, r)
+	x.kept = c.recorder().begin(x, r)
+	defer x.kept.end()
 	out := &answerWriter{ResponseWriter: rw, x: x}
 	w.proxy.ServeHTTP(out, r.WithContext(context.WithValue(ctx, exchangeKey{}, x)))
 	out.redact() // trailers
+	x.kept.whole(out.Header())
 }
 
 // shape rejects requests that are not for the host of the connection.
@@ -504,11 +513,18 @@ func (a *answerWriter) WriteHeader(code int) {
 			}
 		}
 	}
+	a.x.kept.answers(code, a.Header())
 	a.ResponseWriter.WriteHeader(code)
 }
 
 // Unwrap is for http.ResponseController.
 func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Write passes on a piece of the body.
+func (a *answerWriter) Write(p []byte) (int, error) {
+	a.x.kept.answer(p)
+	return a.ResponseWriter.Write(p)
+}
 
 // Hijack is for upgraded connections.
 func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -516,6 +532,7 @@ func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	a.x.kept.upgraded()
 	return &hijacked{Conn: nc, c: a.x.c}, b, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 const handshakeTimeout = 30 * time.Second
@@ -29,6 +31,7 @@ func (c *conn) openTLS(in *prefixed) {
 	if err != nil {
 		// This is how a cell that doesn't trust its authority looks from here.
 		c.fail(errors.New("the cell broke off TLS: " + err.Error()))
+		c.recorder().missed(cell.NotTrusted)
 		return
 	}
 	c.speaks("https", true)

@@ -23,6 +23,7 @@ type compiledPolicy struct {
 	askFor   time.Duration
 	turns    bool // the turns of an agent are looked for
 	services map[string]bool
+	offline  bool // see cell.Governance
 }
 
 // compile makes a compiledPolicy. It finds every error, and then nothing is in force.
@@ -31,7 +32,7 @@ func (g *Gateway) compile(gov cell.Governance) (*compiledPolicy, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &compiledPolicy{decider: d, policy: d.Digest(), askFor: askFor, turns: gov.Turns}
+	l := &compiledPolicy{decider: d, policy: d.Digest(), askFor: askFor, turns: gov.Turns, offline: gov.Offline}
 	if e, ok := d.(interface{ Egress() int64 }); ok {
 		l.egress = e.Egress()
 	}

@@ -251,7 +251,8 @@ func (c *conn) tls(pre []byte, h *hello) {
 		c.deny("https", d, alertUnrecognized)
 		return
 	}
-	open := c.decision.Open || c.g.inForce.Load().looksInto(c.host())
+	l := c.g.inForce.Load()
+	open := c.decision.Open || l.looksInto(c.host()) || l.answers(want) || c.recorder() != nil
 	if h.ech && !open {
 		c.deny("https", never("tls", "TLS with an encrypted server name (ECH) hides its destination: turn it off in the client"), alertAccessDenied)
 		return
@@ -265,6 +266,11 @@ func (c *conn) tls(pre []byte, h *hello) {
 
 // raw passes a connection through. pre are bytes that the cell has sent.
 func (c *conn) raw(pre []byte) {
+	if c.g.inForce.Load().answers(c.access.Host) {
+		c.unanswerable()
+		return
+	}
+	c.recorder().missed(cell.NotHTTP)
 	if c.decision.Effect == cell.Ask && !c.askConnect() {
 		return
 	}

@@ -143,7 +143,7 @@ func (m *Manager) Governance(c *state.Cell, run cell.RunID) (*cell.Governance, e
 // rules is what the gateway of a cell goes by that was lent nothing.
 func (m *Manager) rules(c *state.Cell, a cell.Authority) (*cell.Governance, error) {
 	origins, err := json.Marshal(c.Setup.Origins)
-	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: m.cfg.Resolvers, Roots: m.cfg.Roots, Proxy: m.cfg.Proxy, Turns: c.Agent != "", Services: c.ServiceNames()}, err
+	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: m.cfg.Resolvers, Roots: m.cfg.Roots, Proxy: m.cfg.Proxy, Turns: c.Agent != "", Services: c.ServiceNames(), Offline: c.Offline}, err
 }
 
 // lendAnew lends a cell what its policy says and it never had: a fork starts

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/server"
+	tape "github.com/pando-dev/pando/internal/wire"
 )
 
 // vethOnly names a driver that makes no TUN.
@@ -121,6 +122,8 @@ func (m *mirror) Lend(l net.Listener, upstream *os.File) error {
 }
 
 func (m *mirror) Link(_ string, file *os.File) error { return file.Close() }
+
+func (m *mirror) Wire(*tape.Recorder, *tape.Player) {}
 
 func (m *mirror) ShowDenials(text, lines *os.File) { CloseFiles([]*os.File{text, lines}) }
 

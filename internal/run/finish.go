@@ -170,6 +170,10 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Timings.Run = ms(status.Ended.Sub(status.Started))
 	run.Usage = usageOf(status)
 	run.Output = state.OutputsOf(status)
+	run.In.Replayed, run.Recording = status.Replayed, status.Recording
+	if run.In.Record && run.Recording == nil && x.Cell.Talks() {
+		run.Recording = &cell.Recording{Incomplete: "its keeper did not close it"}
+	}
 	var err error
 	if run.Network, run.MissingCalls, err = x.m.cfg.Files.Network(run.Folder, run.RunID(), x.Cell.Setup.Prices()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("cannot read the network events of the run: %v", err))

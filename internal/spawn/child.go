@@ -41,7 +41,7 @@ func newChild(src *state.Cell, at *state.Checkpoint, shared *state.Shared) *chil
 	c := &state.Cell{
 		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
 		Next: 2, Parent: &state.Origin{Cell: src.ID, Checkpoint: at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-		ImportKey: src.ImportKey, Known: src.Known, Agreed: src.Agreed, Apart: src.Apart, With: src.With, Contents: src.Contents, KnownAt: src.KnownAt, KnownHeads: src.KnownHeads, Repositories: src.Repositories, Taken: src.Taken, SSHAgent: src.SSHAgent, Agent: src.Agent, Of: src.Of, Setup: src.Setup,
+		ImportKey: src.ImportKey, Known: src.Known, Agreed: src.Agreed, Apart: src.Apart, With: src.With, Contents: src.Contents, KnownAt: src.KnownAt, KnownHeads: src.KnownHeads, Repositories: src.Repositories, Taken: src.Taken, SSHAgent: src.SSHAgent, Agent: src.Agent, Offline: src.Offline, Of: src.Of, Setup: src.Setup,
 		Services: src.Services, // those of the source, for their names, until it is recorded: see Config.CopyServices
 	}
 	if shared != nil {

@@ -81,6 +81,8 @@ type Cell struct {
 	SSHAgent string `json:"ssh_agent,omitempty"`
 	// Agent is the coding agent that was last started in the cell.
 	Agent string `json:"agent,omitempty"`
+	// Offline says that the cell is answered from recordings alone, now and later: a replay made it.
+	Offline bool `json:"offline,omitempty"`
 
 	// Home and Tmp are writable layers that take the place of home and tmp in
 	// the cell's own folder: of templates and of what was forked in memory.

@@ -85,9 +85,11 @@ type Run struct {
 	// Caches is what it had of caches that are kept for its source, by name.
 	Caches   []CacheUse   `json:"caches,omitempty"`
 	Services []ServiceUse `json:"services,omitempty"`
-	Error    *Error       `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
-	Folder   string       `json:"-"`                 // where its records are
-	Secrets  *Secrets     `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
+	// Recording is what was recorded of its network, with --record.
+	Recording *cell.Recording `json:"recording,omitempty"`
+	Error     *Error          `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
+	Folder    string          `json:"-"`                 // where its records are
+	Secrets   *Secrets        `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
 
 	In RunInternal `json:"internal"`
 }
@@ -117,6 +119,9 @@ type RunInternal struct {
 	Confined bool `json:"confined,omitempty"`
 	// Race is the race that began it, for one of its attempts.
 	Race cell.RaceID `json:"race,omitempty"`
+	// Record says that its network is to be recorded. Replayed is what became of its requests, for a replay.
+	Record   bool           `json:"record,omitempty"`
+	Replayed *cell.Replayed `json:"replayed,omitempty"`
 	// Notify are the ways to give notice of it (package notice).
 	Notify     []string  `json:"notify,omitempty"`
 	Asked      Limits    `json:"asked"`

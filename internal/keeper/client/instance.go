@@ -98,7 +98,7 @@ func (i *Instance) Start(ctx context.Context, name string, s cell.Start, logs [3
 	defer end()
 	req := proto.NewProcess{Cell: i.Cell, Proc: name, Start: s}
 	var files []*os.File
-	if logs != [3]*os.File{} {
+	if logs != [3]*os.File{} || s.Wire != nil {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		if err != nil {
 			return nil, err
@@ -110,6 +110,9 @@ func (i *Instance) Start(ctx context.Context, name string, s cell.Start, logs [3
 				f = null
 			}
 			files = append(files, f)
+		}
+		if s.Wire != nil {
+			files = append(files, s.Wire.File)
 		}
 	}
 	b, err := Ask(ctx, i.Client, proto.Start, req, files...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/wire"
 )
 
 // Networks opens the gateways of cells that may talk.
@@ -42,6 +43,8 @@ type Network interface {
 	// ShowDenials has what the cell was refused last written to files that the cell
 	// sees. It owns both, and replaces earlier ones.
 	ShowDenials(text, lines *os.File)
+	// Wire has HTTP exchanges recorded, or answered from a recording, until it is called with neither.
+	Wire(record *wire.Recorder, play *wire.Player)
 	Close() error
 }
 

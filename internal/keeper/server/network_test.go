@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/wire"
 )
 
 // fakeNetworks opens gateways that do nothing but remember.
@@ -112,6 +113,8 @@ func (n *fakeNetwork) Lend(at net.Listener, upstream *os.File) error {
 }
 
 func (n *fakeNetwork) Link(_ string, file *os.File) error { return file.Close() }
+
+func (n *fakeNetwork) Wire(*wire.Recorder, *wire.Player) {}
 
 func (n *fakeNetwork) ShowDenials(text, lines *os.File) { proto.CloseAll([]*os.File{text, lines}) }
 

@@ -37,7 +37,8 @@ type Proc struct {
 	intakes intakes
 	sizes   sizes
 	events  Events
-	talk    *talk         // of the cell
+	talk    *talk // of the cell
+	taped   *taped
 	done    chan struct{} // closed when status is final
 	start   cell.Start
 	before  cell.Stats       // of the cell, unless it was made for this process
@@ -136,9 +137,11 @@ func (p *Proc) state() proto.State { return proto.State{Begun: p.begun(), Status
 
 // startProc starts a process and everything that follows it.
 func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.File, input bool) (*Proc, error) {
-	for len(logs) < 3 {
+	for len(logs) < 4 {
 		logs = append(logs, nil)
 	}
+	tape := logs[3]
+	logs = logs[:3]
 	p := &Proc{
 		name: name, cell: id, start: req, done: make(chan struct{}),
 		stdout: newOutput("stdout", logs[0], &req),
@@ -156,7 +159,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	var err error
 	if !req.Process.TTY {
 		if theirs, p.stdin, outR, errR, err = stdioPipes(); err != nil {
-			proto.CloseAll(logs)
+			proto.CloseAll(append(logs, tape))
 			return nil, err
 		}
 		if !input {
@@ -164,6 +167,12 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		}
 	}
 	p.talk = s.talk(id)
+	if p.taped, err = p.talk.tape(req.Wire, tape); err != nil {
+		proto.CloseAll(theirs[:])
+		proto.CloseAll([]*os.File{p.stdin, outR, errR})
+		proto.CloseAll(logs)
+		return nil, err
+	}
 	p.talk.join(p)
 	p.emit("process.start", map[string]any{"args": len(req.Process.Args), "tty": req.Process.TTY})
 	p.denied = s.denied(p) // before it can do anything: it may be denied itself
@@ -173,6 +182,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	if err != nil {
 		p.emit("process.failed", map[string]any{"error": err.Error()})
 		p.talk.leave(p)
+		p.taped.end(&p.status)
 		if p.events != nil {
 			p.events.Seal()
 		}
@@ -278,6 +288,11 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 		p.talk.flush(p.start.EndsCell) // so that the end of what it said is in its stream
 	}
 	p.talk.leave(p)
+	var tape cell.Status
+	p.taped.end(&tape)
+	p.mu.Lock()
+	p.status.Recording, p.status.Replayed = tape.Recording, tape.Replayed
+	p.mu.Unlock()
 	out, errs := p.stdout.status(), p.stderr.status()
 	failpoint.Step("write down an exit")
 	p.emit("process.exit", map[string]any{
