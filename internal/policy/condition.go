@@ -205,7 +205,7 @@ func (c Condition) Text(values ...string) bool {
 	return is != strings.HasPrefix(c.op, "!")
 }
 
-// parseExpression reads a regular expression of RE2, whose time is in proportion to the text.
+// parseExpression reads a regular expression of RE2; its time is in proportion to the text.
 func parseExpression(s string) (*regexp.Regexp, error) {
 	e, err := regexp.Compile(s)
 	if err != nil {
