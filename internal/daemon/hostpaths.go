@@ -66,8 +66,9 @@ var fields = access.Fields{
 	"RunRequest.on_success":   applied,
 	"RunRequest.check":        harmless,                 // it runs in a fork of the cell
 	"RunRequest.notify":       hostThing("the notice "), // a command runs on the host; an address is called from there
-	"RunRequest.tool_log":     harmless,                 // looked up in the cell alone, no link is followed
-	"RunRequest.ref":          harmless,                 // text for people
+	"RunRequest.record":       harmless,
+	"RunRequest.tool_log":     harmless, // looked up in the cell alone, no link is followed
+	"RunRequest.ref":          harmless, // text for people
 	"RunRequest.dry_run":      harmless,
 	"RunRequest.inspect":      harmless,
 	"Default.key":             harmless, "Default.values": harmless, "Default.of": harmless, // origins of what the request says elsewhere

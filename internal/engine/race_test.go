@@ -224,8 +224,8 @@ func TestRaceEndsWithoutADriver(t *testing.T) {
 	for i := range d.list {
 		d.list[i].Over, d.list[i].Run = "", ""
 	}
-	_, waitKnown := b.begin("r-1", "true", "true")
-	_, waitUnknown := b.begin("r-2", "true", "true")
+	known, _ := b.begin("r-1", "true", "true")
+	unknown, _ := b.begin("r-2", "true", "true")
 	_, waitOther := b.begin("r-3", "true", "true")
 	d.list[0].Run = b.reg.Runs(d.list[0].Cell)[0].RunID()
 	of := b.reg.Runs(d.list[1].Cell)[0]
@@ -234,8 +234,9 @@ func TestRaceEndsWithoutADriver(t *testing.T) {
 	d.rec.State, d.rec.Ended = api.RaceRunning, time.Time{}
 	b.must(b.reg.Commit(&d.rec, &of, &d.list[0], &d.list[1], &d.list[2]))
 	b.must(b.endUndriven(d.id, errors.New("broken")))
-	for name, wait := range map[string]func() api.Run{"known": waitKnown, "unknown": waitUnknown} {
-		if r := wait(); r.Cause != cell.CauseInterrupted {
+	for name, id := range map[string]string{"known": known.ID, "unknown": unknown.ID} { // neither goes on: only an interrupt ends it
+		r, err := b.runs.Wait(b.ctx, cell.RunID(id))
+		if b.must(err); r.Cause != cell.CauseInterrupted {
 			t.Errorf("what was %s to the race: %+v", name, r)
 		}
 	}
