@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -203,8 +204,11 @@ func (u *upstream) write(s seen) {
 	u.log.Write(append(b, '\n'))
 }
 
+// eventStreams counts the streams of events that were sent.
+var eventStreams atomic.Int64
+
 // echo answers with what it was asked; /bytes/N with N bytes, /slow after a
-// second, /status/N with that status; /v1/messages as a model that used 500 tokens.
+// second, /status/N with that status; /events/N with N events; /v1/messages as a model that used 500 tokens.
 func echo(w http.ResponseWriter, r *http.Request) {
 	what, arg, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	n, _ := strconv.Atoi(arg)
@@ -218,6 +222,14 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Second)
 	case "status":
 		w.WriteHeader(n)
+	case "events": // a model's answer: a stream of n events, another one each time
+		w.Header().Set("Content-Type", "text/event-stream")
+		call := eventStreams.Add(1)
+		for i := range n {
+			fmt.Fprintf(w, "event: delta\ndata: {\"call\":%d,\"piece\":%d}\n\n", call, i)
+			http.NewResponseController(w).Flush()
+		}
+		return
 	}
 	body, _ := io.ReadAll(r.Body)
 	if r.URL.Path == "/v1/messages" {

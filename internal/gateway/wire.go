@@ -198,9 +198,33 @@ func (k *keeping) end() {
 			delete(k.e.Answer.Header, name)
 		}
 	}
-	redactAll(k.e.Request.Body, k.hide)
-	redactAll(k.e.Answer.Body, k.hide)
+	k.conceal()
 	k.to.Write(&k.e)
+}
+
+// conceal takes values of credentials out of all that is written: a cell that knows one may send it.
+func (k *keeping) conceal() {
+	k.e.Path = concealed(k.e.Path, k.hide)
+	for _, m := range []*wire.Message{&k.e.Request, &k.e.Answer} {
+		ready := redactAll(m.Body, k.hide)
+		if m.Cut || m.Partial {
+			m.Body = m.Body[:ready] // what is behind may be the beginning of a value
+		}
+		for _, h := range []http.Header{m.Header, m.Trailer} {
+			for _, values := range h {
+				for i, v := range values {
+					values[i] = concealed(v, k.hide)
+				}
+			}
+		}
+	}
+}
+
+// concealed is a text with the values of credentials replaced.
+func concealed(s string, hide []hidden) string {
+	b := []byte(s)
+	redactAll(b, hide)
+	return string(b)
 }
 
 // replay answers a request from the recording.

@@ -84,6 +84,10 @@ func (r *Recorder) Keep(m *Message, p []byte) {
 func (r *Recorder) Drop(e *Exchange, kind string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.drop(e, kind)
+}
+
+func (r *Recorder) drop(e *Exchange, kind string) {
 	r.room += int64(len(e.Request.Body) + len(e.Answer.Body))
 	r.missed(kind)
 }
@@ -98,10 +102,10 @@ func (r *Recorder) Write(e *Exchange) {
 	case r.closed:
 		return
 	case err != nil || r.err != nil:
-		r.missed(cell.NotRecordable)
+		r.drop(e, cell.NotRecordable)
 		return
 	case size > r.room:
-		r.missed(cell.NotKept)
+		r.drop(e, cell.NotKept)
 		return
 	}
 	r.room -= size

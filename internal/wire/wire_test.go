@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"filippo.io/age"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // What was recorded is answered in its order, a body that differs is named, and a body beyond the bounds is cut.
@@ -51,13 +53,107 @@ func TestRecordedIsAnswered(t *testing.T) {
 	}
 }
 
-// FuzzRead reads anything without a panic.
+// A run's bodies share their room, what does not fit is counted, and its room is there again.
+func TestARunIsBounded(t *testing.T) {
+	t.Parallel()
+	r, clear := recording(t)
+	body := bytes.Repeat([]byte("x"), MaxBody)
+	for range MaxRun/MaxBody + 1 {
+		e := Exchange{N: r.Begin(), Scheme: "http", Host: "a.test:80", Method: "GET", Path: "/", Status: 200}
+		r.Keep(&e.Answer, body)
+		r.Write(&e)
+	}
+	// Those leave no room beside their bodies, and are given back. A small one fits.
+	e := Exchange{N: r.Begin(), Scheme: "http", Host: "a.test:80", Method: "GET", Path: "/small", Status: 200}
+	r.Keep(&e.Answer, body[:100])
+	r.Write(&e)
+	const whole = MaxRun/MaxBody - 1
+	if done := r.Close(); done.Exchanges != whole+1 || done.Bytes > MaxRun || done.Cut != 0 || done.NotRecorded[cell.NotKept] != 2 {
+		t.Errorf("%+v", done)
+	}
+	if list, err := Read(clear()); err != nil || len(list) != whole+1 || list[whole].Path != "/small" {
+		t.Errorf("%d, %v", len(list), err)
+	}
+}
+
+// A recording that its keeper did not close is no whole one.
+func TestUnclosedIsIncomplete(t *testing.T) {
+	t.Parallel()
+	r, clear := recording(t)
+	e := Exchange{N: r.Begin(), Scheme: "http", Host: "a.test:80", Method: "GET", Path: "/", Status: 200}
+	r.Keep(&e.Answer, bytes.Repeat([]byte("x"), 1<<20))
+	r.Write(&e)
+	if list, err := Read(clear()); err == nil {
+		t.Errorf("%d exchanges are read", len(list))
+	}
+	r.Close()
+	if list, err := Read(clear()); err != nil || len(list) != 1 {
+		t.Errorf("%d, %v", len(list), err)
+	}
+}
+
+// Bodies are compared as JSON if they are, by their digests otherwise.
+func TestDiffer(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ was, is, want string }{
+		{`{"a":1,"b":2}`, `{"b":2, "a":1}`, ""},
+		{`{"a":[1,2]}`, `{"a":[1,2,3]}`, "its body differs at /a/2"},
+		{`{"a/b":{"~":1}}`, `{"a/b":{"~":{}}}`, "its body differs at /a~1b/~0"},
+		{`{"a":1}`, `{"c":1}`, "its body differs at /a, /c"},
+		{`1`, `2`, `its body differs at ""`},
+		{`one`, `two!`, "its body is 4 bytes (" + cell.Sum([]byte("two!")).String()[:19] + "), and was 3 bytes (" + cell.Sum([]byte("one")).String()[:19] + ")"},
+	} {
+		if got := differ(&Message{Body: []byte(x.was)}, &Message{Body: []byte(x.is)}); got != x.want {
+			t.Errorf("%s, %s: %q, not %q", x.was, x.is, got, x.want)
+		}
+	}
+	if got := differ(&Message{Body: []byte("1"), Cut: true}, &Message{Body: []byte("2")}); got != "" {
+		t.Errorf("a cut body: %s", got)
+	}
+}
+
+// recording begins one, and returns how to read it, decrypted.
+func recording(t *testing.T) (*Recorder, func() io.Reader) {
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	r, err := NewRecorder(&file, key.Recipient().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, func() io.Reader {
+		clear, err := age.Decrypt(bytes.NewReader(file.Bytes()), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return clear
+	}
+}
+
+// FuzzRead: whatever is read is within the bounds, and answers each of its requests once.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"n":1,"host":"a:80","method":"GET","status":200}`))
+	f.Add([]byte(`{"n":2,"host":"a:80","method":"GET","status":200,"answer":{"body":"eA==","cut":true}}{"n":1,"host":"a:80","method":"GET","status":999,"request":{"header":{"A":[""]}}}`))
+	f.Add([]byte(`{"n":1,"host":"a:80","method":"GET","status":101}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if list, err := Read(bytes.NewReader(b)); err == nil {
-			NewPlayer(list).Done()
+		list, err := Read(bytes.NewReader(b))
+		if err != nil {
+			return
 		}
-		io.Discard.Write(b)
+		p, cut := NewPlayer(list), int64(0)
+		for _, e := range list {
+			if len(e.Request.Body) > MaxBody || len(e.Answer.Body) > MaxBody || e.Status < 200 {
+				t.Fatalf("%+v", e)
+			}
+			if e.Answer.Cut {
+				cut++
+			}
+			p.Answer(e)
+		}
+		if d := p.Done(); d.Unasked != 0 || d.Unanswered != cut || d.Answered != int64(len(list))-cut {
+			t.Fatalf("%d exchanges, %d of them cut: %+v", len(list), cut, d)
+		}
 	})
 }
