@@ -151,7 +151,7 @@ func (a *app) show(ctx context.Context, sel string) error {
 // field prints "name value" unless value is empty.
 func field(w io.Writer, name string, value string) {
 	if value != "" {
-		fmt.Fprintf(w, "%-12s%s\n", name, printable(value))
+		fmt.Fprintf(w, "%-11s %s\n", name, printable(value))
 	}
 }
 
@@ -350,7 +350,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		}
 		field(w, "cache", text+size(c.Wrote)+" written")
 	}
-	field(w, "asked for by", r.Asked.String())
+	field(w, "asked by", r.Asked.String())
 	if n := r.NeedsSignOff; n != nil {
 		field(w, "needs", plural(int(n.Needs), "sign-off")+": "+printable(strings.Join(n.Why, "; ")))
 	}
