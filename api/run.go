@@ -1,6 +1,12 @@
 package api
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // RunRequest starts a governed run.
 type RunRequest struct {
@@ -272,6 +278,31 @@ type Recording struct {
 	// NotRecorded counts what cannot be recorded, by kind: "tcp", "untrusted", "upgrade", "too-many", "error".
 	NotRecorded map[string]int64 `json:"not_recorded,omitempty"`
 	Incomplete  string           `json:"incomplete,omitempty"` // why the end of it is missing
+}
+
+// Words says what was recorded, and what was not. size writes a number of bytes.
+func (r *Recording) Words(size func(int64) string) string {
+	of := func(n int64, one, several string) string {
+		if n == 1 {
+			return "1 " + one
+		}
+		return strconv.FormatInt(n, 10) + " " + several
+	}
+	text := of(r.Exchanges, "exchange", "exchanges") + ", " + size(r.Bytes)
+	if r.Cut > 0 {
+		text += "; " + of(r.Cut, "body was cut", "bodies were cut")
+	}
+	var not []string
+	for _, kind := range slices.Sorted(maps.Keys(r.NotRecorded)) {
+		not = append(not, strconv.FormatInt(r.NotRecorded[kind], 10)+" "+kind)
+	}
+	if len(not) > 0 {
+		text += "; not recorded: " + strings.Join(not, ", ")
+	}
+	if r.Incomplete != "" {
+		text += "; incomplete: " + r.Incomplete
+	}
+	return text
 }
 
 // Point is the state of a workspace before or after a run.

@@ -334,11 +334,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, but missing in the cell's kernel")
 	}
 	if rec := r.Recording; rec != nil {
-		text := plural(int(rec.Exchanges), "exchange") + ", " + size(rec.Bytes)
-		if rec.Incomplete != "" {
-			text += "; incomplete: " + rec.Incomplete
-		}
-		field(w, "recording", text)
+		field(w, "recording", rec.Words(size))
 	}
 	for _, s := range r.Services {
 		field(w, "service", s.Name+": "+imageWords(s.Image, s.ImageID))

@@ -60,12 +60,13 @@ type phase struct {
 }
 
 var functions = template.FuncMap{
-	"size":    policy.FormatSize,
-	"count":   count,
-	"letter":  letter,
-	"counted": func(n int64, noun string) string { return count(int(n), noun) },
-	"signoff": SignOffLine,
-	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"size":     policy.FormatSize,
+	"count":    count,
+	"letter":   letter,
+	"counted":  func(n int64, noun string) string { return count(int(n), noun) },
+	"signoff":  SignOffLine,
+	"recorded": func(r *api.Recording) string { return r.Words(policy.FormatSize) },
+	"clock":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"after": func(start, t time.Time) string {
 		if start.IsZero() {
 			return t.UTC().Format("15:04:05.000")

@@ -146,6 +146,9 @@ func Markdown(w io.Writer, raw *api.Report) error {
 			fmt.Fprintf(&b, "- denied: %s\n", text(d.String()))
 		}
 	}
+	if rec := run.Recording; rec != nil {
+		fmt.Fprintf(&b, "\nRecorded for a replay: %s.\n", text(rec.Words(policy.FormatSize)))
+	}
 	b.WriteString("\n## Safety\n\n| | | |\n|---|---|---|\n")
 	for _, f := range r.Posture {
 		weak := ""
