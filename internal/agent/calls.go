@@ -61,6 +61,8 @@ const (
 type Calls struct {
 	List []Call
 	More int // further calls
+	// Hide takes secrets out of text before it is cut: a part of a secret has no shape that tells it. nil: nothing is taken out.
+	Hide func(string) string
 
 	since, until time.Time // calls of other times belong to other runs; zero: no bound
 	at           map[string]int
@@ -85,12 +87,16 @@ func (c *Calls) Begin(call Call) {
 		c.More++
 		return
 	}
-	call.Tool, call.What = clip(call.Tool, maxToken), clip(call.What, maxWhat)
+	hide := c.Hide
+	if hide == nil {
+		hide = strings.Clone
+	}
+	call.Tool, call.What = clip(hide(call.Tool), maxToken), clip(hide(call.What), maxWhat)
 	if len(call.Files) > maxFiles {
 		call.Files = call.Files[:maxFiles]
 	}
 	for i, f := range call.Files {
-		call.Files[i] = clip(f, maxPath)
+		call.Files[i] = clip(hide(f), maxPath)
 	}
 	if call.ID != "" {
 		c.at[call.ID] = len(c.List)
@@ -172,8 +178,8 @@ func count(lines int) string {
 	return strconv.Itoa(lines) + " lines of it"
 }
 
-// Brief is the beginning of what a tool was given.
-func Brief(input json.RawMessage) string { return clip(string(input), maxWhat) }
+// Brief is what a tool was given, of which Begin keeps the beginning.
+func Brief(input json.RawMessage) string { return string(input) }
 
 // Generic reads a line of a log that any program may write: see docs/howto/agents.md.
 func Generic(b []byte, c *Calls) error {

@@ -180,7 +180,7 @@ func (a *app) addRunFlags(c *cobra.Command, r *runFlags) {
 	f.Var((*budgetValue)(&req.Limits.Budget), "budget", "what the cell and its forks may use together, such as time=2h,requests=500,tokens=2M,usd=5; then they are paused, and it asks")
 	f.StringVar(&req.OnFailure, "on-failure", "restore", "what a failure means: restore, pending, ask")
 	f.StringVar(&req.OnSuccess, "on-success", "pending", "what a success means: pending, accept, apply, ask")
-	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
+	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result; a script of the source is as the run left it")
 	f.StringVar(&req.ToolLog, "tool-log", "", "file of the cell in which the command reports its tool calls, for pando report and timeline")
 	f.BoolVar(&req.Record, "record", false, "record its HTTP requests and answers, encrypted, for pando replay --verify")
 	f.StringVar(&req.Ref, "ref", "", "the reason for the run, a ticket say, in its record and receipt")

@@ -34,7 +34,10 @@ const (
 	transcriptTick   = 100 * time.Millisecond // by which the times of files may be: the kernel's are those of its last tick
 )
 
-const noFile = "it is no regular file, or can't be read"
+const (
+	noFile       = "it is no regular file, or can't be read"
+	tooManyLooks = "there are more files beside the transcripts than are looked at"
+)
 
 // calls reads the tool calls of one run.
 type calls struct {
@@ -56,6 +59,7 @@ func (e *Engine) noteCalls(ctx context.Context, run *state.Run, c *state.Cell, a
 	}
 	x := &calls{e: e, run: run, c: c, after: after, left: transcriptsMost, found: agent.NewCalls(run.Started.Add(-transcriptMargin), run.Ended.Add(transcriptMargin)),
 		out: state.ToolCalls{Basis: api.Reported, Agent: run.Agent, Read: []state.Transcript{}}}
+	x.found.Hide = redactor.String
 	if reports {
 		x.transcripts(ctx, reporter.Transcript())
 	}
@@ -123,14 +127,18 @@ func (x *calls) names(root *linux.Dir, dir string, looks *int) []os.DirEntry {
 	d := os.NewFile(uintptr(fd), dir)
 	defer d.Close()
 	if *looks <= 0 {
-		x.problem("there are more files beside the transcripts than are looked at")
+		x.problem(tooManyLooks)
 		return nil
 	}
 	list, err := d.ReadDir(*looks)
 	if err != nil && err != io.EOF {
 		x.problem("a folder of transcripts can't be read")
 	}
-	*looks -= len(list)
+	if *looks -= len(list); *looks == 0 {
+		if more, _ := d.ReadDir(1); len(more) > 0 {
+			x.problem(tooManyLooks)
+		}
+	}
 	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return list
 }

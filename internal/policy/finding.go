@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -232,8 +234,9 @@ func (f *FileFindings) rule(n int) shape {
 		}}},
 		{name: "severity", about: "How much it matters.", must: true, shape: text{words: api.Severities(), set: func(s string) error { r().Severity = s; return checkSeverity(s) }}},
 		{name: "explain", about: "Why it matters, in a sentence, for a reader of the report.", must: true, shape: text{set: func(s string) error {
-			if r().Explain = s; len(s) > maxExplain || strings.ContainsAny(s, "\x00\n") {
-				return cell.Errorf(cell.Invalid, opFindings, "", "it has a NUL or a new line, or more than %d bytes", maxExplain)
+			hidden := func(c rune) bool { return !unicode.IsPrint(c) } // control sequences of terminals, and marks that reorder text
+			if r().Explain = s; len(s) > maxExplain || !utf8.ValidString(s) || strings.ContainsFunc(s, hidden) {
+				return cell.Errorf(cell.Invalid, opFindings, "", "it has a character that is not printed, or more than %d bytes", maxExplain)
 			}
 			return nil
 		}}},

@@ -39,6 +39,8 @@ func TestFindingsRefused(t *testing.T) {
 		"  off: [own/a]\n":                   "is no rule of pando's",
 		"  severity: {binary-added: huge}\n": "write one of info,",
 		strings.Replace(rule("      when: run\n      if: exit = 1\n"), "id: a", "id: o/a", 1): "is no id",
+		strings.Replace(rule("      when: run\n      if: exit = 1\n"), "E.", `"\e[2J"`, 1):    "is not printed",
+		strings.Replace(rule("      when: run\n      if: exit = 1\n"), "E.", `"a\u202eb"`, 1): "is not printed",
 	} {
 		if _, err := ParseFile("p", []byte("version: 1\nfindings:\n"+body)); cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n%v, not %q", body, err, want)
