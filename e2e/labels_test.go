@@ -483,7 +483,7 @@ func TestWhoMayCallOtherDoors(t *testing.T) {
 		}
 		return token.Secret
 	}
-	old := make("--scope", "admin", "--expires", "1s")
+	old := make("--scope", "admin", "--expires", "3s")
 	gone := make("gone", "--scope", "admin")
 	h.pando("token", "rm", "gone")
 	run := make("--scope", "run")
@@ -496,7 +496,7 @@ func TestWhoMayCallOtherDoors(t *testing.T) {
 	var plain, box struct{ SandboxID, Cell, EnvdAccessToken string }
 	knocker{t, url, run, by}.must("POST", "/v1/cells", map[string]any{"name": "plain", "labels": map[string]string{"team": "b"}}, &plain)
 	knocker{t, url, callers[8].token, by}.must("POST", "/sandboxes", map[string]any{"templateID": "base", "timeout": 300}, &box)
-	time.Sleep(1100 * time.Millisecond) // old is old
+	time.Sleep(3100 * time.Millisecond) // old is old
 	const no = http.StatusUnauthorized
 	bodies := map[string]any{"/mcp": map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": map[string]any{"_meta": map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28",
 		"io.modelcontextprotocol/clientInfo": map[string]string{"name": "e2e", "version": "1"}, "io.modelcontextprotocol/clientCapabilities": map[string]any{}}}}}

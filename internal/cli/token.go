@@ -59,7 +59,7 @@ The token is all that goes to standard output.`,
 				if err != nil {
 					return err
 				}
-				req.Expires = time.Now().Add(d).UTC().Truncate(time.Second)
+				req.Expires = time.Now().Add(d).UTC().Truncate(time.Millisecond)
 			}
 			var err error
 			if req.Labels, err = labelsOf(labels); err != nil {

@@ -26,6 +26,8 @@ type Evidence struct {
 	NoFiles       bool // neither is known, nor what changed
 	// Link is the target of a symlink after the run.
 	Link func(path string) (string, error)
+
+	looked int64 // bytes that rules of the policy on text looked through, times their expressions
 	// Size is that of a regular file after the run.
 	Size func(path string) (int64, error)
 	// Policy is what the policy of the run says of findings, as it was written down before the run began, and Origins where.

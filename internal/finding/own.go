@@ -9,6 +9,10 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
+// maxLooked bounds what all rules of a policy on text look through in a run: bytes, times their expressions. What is beyond is a
+// finding of the rule that did not look.
+const maxLooked = 64 << 20
+
 // applyOwn applies a rule of the policy. What isn't known fulfils no condition.
 func applyOwn(e *Evidence, r *policy.CompiledRule, f *found) {
 	switch r.When {
@@ -31,6 +35,10 @@ func applyOwn(e *Evidence, r *policy.CompiledRule, f *found) {
 			after := e.after(c)
 			if !text(after) {
 				continue
+			}
+			if e.looked += int64(len(after)) * int64(1+len(r.Text)); e.looked > maxLooked {
+				f.at(c.Path, 0, "not looked at, nor what comes after it: the rules of the policy look through %s at most", policy.FormatSize(maxLooked))
+				return
 			}
 			for _, l := range added(e.before(c), after) {
 				if r.Line(l.text) {

@@ -1,7 +1,9 @@
 package finding
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +56,39 @@ func TestOwnRules(t *testing.T) {
 				t.Errorf("%s: case %d has %d findings", rule, i, n)
 			}
 		}
+	}
+}
+
+// What rules on text look through is bounded, all rules together, and what they did not look at is said by each.
+func TestTextRulesAreBounded(t *testing.T) {
+	line := strings.Repeat("x", 1023) + "\n"
+	large, n := strings.Repeat(line, maxRead/len(line)), maxLooked/(2*maxRead)
+	after := map[string]string{}
+	for i := range n + 1 {
+		after[fmt.Sprintf("%03d", i)] = large
+	}
+	e := seen{after: after}.evidence()
+	found := func(rules ...string) (list []string) {
+		var own policy.Findings
+		for _, id := range rules {
+			own.Rules = append(own.Rules, policy.OwnRule{ID: id, Severity: "high", Explain: "E.", When: policy.WhenText, Text: []string{"y"}})
+		}
+		e.Policy, e.looked = own, 0
+		for _, f := range Find(e) {
+			if strings.HasPrefix(f.Rule, policy.Own) {
+				list = append(list, f.Rule+" "+f.Path)
+			}
+		}
+		return list
+	}
+	last := fmt.Sprintf("%03d", n)
+	if got := found("a", "b"); !slices.Equal(got, []string{"own/a " + last, "own/b 000"}) {
+		t.Errorf("%q", got)
+	}
+	delete(after, last)
+	e = seen{after: after}.evidence()
+	if got := found("a"); len(got) > 0 {
+		t.Errorf("within the bound: %q", got)
 	}
 }
 
