@@ -154,12 +154,15 @@ func (c *Cell) signalAll(sig unix.Signal) error {
 
 func (c *Cell) freeze() error {
 	if c.cgroup != nil && c.cgroup.Freezes() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), freezeGrace, fmt.Errorf("its processes did not stop within %s", freezeGrace))
 		defer cancel()
 		return c.cgroup.Freeze(ctx)
 	}
 	return c.stop()
 }
+
+// freezeGrace is how long a cgroup may take to freeze: a process that waits for a disk stops only after that.
+const freezeGrace = 15 * time.Second
 
 // stopGrace is how long processes may take to stop, stopWait how long one that waits for the kernel is
 // waited for: what it waits for may be a process that has stopped.
