@@ -89,7 +89,7 @@ type CellRun struct {
 	Command  []string  `json:"command"` // and its arguments
 	Agent    string    `json:"agent,omitempty"`
 	Outcome  string    `json:"outcome"` // how the command ended, in words
-	Good     bool      `json:"good"`    // it succeeded
+	Good     bool      `json:"good"`    // it succeeded, and so did its check
 	Verdict  string    `json:"verdict"`
 	Reason   string    `json:"reason,omitempty"` // of the verdict
 	Check    string    `json:"check,omitempty"`  // how its check ended, in words

@@ -29,6 +29,7 @@ func AddRun(to *api.CellReport, r *api.Report) {
 		one.Check = "passed"
 		if c.ExitCode != 0 || c.Cause != "" {
 			one.Check = fmt.Sprintf("failed with exit code %d", c.ExitCode)
+			one.Good = false
 		}
 	}
 	to.Runs = append(to.Runs, one)

@@ -97,7 +97,7 @@ func markdownProofs(b *strings.Builder, r *api.CellReport) {
 		return
 	}
 	if n := len(r.Runs) - len(runs) + r.MoreRuns; n > 0 {
-		fmt.Fprintf(b, "%s before these: %s\n\n", count(n, "run"), code("pando runs --cell "+r.Cell.Name))
+		fmt.Fprintf(b, "%s before these: %s\n\n", count(n, "run"), code("pando runs "+r.Cell.Name))
 	}
 	b.WriteString("| run | command | outcome | verdict | evidence | receipts |\n|---|---|---|---|---|---|\n")
 	for _, x := range runs {
