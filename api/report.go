@@ -85,12 +85,12 @@ type CellReport struct {
 
 // CellRun is a run in the report of its cell.
 type CellRun struct {
-	Run      string    `json:"run"`     // its id
-	Command  []string  `json:"command"` // and its arguments
-	Agent    string    `json:"agent,omitempty"`
-	Outcome  string    `json:"outcome"` // how the command ended, in words
-	Good     bool      `json:"good"`    // it succeeded, and so did its check
-	Verdict  string    `json:"verdict"`
+	Run      string    `json:"run"`              // its id
+	Command  []string  `json:"command"`          // and its arguments
+	Agent    string    `json:"agent,omitempty"`  // the coding agent that it is, if so
+	Outcome  string    `json:"outcome"`          // how the command ended, in words
+	Good     bool      `json:"good"`             // it succeeded, and so did its check
+	Verdict  string    `json:"verdict"`          // as in Run
 	Reason   string    `json:"reason,omitempty"` // of the verdict
 	Check    string    `json:"check,omitempty"`  // how its check ended, in words
 	Started  time.Time `json:"started,omitzero"` // when its command began
