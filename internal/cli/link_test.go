@@ -70,8 +70,8 @@ func follow(t *testing.T, l *link) *linked {
 	x := &linked{link: l, done: make(chan error, 1)}
 	a := &app{stderr: io.Discard, told: map[string]bool{}}
 	go func() {
-		defer l.close()
 		_, err := a.carry(t.Context(), l, &x.out, io.Discard)
+		l.close()
 		x.done <- err
 	}()
 	synctest.Wait()
