@@ -273,3 +273,29 @@ func FuzzFind(f *testing.F) {
 		}
 	})
 }
+
+// Rules are of files or of what happened in a run: both together find what Find does, and neither finds what is the other's.
+func TestRulesOfFilesAndOfRuns(t *testing.T) {
+	t.Parallel()
+	e := &Evidence{Run: &api.Run{ID: "r-1", Isolation: "not isolated", Backend: "none", Changes: api.Changes{Files: 1}}, Changed: []api.FileChange{{Path: ".github/workflows/ci.yml", Status: "deleted"}},
+		Policy: policy.Findings{Rules: []policy.OwnRule{{ID: "f", Severity: "low", Explain: "x", When: policy.WhenPaths, Match: []string{"**"}}, {ID: "r", Severity: "low", Explain: "x", When: policy.WhenRun, If: []string{"backend = none"}}}}}
+	ids := func(list []api.RunFinding) (ids []string) {
+		for _, f := range list {
+			ids = append(ids, f.Rule)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	files, run := ids(FindInFiles(e)), ids(FindInRun(e))
+	if want := []string{"ci-changed", "own/f"}; !slices.Equal(files, want) {
+		t.Errorf("of files: %q, not %q", files, want)
+	}
+	if want := []string{"not-isolated", "own/r", "unchecked"}; !slices.Equal(run, want) {
+		t.Errorf("of the run: %q, not %q", run, want)
+	}
+	all := append(files, run...)
+	slices.Sort(all)
+	if got := ids(Find(e)); !slices.Equal(got, all) {
+		t.Errorf("both: %q, and Find %q", all, got)
+	}
+}
