@@ -401,7 +401,7 @@ func TestSignOffOfARace(t *testing.T) {
 		if r.Asked == nil || r.Asked.Token != "t-ci" || r.Asked.TokenName != "ci" || r.Asked.User != b.cfg.User.Name {
 			t.Errorf("attempt %d was asked for by %+v", a.Number, r.Asked)
 		}
-		b.wantKind("the caller that asked", b.signOff(r, alice.sign(b.signOffs(r), "approve", nil)), cell.Denied, "alice asked for run")
+		b.wantKind("the caller that asked", b.signOff(r, alice.sign(b.signOffs(r), "approve", nil)), cell.Denied, "alice asked for")
 		b.must(b.signOff(r, bob.sign(b.signOffs(r), "approve", nil)))
 	}
 }
