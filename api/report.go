@@ -54,6 +54,82 @@ func (r *Report) Unjudged() string {
 	return ""
 }
 
+// CellReport is what all that was done in a cell came to: its runs, commands, evaluations and turns since its beginning, and
+// what it changed by now. A part that can't be had is named in Problems, and the rest is there.
+type CellReport struct {
+	Cell     Cell      `json:"cell"`     // the cell itself
+	Drawn    time.Time `json:"drawn"`    // when it was drawn
+	Version  string    `json:"version"`  // of pando, that drew it
+	Headline string    `json:"headline"` // one sentence: runs, changes, findings
+	Evidence string    `json:"evidence"` // "verified", "unproven": something could not be checked; "broken"
+	From     string    `json:"from"`     // what the changes lead from: "the source", CELL@N
+	To       string    `json:"to"`       // what they lead to
+	// Findings are those in the changes, and those in the evidence of each run; the most severe first.
+	Findings []RunFinding `json:"findings"`
+	Held     []Held       `json:"held"`           // changes that accept would hold back
+	Files    []ReportFile `json:"files"`          // the changed files: those to look at first, then by path
+	More     int          `json:"more,omitempty"` // number of further changed files
+	Ignored  int          `json:"ignored"`        // number of further changed files that git ignores
+	Notes    []string     `json:"notes"`          // changes that git can't represent, rules that are off
+	Steps    []Step       `json:"steps"`          // the newest, oldest first
+	// MoreSteps is the number of steps before those: pando timeline CELL has all.
+	MoreSteps int       `json:"more_steps,omitempty"`
+	Runs      []CellRun `json:"runs"`                // the newest, oldest first
+	MoreRuns  int       `json:"more_runs,omitempty"` // number of runs before those: they are not looked at
+	Network   *Network  `json:"network,omitempty"`   // of its runs together; null if none had one
+	Usage     CellUsage `json:"usage"`               // of its runs together
+	Weaker    []string  `json:"weaker"`              // in what any of its runs was weaker than by default
+	Unknown   []string  `json:"unknown"`             // sentences on what can't be concluded from this evidence
+	Problems  []string  `json:"problems"`            // parts of the report that could not be drawn
+}
+
+// CellRun is a run in the report of its cell.
+type CellRun struct {
+	Run      string    `json:"run"`              // its id
+	Command  []string  `json:"command"`          // and its arguments
+	Agent    string    `json:"agent,omitempty"`  // the coding agent that it is, if so
+	Outcome  string    `json:"outcome"`          // how the command ended, in words
+	Good     bool      `json:"good"`             // it succeeded, and so did its check
+	Verdict  string    `json:"verdict"`          // as in Run
+	Reason   string    `json:"reason,omitempty"` // of the verdict
+	Check    string    `json:"check,omitempty"`  // how its check ended, in words
+	Started  time.Time `json:"started,omitzero"` // when its command began
+	Took     string    `json:"took,omitempty"`   // the command's time, in words
+	Files    int       `json:"files"`            // number of files that it changed
+	Evidence string    `json:"evidence"`         // as in Report
+	// Unjudged says why its findings can't stand for it; empty: they do.
+	Unjudged     string        `json:"unjudged,omitempty"`
+	Receipts     []Receipt     `json:"receipts"`               // oldest first, and what was signed about it later
+	Verification *Verification `json:"verification,omitempty"` // of its receipts and files; null if that failed
+}
+
+// CellUsage is what the runs of a cell used together.
+type CellUsage struct {
+	WallMS     int64 `json:"wall_ms"`     // duration of the commands, in milliseconds
+	CPUMS      int64 `json:"cpu_ms"`      // CPU time, in milliseconds
+	PeakMemory int64 `json:"peak_memory"` // bytes, of the run that had most
+	Written    int64 `json:"written"`     // bytes
+}
+
+// Unjudged says why the findings of a cell's report can't stand for the whole of it; "" means that they do.
+func (r *CellReport) Unjudged() string {
+	if r.MoreRuns > 0 {
+		return "it has more runs than are looked at"
+	}
+	if len(r.Runs) == 0 {
+		return "it has no run, so nothing signed says what held it"
+	}
+	for _, x := range r.Runs {
+		if x.Unjudged != "" {
+			return "run " + x.Run + ": " + x.Unjudged
+		}
+	}
+	if len(r.Problems) > 0 {
+		return r.Problems[0]
+	}
+	return ""
+}
+
 // Sample is what a cell used at some time in a run.
 type Sample struct {
 	At     time.Time `json:"at"`      // when it was taken
@@ -103,6 +179,8 @@ type RunFinding struct {
 	What     string `json:"what"`           // in detail
 	Why      string `json:"why"`            // why it matters
 	See      string `json:"see"`            // the command that shows it
+	// Runs are, in the report of a cell, the runs that it happened in; none: it is in what the cell changed.
+	Runs []string `json:"runs,omitempty"`
 }
 
 // ReportFile is a changed file with its diff.

@@ -76,6 +76,16 @@ func (c *Client) History(ctx context.Context, sel string) (out []api.Checkpoint,
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/history", nil, nil, &out)
 }
 
+// CellReport draws a report of all that was done in a cell.
+func (c *Client) CellReport(ctx context.Context, sel string) (out api.CellReport, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/report", nil, nil, &out)
+}
+
+// CellReportAs reads a report of a cell in a form for people: "html" or "md".
+func (c *Client) CellReportAs(ctx context.Context, sel, form string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/cells/"+segment(sel)+"/report."+form, nil, nil)
+}
+
 // Steps lists what was done in a cell, oldest first.
 func (c *Client) Steps(ctx context.Context, sel string) (out []api.Step, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/steps", nil, nil, &out)

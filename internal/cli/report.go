@@ -19,16 +19,21 @@ import (
 func (a *app) reportCmd() *cobra.Command {
 	var page, markdown, failOn string
 	c := &cobra.Command{
-		Use: "report [RUN|RACE]", Short: "Report what happened in a run, from its evidence", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		Use: "report [RUN|CELL|RACE]", Short: "Report what happened in a run or a cell, from its evidence", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		Long: `Report what happened in a run, for a person that was not there: outcome and check, what
 changed and what to look at first, findings, output, time and use, network and
 credentials, what held the run, what can not be concluded, and how to verify it.
 
 It is drawn from signed evidence when it is asked for. --html writes one page that needs
 no network and opens anywhere; --md writes Markdown, for a merge request. Without them a
-terminal shows the Markdown. --json has all of it for programs. Of a race it is the comparison of its attempts.`,
+terminal shows the Markdown. --json has all of it for programs. Of a race it is the comparison of its attempts.
+
+Of a cell it is all that was done in it since its beginning: every run, command and turn,
+what it changed by now against its source, findings over that whole, the network of its
+runs together, and the receipts of each. CELL:latest is the newest run of a cell.`,
 		Example: `  pando report --html run.html
   pando report r-1a2b --md - | gh pr comment --body-file -
+  pando report web --html web.html
   pando report --json | jq '.findings[] | select(.severity == "high")'
   pando report --fail-on high && pando accept --apply`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,41 +46,39 @@ terminal shows the Markdown. --json has all of it for programs. Of a race it is 
 				}
 				return a.drawComparison(cmd.Context(), args, page, markdown)
 			}
-			least := api.SeverityWeight(failOn)
-			if failOn != "" && least == 0 {
+			if failOn != "" && api.SeverityWeight(failOn) == 0 {
 				return usage("--fail-on is info, low, medium or high, not %q", printable(failOn))
 			}
-			ctx := cmd.Context()
+			ctx, sel := cmd.Context(), arg(args)
+			of := reported{as: a.client.ReportAs, judge: func() (judged, error) {
+				r, err := a.client.Report(ctx, sel)
+				sel = r.Run.ID
+				return judged{r, "run " + sel, r.Findings, r.Unjudged()}, err
+			}}
+			if isCell(sel) {
+				of = reported{as: a.client.CellReportAs, judge: func() (judged, error) {
+					r, err := a.client.CellReport(ctx, sel)
+					return judged{r, "cell " + sel, r.Findings, r.Unjudged()}, err
+				}}
+			}
 			if failOn != "" || a.json {
-				r, err := a.client.Report(ctx, arg(args))
+				j, err := of.judge()
 				if err != nil {
 					return err
 				}
-				args = []string{r.Run.ID}
 				if a.json {
-					if err := a.print(r, nil); err != nil {
+					if err := a.print(j.document, nil); err != nil {
 						return err
 					}
 				}
-				n := 0
-				for _, f := range r.Findings {
-					if failOn != "" && api.SeverityWeight(f.Severity) >= least {
-						n++
-					}
-				}
-				if why := r.Unjudged(); failOn != "" && why != "" {
-					a.say("pando: cannot judge run %s by its findings: %s", r.Run.ID, printable(why))
-					a.exit = api.ExitVerifyFailure
-				}
-				if n > 0 {
-					a.say("pando: %s of severity %s or above", plural(n, "finding"), failOn)
-					a.exit = api.ExitVerifyFailure
+				if failOn != "" {
+					a.failOn(j, failOn)
 				}
 				if a.json {
 					return nil
 				}
 			}
-			return a.draw(page, markdown, func(form string) (io.ReadCloser, error) { return a.client.ReportAs(ctx, arg(args), form) })
+			return a.draw(page, markdown, func(form string) (io.ReadCloser, error) { return of.as(ctx, sel, form) })
 		},
 	}
 	c.Flags().StringVar(&page, "html", "", "write it as one page of HTML to this file, or - for stdout")
@@ -83,6 +86,43 @@ terminal shows the Markdown. --json has all of it for programs. Of a race it is 
 	c.Flags().StringVar(&failOn, "fail-on", "", "exit with 7 if there is a finding of this severity or above (info, low, medium, high), or the evidence can't be judged")
 	complete(c, "fail-on", api.Severities()...)
 	return c
+}
+
+// reported is how a report is had: in a form for people, and to judge by it.
+type reported struct {
+	as    func(ctx context.Context, sel, form string) (io.ReadCloser, error)
+	judge func() (judged, error)
+}
+
+// judged is a report as a document, and what --fail-on looks at of it.
+type judged struct {
+	document any
+	name     string
+	findings []api.RunFinding
+	unjudged string
+}
+
+// isCell reports whether a selector is a cell's. Runs have ids, or are CELL:latest.
+func isCell(sel string) bool {
+	return sel != "" && !strings.Contains(sel, ":") && !(strings.HasPrefix(sel, "r-") && cell.IsID(sel))
+}
+
+// failOn sets the exit code by the findings of a report.
+func (a *app) failOn(j judged, severity string) {
+	n := 0
+	for _, f := range j.findings {
+		if api.SeverityWeight(f.Severity) >= api.SeverityWeight(severity) {
+			n++
+		}
+	}
+	if j.unjudged != "" {
+		a.say("pando: cannot judge %s by its findings: %s", printable(j.name), printable(j.unjudged))
+		a.exit = api.ExitVerifyFailure
+	}
+	if n > 0 {
+		a.say("pando: %s of severity %s or above", plural(n, "finding"), severity)
+		a.exit = api.ExitVerifyFailure
+	}
 }
 
 // draw writes what is drawn in a form: as a page to one file, or as Markdown to another, or shows that.

@@ -45,6 +45,35 @@ func (d *Daemon) drawn(w http.ResponseWriter, r *http.Request, media string, dra
 	return page(w, media, func(b io.Writer) error { return draw(b, &rep) })
 }
 
+func (d *Daemon) cellReport(_ http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.CellReport(r.Context(), id)
+}
+
+func (d *Daemon) cellReportHTML(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.cellDrawn(w, r, pageHTML, report.CellHTML)
+}
+
+func (d *Daemon) cellReportMarkdown(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.cellDrawn(w, r, pageMarkdown, report.CellMarkdown)
+}
+
+// cellDrawn is drawn, of a cell.
+func (d *Daemon) cellDrawn(w http.ResponseWriter, r *http.Request, media string, draw func(io.Writer, *api.CellReport) error) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	rep, err := d.cfg.Engine.CellReport(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	return page(w, media, func(b io.Writer) error { return draw(b, &rep) })
+}
+
 // page answers with what is drawn.
 func page(w http.ResponseWriter, media string, draw func(io.Writer) error) (any, error) {
 	var b bytes.Buffer

@@ -33,29 +33,10 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 	if err != nil {
 		return api.Report{}, err
 	}
-	r := api.Report{Run: run, Drawn: time.Now().UTC(), Version: v.e.cfg.Version, Findings: []api.RunFinding{}, Held: []api.Held{}, Files: []api.ReportFile{},
-		Notes: []string{}, Output: []api.ReportOutput{}, Events: []api.Event{}, Samples: []api.Sample{}, Receipts: []api.Receipt{}, Problems: []string{}}
-	lacks := func(what string, err error) {
-		if err != nil {
-			r.Problems = append(r.Problems, what+": "+err.Error())
-		}
-	}
+	r := newReport(v.e.cfg.Version, run)
 	e := &finding.Evidence{Run: &r.Run}
-	lacks("what its policy says of findings", v.reportPolicy(id, &r, e))
-	lacks("events", v.reportEvents(ctx, id, &r))
-	calls, err := v.e.callsOf(id)
-	lacks("tool calls", err)
-	r.ToolCalls = calls.API()
-	e.Calls = r.ToolCalls
-	for _, name := range []string{"stdout", "stderr"} {
-		text, err := v.reportOutput(id, name, &r)
-		lacks(name, err)
-		if name == "stdout" {
-			e.Stdout = text
-		} else {
-			e.Stderr = text
-		}
-	}
+	r.lacks("events", v.reportEvents(ctx, id, &r.Report))
+	v.witnesses(id, r, e)
 	if run.Phase == string(cell.Ended) && run.ExitCode != nil {
 		err := v.e.results.Examine(ctx, id, func(x *result.Examined) error {
 			r.Files, r.More, r.Ignored, r.Held, r.Notes = x.Files, x.More, x.Ignored, x.Held, append(r.Notes, x.Notes...)
@@ -71,28 +52,66 @@ func (v *View) Report(ctx context.Context, id cell.RunID) (api.Report, error) {
 			e.Changed, e.Held, e.Before, e.After, e.NoFiles = nil, nil, none, none, true
 			r.Findings = finding.Find(e)
 		}
-		lacks("changes", err)
+		r.lacks("changes", err)
 	}
-	for i := len(run.Receipts) - 1; i >= 0; i-- {
-		one, err := v.Receipt(run.Receipts[i], "")
-		lacks("receipt "+run.Receipts[i], err)
+	v.proofs(r)
+	if ctx.Err() != nil {
+		return r.Report, context.Cause(ctx)
+	}
+	report.Complete(&r.Report)
+	return r.Report, nil
+}
+
+// collected is a report to which parts are added.
+type collected struct{ api.Report }
+
+func newReport(version string, run api.Run) *collected {
+	return &collected{api.Report{Run: run, Drawn: time.Now().UTC(), Version: version, Findings: []api.RunFinding{}, Held: []api.Held{}, Files: []api.ReportFile{},
+		Notes: []string{}, Output: []api.ReportOutput{}, Events: []api.Event{}, Samples: []api.Sample{}, Receipts: []api.Receipt{}, Problems: []string{}}}
+}
+
+// lacks notes a part that can't be had.
+func (r *collected) lacks(what string, err error) {
+	if err != nil {
+		r.Problems = append(r.Problems, what+": "+err.Error())
+	}
+}
+
+// witnesses adds what the rules look at beside files: policy, tool calls and output of a run.
+func (v *View) witnesses(id cell.RunID, r *collected, e *finding.Evidence) {
+	r.lacks("what its policy says of findings", v.reportPolicy(id, &r.Report, e))
+	calls, err := v.e.callsOf(id)
+	r.lacks("tool calls", err)
+	r.ToolCalls = calls.API()
+	e.Calls = r.ToolCalls
+	for _, name := range []string{"stdout", "stderr"} {
+		text, err := v.reportOutput(id, name, &r.Report)
+		r.lacks(name, err)
+		if name == "stdout" {
+			e.Stdout = text
+		} else {
+			e.Stderr = text
+		}
+	}
+}
+
+// proofs adds a run's receipts, and whether they and its files verify.
+func (v *View) proofs(r *collected) {
+	for i := len(r.Run.Receipts) - 1; i >= 0; i-- {
+		one, err := v.Receipt(r.Run.Receipts[i], "")
+		r.lacks("receipt "+r.Run.Receipts[i], err)
 		if err == nil {
 			one.Statement, one.Envelope, one.Markdown = nil, nil, ""
 			r.Receipts = append([]api.Receipt{one}, r.Receipts...)
 		}
 	}
-	if len(run.Receipts) > 0 {
-		verification, err := v.Verify(run.ID, "")
-		lacks("verification", err)
+	if len(r.Run.Receipts) > 0 {
+		verification, err := v.Verify(r.Run.ID, "")
+		r.lacks("verification", err)
 		if err == nil {
 			r.Verification = &verification
 		}
 	}
-	if ctx.Err() != nil {
-		return r, context.Cause(ctx)
-	}
-	report.Complete(&r)
-	return r, nil
 }
 
 // reportPolicy has the rules of a run's policy, as it was before the run: what the run itself wrote is never asked.

@@ -518,7 +518,7 @@ func called(ctx context.Context, m reflect.Value, id cell.ID, r cell.RunID) (nam
 // isolation: they look at what pando keeps, or end and remove.
 var harmlessOnHost = map[string]bool{
 	"Cell": true, "Record": true, "Limits": true, "LeasedEnv": true, "CellTag": true, "RunTag": true, "Own": true, "Tree": true, "History": true, "Steps": true, "Diff": true, "WatchDiff": true,
-	"Processes": true, "Stats": true, "Execs": true, "Run": true, "Runs": true, "WaitRun": true, "Log": true, "ServiceOutput": true, "Events": true, "Export": true, "Report": true, "Compare": true, "ReplayPolicy": true,
+	"Processes": true, "Stats": true, "Execs": true, "Run": true, "Runs": true, "WaitRun": true, "Log": true, "ServiceOutput": true, "Events": true, "Export": true, "Report": true, "CellReport": true, "Compare": true, "ReplayPolicy": true,
 	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "StopWithin": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true, "Revert": true, "SignOff": true, "SignOffs": true,
 }
 

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/policy"
@@ -73,7 +74,20 @@ func (f *found) say(format string, args ...any) { f.at("", 0, format, args...) }
 
 // Find applies all rules, and those of the run's policy, and returns what they found: the most severe first, then in the order of
 // the rules. A policy that can't be read is a finding.
-func Find(e *Evidence) []api.RunFinding {
+func Find(e *Evidence) []api.RunFinding { return find(e, func(*Rule) bool { return true }) }
+
+// FindInFiles is Find with the rules that look at what changed alone.
+func FindInFiles(e *Evidence) []api.RunFinding { return find(e, (*Rule).ofFiles) }
+
+// FindInRun is Find with the rules that look at what happened in a run, and not at what it changed.
+func FindInRun(e *Evidence) []api.RunFinding {
+	return find(e, func(r *Rule) bool { return !r.ofFiles() })
+}
+
+// ofFiles reports whether a rule looks at changes: a diff is where they are seen.
+func (r *Rule) ofFiles() bool { return strings.HasPrefix(r.See, "pando diff ") }
+
+func find(e *Evidence, applies func(*Rule) bool) []api.RunFinding {
 	out := []api.RunFinding{}
 	list, err := rulesOf(e.Policy, e.Origins)
 	if err != nil {
@@ -81,6 +95,9 @@ func Find(e *Evidence) []api.RunFinding {
 		with.Unread, list, e = err.Error(), rules, &with
 	}
 	for i := range list {
+		if !applies(&list[i]) {
+			continue
+		}
 		f := found{rule: &list[i], run: e.Run.ID}
 		list[i].find(e, &f)
 		if f.more > 0 {
@@ -89,10 +106,15 @@ func Find(e *Evidence) []api.RunFinding {
 		}
 		out = append(out, f.list...)
 	}
-	slices.SortStableFunc(out, func(a, b api.RunFinding) int {
+	Sort(out)
+	return out
+}
+
+// Sort puts the most severe first.
+func Sort(list []api.RunFinding) {
+	slices.SortStableFunc(list, func(a, b api.RunFinding) int {
 		return cmp.Compare(api.SeverityWeight(b.Severity), api.SeverityWeight(a.Severity))
 	})
-	return out
 }
 
 // Rules are all rules, in their order.

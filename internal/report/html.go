@@ -20,6 +20,9 @@ import (
 //go:embed report.html
 var page string
 
+//go:embed parts.html
+var parts string
+
 //go:embed report.css
 var style string
 
@@ -40,8 +43,6 @@ type view struct {
 	Severities []severity
 	Phases     []phase
 	Looks      []api.ReportFile
-	Peers      []api.Peer
-	Denials    []api.Denial
 	Verify     []string
 	Chart      *chart
 }
@@ -60,9 +61,11 @@ type phase struct {
 }
 
 var functions = template.FuncMap{
-	"size":     policy.FormatSize,
-	"count":    count,
-	"letter":   letter,
+	"size":   policy.FormatSize,
+	"count":  count,
+	"letter": letter,
+	"runs":   func(list []string) string { return first(list, 3) },
+	"number": stepNumber, "stepKind": stepKind, "stepText": stepText, "stepEnd": stepEnd, "stepBad": stepBad, "stepEffect": stepEffect, "stepTime": stepTime, "evidence": func(is string) string { return evidenceWords[is] },
 	"counted":  func(n int64, noun string) string { return count(int(n), noun) },
 	"signoff":  SignOffLine,
 	"recorded": func(r *api.Recording) string { return r.Words(policy.FormatSize) },
@@ -102,44 +105,65 @@ func HTML(w io.Writer, raw *api.Report) error {
 	if err != nil {
 		return err
 	}
-	t, err := template.New("report").Funcs(functions).Parse(page)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256([]byte(script))
 	v := &view{Report: r, Style: template.CSS(style), Script: template.JS(script),
-		Policy:  template.HTMLAttr(`content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-` + base64.StdEncoding.EncodeToString(sum[:]) + `'"`),
+		Policy:  ownScript(),
 		Name:    r.Run.ID,
 		Command: strings.Join(r.Run.Command, " "), Outcome: Outcome(&r.Run), Took: Took(&r.Run), Phases: phases(r.Run.Timings)}
 	v.Good = r.Run.ExitCode != nil && *r.Run.ExitCode == 0
 	v.Bad = !v.Good && (r.Run.ExitCode != nil || r.Run.Error != nil)
-	for _, name := range slices.Backward(api.Severities()) {
-		n := 0
-		for _, f := range r.Findings {
-			if f.Severity == name {
-				n++
-			}
-		}
-		if n > 0 {
-			v.Severities = append(v.Severities, severity{name, n})
-		}
-	}
-	for _, f := range r.Files {
-		if f.First != "" || f.Held != "" {
-			v.Looks = append(v.Looks, f)
-		}
-	}
-	if n := r.Run.Network; n != nil {
-		v.Peers, v.Denials = n.Peers, n.Denials
-	}
+	v.Severities, v.Looks = severities(r.Findings), looks(r.Files)
 	v.Verify = []string{"pando receipt verify " + r.Run.ID, "pando receipt export -o receipts.json; pando receipt key > pando.pub", "pando receipt verify receipts.json --key pando.pub", "pando replay " + r.Run.ID, "pando replay " + r.Run.ID + " --verify"}
 	v.Chart = chartOf(r)
+	return drawPage(w, page, v)
+}
+
+// ownScript is a policy of content by which nothing is fetched and the page's own script alone runs.
+func ownScript() template.HTMLAttr {
+	sum := sha256.Sum256([]byte(script))
+	return template.HTMLAttr(`content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-` + base64.StdEncoding.EncodeToString(sum[:]) + `'"`)
+}
+
+// drawPage draws a page with the parts that pages share.
+func drawPage(w io.Writer, page string, v any) error {
+	t, err := template.New("report").Funcs(functions).Parse(parts)
+	if err == nil {
+		t, err = t.New("page").Parse(page)
+	}
+	if err != nil {
+		return err
+	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, v); err != nil {
 		return err
 	}
 	_, err = w.Write(b.Bytes())
 	return err
+}
+
+// severities are how many findings there are of each, the highest first.
+func severities(findings []api.RunFinding) (list []severity) {
+	for _, name := range slices.Backward(api.Severities()) {
+		n := 0
+		for _, f := range findings {
+			if f.Severity == name {
+				n++
+			}
+		}
+		if n > 0 {
+			list = append(list, severity{name, n})
+		}
+	}
+	return list
+}
+
+// looks are the files to look at first.
+func looks(files []api.ReportFile) (list []api.ReportFile) {
+	for _, f := range files {
+		if f.First != "" || f.Held != "" {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // phases are the parts of a run's time that took something.

@@ -11,8 +11,8 @@ import (
 
 // Bounds of what Markdown has of changes: a person reads it in a terminal or a merge request. HTML has more.
 const (
-	markdownFiles = 30
-	markdownLines = 60
+	markdownFileLimit = 30
+	markdownLines     = 60
 )
 
 // Markdown writes a report as Markdown, as GitHub, GitLab and terminals show it.
@@ -41,7 +41,7 @@ func Markdown(w io.Writer, raw *api.Report) error {
 		row("check", fmt.Sprintf("%s: exit code %d", c.Command, c.ExitCode))
 	}
 	row("changes", fmt.Sprintf("%s, %d added, %d deleted, %d ignored by git", count(run.Changes.Files, "file"), run.Changes.Added, run.Changes.Deleted, r.Ignored))
-	row("evidence", map[string]string{verified: "verified", unproven: "not all of it verified", broken: "DOES NOT VERIFY"}[r.Evidence])
+	row("evidence", evidenceWords[r.Evidence])
 	row("isolation", run.Isolation+", backend "+run.Backend)
 	row("weaker than by default", strings.Join(run.DowngradeWords, ", "))
 	row("took", Took(run))
@@ -52,67 +52,8 @@ func Markdown(w io.Writer, raw *api.Report) error {
 			fmt.Fprintf(&b, "- %s\n", text(p))
 		}
 	}
-	b.WriteString("\n## Findings\n\n")
-	if len(r.Findings) == 0 {
-		b.WriteString("No rule found anything. That says what was looked for, and not that there is nothing.\n")
-	}
-	for _, f := range r.Findings {
-		where := ""
-		if f.Path != "" {
-			where = code(f.Path)
-			if f.Line > 0 {
-				where += fmt.Sprintf(", line %d", f.Line)
-			}
-			where += ": "
-		}
-		fmt.Fprintf(&b, "- **%s**: %s (%s). %s%s. %s\n", f.Severity, text(f.Title), code(f.Rule), where, text(f.What), code(f.See))
-	}
-
-	b.WriteString("\n## Changes\n\n")
-	if len(r.Files) == 0 {
-		b.WriteString("No file that git would see changed.\n")
-	}
-	for i, f := range r.Files {
-		if i == markdownFiles {
-			fmt.Fprintf(&b, "\nAnd %s: %s\n", count(len(r.Files)-i+r.More, "more file"), code("pando diff "+run.ID+" --stat"))
-			break
-		}
-		name := f.File.Path
-		if f.File.OldPath != "" {
-			name = f.File.OldPath + " → " + f.File.Path
-		}
-		fmt.Fprintf(&b, "### %s %s, +%d −%d\n\n", text(f.File.Status), code(name), f.File.Added, f.File.Deleted)
-		for _, why := range []string{f.Held, f.First} {
-			if why != "" {
-				fmt.Fprintf(&b, "Look at it first: %s.\n\n", text(why))
-				break
-			}
-		}
-		if f.NoLines != "" {
-			fmt.Fprintf(&b, "%s\n\n", text(f.NoLines))
-		}
-		if len(f.Lines) == 0 {
-			continue
-		}
-		var lines strings.Builder
-		more := f.MoreLines
-		for n, l := range f.Lines {
-			if n == markdownLines {
-				more += len(f.Lines) - n
-				break
-			}
-			kind := l.Kind
-			if kind == "@" {
-				kind = ""
-			}
-			lines.WriteString(kind + l.Text + "\n")
-		}
-		block(&b, "diff", lines.String())
-		if more > 0 {
-			fmt.Fprintf(&b, "\nand %s: %s\n", count(more, "more line"), code("pando diff "+run.ID))
-		}
-		b.WriteString("\n")
-	}
+	markdownFindings(&b, r.Findings)
+	markdownFiles(&b, r.Files, r.More, run.ID)
 	list := func(title string, items []string) {
 		if len(items) == 0 {
 			return
@@ -137,15 +78,7 @@ func Markdown(w io.Writer, raw *api.Report) error {
 	}
 
 	markdownCalls(&b, r)
-	if n := run.Network; n != nil {
-		fmt.Fprintf(&b, "\n## Network\n\n%d decisions, %d denied; %s out, %s in.\n", n.Decisions, n.Denied, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
-		for _, p := range n.Peers {
-			fmt.Fprintf(&b, "- %s: %d requests, %s out, %s in\n", code(fmt.Sprintf("%s:%d", p.Host, p.Port)), p.Requests, policy.FormatSize(p.Sent), policy.FormatSize(p.Received))
-		}
-		for _, d := range n.Denials {
-			fmt.Fprintf(&b, "- denied: %s\n", text(d.String()))
-		}
-	}
+	markdownNetwork(&b, run.Network)
 	if rec := run.Recording; rec != nil {
 		fmt.Fprintf(&b, "\nRecorded for a replay: %s.\n", text(rec.Words(policy.FormatSize)))
 	}
@@ -187,6 +120,96 @@ func Markdown(w io.Writer, raw *api.Report) error {
 	fmt.Fprintf(&b, "\nVerify: %s. Have it again: %s; execute it again and compare: %s\n", code("pando receipt verify "+run.ID), code("pando replay "+run.ID), code("pando replay "+run.ID+" --verify"))
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// markdownFindings writes the part with findings.
+func markdownFindings(b *strings.Builder, list []api.RunFinding) {
+	b.WriteString("\n## Findings\n\n")
+	if len(list) == 0 {
+		b.WriteString("No rule found anything. That says what was looked for, and not that there is nothing.\n")
+	}
+	for _, f := range list {
+		where := ""
+		if f.Path != "" {
+			where = code(f.Path)
+			if f.Line > 0 {
+				where += fmt.Sprintf(", line %d", f.Line)
+			}
+			where += ": "
+		}
+		fmt.Fprintf(b, "- **%s**: %s (%s). %s%s%s. %s\n", f.Severity, text(f.Title), code(f.Rule), where, text(f.What), text(inRuns(f)), code(f.See))
+	}
+}
+
+// inRuns says in which runs it was found, in the report of a cell.
+func inRuns(f api.RunFinding) string {
+	if len(f.Runs) == 0 {
+		return ""
+	}
+	return " (in " + first(f.Runs, 3) + ")"
+}
+
+// markdownFiles writes the part with changes. name is a selector of what they are of.
+func markdownFiles(b *strings.Builder, files []api.ReportFile, more int, name string) {
+	b.WriteString("\n## Changes\n\n")
+	if len(files) == 0 {
+		b.WriteString("No file that git would see changed.\n")
+	}
+	for i, f := range files {
+		if i == markdownFileLimit {
+			fmt.Fprintf(b, "\nAnd %s: %s\n", count(len(files)-i+more, "more file"), code("pando diff "+name+" --stat"))
+			break
+		}
+		path := f.File.Path
+		if f.File.OldPath != "" {
+			path = f.File.OldPath + " → " + f.File.Path
+		}
+		fmt.Fprintf(b, "### %s %s, +%d −%d\n\n", text(f.File.Status), code(path), f.File.Added, f.File.Deleted)
+		for _, why := range []string{f.Held, f.First} {
+			if why != "" {
+				fmt.Fprintf(b, "Look at it first: %s.\n\n", text(why))
+				break
+			}
+		}
+		if f.NoLines != "" {
+			fmt.Fprintf(b, "%s\n\n", text(f.NoLines))
+		}
+		if len(f.Lines) == 0 {
+			continue
+		}
+		var lines strings.Builder
+		left := f.MoreLines
+		for n, l := range f.Lines {
+			if n == markdownLines {
+				left += len(f.Lines) - n
+				break
+			}
+			kind := l.Kind
+			if kind == "@" {
+				kind = ""
+			}
+			lines.WriteString(kind + l.Text + "\n")
+		}
+		block(b, "diff", lines.String())
+		if left > 0 {
+			fmt.Fprintf(b, "\nand %s: %s\n", count(left, "more line"), code("pando diff "+name))
+		}
+		b.WriteString("\n")
+	}
+}
+
+// markdownNetwork writes the part with the network, if there was one.
+func markdownNetwork(b *strings.Builder, n *api.Network) {
+	if n == nil {
+		return
+	}
+	fmt.Fprintf(b, "\n## Network\n\n%d decisions, %d denied; %s out, %s in.\n", n.Decisions, n.Denied, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
+	for _, p := range n.Peers {
+		fmt.Fprintf(b, "- %s: %d requests, %s out, %s in\n", code(fmt.Sprintf("%s:%d", p.Host, p.Port)), p.Requests, policy.FormatSize(p.Sent), policy.FormatSize(p.Received))
+	}
+	for _, d := range n.Denials {
+		fmt.Fprintf(b, "- denied: %s\n", text(d.String()))
+	}
 }
 
 // text escapes what Markdown and HTML would read in text of one line.

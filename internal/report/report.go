@@ -22,6 +22,9 @@ const (
 	broken   = "broken"
 )
 
+// underWay is the outcome of a run that goes on.
+const underWay = "under way"
+
 // Complete adds to a report what follows from the rest of it: the headline, what the run was held by, and what can't be
 // concluded.
 func Complete(r *api.Report) {
@@ -50,7 +53,7 @@ func Outcome(r *api.Run) string {
 	case r.Error != nil && r.ExitCode == nil:
 		return "never started"
 	case r.ExitCode == nil:
-		return "under way"
+		return underWay
 	case r.Cause != "":
 		return "ended by " + r.Cause
 	case r.Signal != "":

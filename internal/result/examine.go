@@ -21,7 +21,7 @@ const (
 	reportLine      = 800 // bytes of a line
 )
 
-// Examined is what a run changed, for a report.
+// Examined is what a run changed, or a cell since its source, for a report.
 type Examined struct {
 	Files   []api.ReportFile // those to look at first, then by path; the first of them have lines
 	More    int              // further files
@@ -29,6 +29,8 @@ type Examined struct {
 	Ignored int
 	Held    []api.Held
 	Notes   []string
+	From    string // what the changes lead from and to, for people
+	To      string
 	base    workspace.Side
 	after   workspace.Side
 }
@@ -89,15 +91,29 @@ func (m *Manager) Examine(ctx context.Context, id cell.RunID, do func(*Examined)
 	if err != nil {
 		return err
 	}
-	x := &Examined{base: o.base, after: o.after, Files: []api.ReportFile{}, Held: []api.Held{}, Notes: []string{}}
-	ignored, unreadable, err := m.ignoredBy(ctx, &c, o.base, o.after)
+	return m.examine(ctx, o, do)
+}
+
+// ExamineCell is Examine of what there is to decide about in a cell now: its changes from its source.
+func (m *Manager) ExamineCell(ctx context.Context, id cell.ID, do func(*Examined) error) error {
+	defer m.cfg.Pin()()
+	o, err := m.compared(ctx, DiffRequest{Target: Target{Cell: id}})
+	if err != nil {
+		return err
+	}
+	return m.examine(ctx, o, do)
+}
+
+func (m *Manager) examine(ctx context.Context, o *offer, do func(*Examined) error) error {
+	x := &Examined{base: o.base, after: o.after, From: o.from, To: o.to, Files: []api.ReportFile{}, Held: []api.Held{}, Notes: []string{}}
+	ignored, unreadable, err := m.ignoredBy(ctx, o.c, o.base, o.after)
 	if err != nil {
 		return err
 	}
 	if unreadable != "" {
 		x.Notes = append(x.Notes, unreadable)
 	}
-	first, held, err := m.review(&c, o.base, o.after, ignored, nil)
+	first, held, err := m.review(o.c, o.base, o.after, ignored, nil)
 	if err != nil {
 		return err
 	}
