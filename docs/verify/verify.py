@@ -16,8 +16,7 @@ def add(p, q):
     e, f, g, h = b - a, d - c, d + c, b + a
     return e * f % P, g * h % P, f * g % P, e * h % P
 
-def times(n, p):
-    total = (0, 1, 1, 0)
+def times(n, p, total=(0, 1, 1, 0)):
     while n:
         total, p, n = add(total, p) if n & 1 else total, add(p, p), n >> 1
     return total
@@ -37,26 +36,23 @@ def signed(key, message, signature):
     a, r, s = point(key), point(signature[:32]), int.from_bytes(signature[32:], "little")
     if len(signature) != 64 or a is None or r is None or s >= ORDER:
         return False
-    h = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
-    left, right = times(s, BASE), add(r, times(h, a))
+    h = hashlib.sha512(signature[:32] + key + message).digest()
+    left, right = times(s, BASE), add(r, times(int.from_bytes(h, "little") % ORDER, a))
     return all((left[i] * right[2] - right[i] * left[2]) % P == 0 for i in (0, 1))
 
-sha256 = lambda data: hashlib.sha256(data).digest()
-node = lambda left, right: sha256(b"\x01" + left + right)
-un64 = lambda text: base64.b64decode(text, validate=True)
-to64 = lambda data: base64.b64encode(data).decode()
-TYPE, STATEMENT = "application/vnd.in-toto+json", "https://in-toto.io/Statement/v1"
+sha256, un64 = lambda data: hashlib.sha256(data).digest(), lambda text: base64.b64decode(text, validate=True)
+to64, node = lambda data: base64.b64encode(data).decode(), lambda left, right: sha256(b"\x01" + left + right)
+TYPE, STATEMENT, ED25519 = "application/vnd.in-toto+json", "https://in-toto.io/Statement/v1", bytes.fromhex("302a300506032b6570032100")  # PKIX
 told, open_ends = [], ["that no newer receipts were cut off: compare the head with one that you know"]
 
 class Key:
-    def __init__(self, pem):
-        der = un64(re.sub(r"\s", "", re.search(r"-----BEGIN PUBLIC KEY-----(.*)-----END PUBLIC KEY-----", pem, re.S).group(1)))
-        if der[:-32].hex() != "302a300506032b6570032100":  # PKIX: Ed25519, 32 bytes follow
+    def __init__(self, pem="", der=None):
+        der = der or un64(re.sub(r"\s", "", re.search(r"-----BEGIN PUBLIC KEY-----(.*)-----END PUBLIC KEY-----", pem, re.S).group(1)))
+        if der[:-32] != ED25519:
             raise ValueError("the key is not an Ed25519 key")
         self.raw, self.id, self.origin = der[-32:], "sha256:" + sha256(der).hex(), "pando.dev/ledger/" + sha256(der).hex()[:16]
 
-def statement(key, envelope, *types):
-    """What an envelope of a type says, and what is wrong with it: "unreadable", "unsigned", "foreign" or ""."""
+def statement(key, envelope, *types):  # what it says, and what is wrong with it: "unreadable", "unsigned", "foreign" or ""
     try:
         e = json.loads(envelope)
         payload, keyid, sig = un64(e["payload"]), e["signatures"][0]["keyid"], un64(e["signatures"][0]["sig"])
@@ -69,6 +65,15 @@ def statement(key, envelope, *types):
     good = signed(key.raw, b"DSSEv1 %d %s %d " % (len(TYPE), TYPE.encode(), len(payload)) + payload, sig)
     return says, "" if good and keyid == key.id else "foreign" if not good and keyid != key.id else "unsigned"
 
+def signed_off(key, act):  # whether an approver signed what the receipt of that says, of this cell and these changes, here
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        said = act["sign_off"]
+        s, fault = statement(Key(der=ED25519 + un64(said["key"].split("ed25519:")[1])), said["envelope"].encode(), "sign-off")
+        digest = "sha256:" + sha256("pando changes 1\n{base}\n{after}\n".format(**(p := s["predicate"])).encode()).hex()
+        here = [act["act"], act["cell"], act["digest"], said["digest"], key.origin, [{"name": "changes", "digest": {"sha256": digest[7:]}}]]
+        same = act["act"] in ("approve", "reject") and all(p.get(k) == said.get(k) for k in ("approver", "decision", "commit", "runs", "message", "at"))
+        return not fault and same and here == [p["decision"], p["cell"], digest, digest, p["ledger"], s["subject"]]
+
 def trees(leaves):  # RFC 6962: the root of those before each leaf, and at last that of all
     peaks = []
     for at, leaf in enumerate([*leaves, b""]):
@@ -80,35 +85,30 @@ def trees(leaves):  # RFC 6962: the root of those before each leaf, and at last 
 def proven(at, size, hash, proof):  # RFC 9162, 2.1.3.2
     last = size - 1
     for other in (bytes.fromhex(digest[7:]) for digest in proof):
-        if at & 1 or at == last:
-            hash = node(other, hash)
-            while not at & 1 and at:
-                at, last = at >> 1, last >> 1
-        else:
-            hash = node(hash, other)
+        right = at & 1 or at == last
+        hash = node(other, hash) if right else node(hash, other)
+        while right and not at & 1 and at:
+            at, last = at >> 1, last >> 1
         at, last = at >> 1, last >> 1
     return None if last else hash
 
-def head(key, note):
-    """Size and root of a signed head (C2SP tlog-checkpoint), and what is wrong. Signatures of other keys do not count."""
+def head(key, note):  # size and root (C2SP tlog-checkpoint), and what is wrong; signatures of other keys do not count
     try:
         text, signatures = note.split("\n\n", 1)
         origin, size, root = text.split("\n")
         size, root, mine = int(size), un64(root), sha256(key.origin.encode() + b"\n\x01" + key.raw)[:4]
-        lines = [line for line in signatures.splitlines() if line.startswith(f"\u2014 {key.origin} ")]
-        own = [sig[4:] for sig in (un64(line.split(" ")[2]) for line in lines) if sig[:4] == mine]
+        lines = (un64(line.split(" ")[2]) for line in signatures.splitlines() if line.startswith(f"\u2014 {key.origin} "))
+        own = [line[4:] for line in lines if line[:4] == mine]
     except (ValueError, LookupError):
         return -1, b"", "edited"
     good = bool(own) and signed(key.raw, (text + "\n").encode(), own[0])
     return size, root, "wrong-key" if not own or origin != key.origin else "" if good else "edited"
 
-def receipts(key, b):
-    """Checks an export. Returns its genuine statements by index, all indexes, and the digests of all envelopes."""
-    size, root, bad = head(key, b["head"])
+def receipts(key, b):  # of an export: its genuine statements by index, all indexes, and the digests of all envelopes
+    (size, root, bad), every, found, last, any_fits, strange = head(key, b["head"]), b.get("all"), {}, -1, False, False
     envelopes = [json.dumps(r["envelope"], separators=(",", ":")).encode() for r in b["receipts"]]
-    every, found, last, any_fits = b.get("all"), {}, -1, False
     roots = list(trees([sha256(b"\0" + e) for e in envelopes])) if every else []
-    whole, strange = every and len(envelopes) == size and roots[-1] == root, False
+    whole = every and len(envelopes) == size and roots[-1] == root
     for n, (r, e) in enumerate(zip(b["receipts"], envelopes)):
         at, (s, fault) = r["index"], statement(key, e, "run", "verdict", "fork")
         fits = whole if every else at < size and proven(at, size, sha256(b"\0" + e), r.get("proof", [])) == root
@@ -139,20 +139,20 @@ def bundle(key, sums, texts):
     s, fault = statement(key, texts["contents.json"].rstrip(b"\n"), "bundle")
     wanted, says, found = {f["name"]: f["digest"]["sha256"] for f in s["subject"]} if s else {}, s["predicate"] if s else {}, {}
     if fault:
-        fits = wanted and wanted.items() <= sums.items()
-        tell("wrong-key" if fault == "foreign" else "recomputed" if fits else "edited", "contents.json", "this key did not sign it")
+        tell("wrong-key" if fault == "foreign" else "recomputed" if wanted and wanted.items() <= sums.items() else "edited", "contents.json", "this key did not sign it")
         wanted, says = {}, {}
     try:
         found, there, ids = receipts(key, b := json.loads(texts["receipts.json"]))
-        seen = {where for _, where in told}
-        for at in sorted(there ^ set(says.get("receipts", there) if not b.get("all") else there)):
-            if f"receipt {at}" not in seen:
-                tell("added" if at in there else "dropped", f"receipt {at}", "the bundle was made otherwise")
+        odd, seen = there ^ set(says.get("receipts", there) if not b.get("all") else there), {where for _, where in told}
+        for at in sorted(at for at in odd if f"receipt {at}" not in seen):
+            tell("added" if at in there else "dropped", f"receipt {at}", "the bundle was made otherwise")
     except (ValueError, TypeError, KeyError):
         tell("edited" if "receipts.json" in sums else "missing", "receipts.json", "it is not an export")
     for name in ("contents.json", "receipts.json") if told else ("contents.json",):
         sums.pop(name, None), wanted.pop(name, None)
     for at, p in sorted((at, s["predicate"]) for at, s in found.items()):
+        if (p.get("act") in ("approve", "reject") or "sign_off" in p) and not signed_off(key, p):
+            tell("edited", f"receipt {at}", "it is not what its approver signed")
         open_ends.extend(f"what receipt {at} comes from, {parent}" for parent in set(p.get("parents", [])) - ids)
         wanted.update({f"runs/{p['run']}/{name}": digest[7:] for name, digest in p.get("files", {}).items()})
     open_ends.extend(f"what {name} said: it was gone when the bundle was made"
@@ -182,8 +182,8 @@ def tell(kind, where, what):
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("file", type=pathlib.Path)
-    args.add_argument("--key", type=pathlib.Path)
+    for name in ("file", "--key"):
+        args.add_argument(name, type=pathlib.Path)
     args, found = args.parse_args(), {}
     try:
         sums, texts = ({}, {}) if (plain := args.file.open("rb").read(1) == b"{") else read(args.file)
@@ -192,8 +192,8 @@ def main():
         found = receipts(key, json.loads(args.file.read_bytes()))[0] if plain else bundle(key, sums, texts)
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as e:
         tell("edited", args.file, f"it can't be read: {e!r}")
-    lines = [f"{at} {s['predicate']['key']}" for at, s in sorted(found.items())] + ["not shown: " + o for o in open_ends]
-    print(*(ascii(line)[1:-1] for line in lines), sep="\n")
+    for line in [f"{at} {s['predicate']['key']}" for at, s in sorted(found.items())] + ["not shown: " + o for o in open_ends]:
+        print(ascii(line)[1:-1])
     sys.exit(f"FAILED: {len(told)} problems" if told else print(f"verified: {len(found)} receipts, key {key.id}"))
 
 if __name__ == "__main__":

@@ -184,6 +184,9 @@ func (a *app) signedOff(s api.SignOffs, err error) error {
 		return err
 	}
 	return a.print(s, func(io.Writer) {
+		if len(s.SignOffs) == 0 { // the policy names no approvers any more
+			return
+		}
 		last := s.SignOffs[len(s.SignOffs)-1]
 		a.say("%s by %s: %s of %s", decisionWords(last.Decision), printable(last.Approver), changesDigest(last.Digest), printable(strings.Join(s.Runs, ", ")))
 		if s.Needs > 0 {

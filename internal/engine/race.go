@@ -58,7 +58,7 @@ func (v *View) StartRace(ctx context.Context, req api.RaceRequest, dir string) (
 		return api.Race{}, err
 	}
 	own := *v
-	own.forRace = rec.ID
+	own.forRace, own.askedBy = rec.ID, rec.Asked
 	own.here = false // what the caller sees was compared with what the daemon sees; the race may outlive its process
 	v.e.drive(rec.ID, req, &own, nil)
 	return v.Race(rec.ID)
@@ -123,7 +123,7 @@ func (v *View) planRace(ctx context.Context, req *api.RaceRequest, dir string) (
 	if err != nil {
 		return nil, err
 	}
-	rec := &state.Race{ID: cell.NewRaceID(), State: api.RacePreparing, Created: time.Now().UTC(), Count: req.Count, Parallel: req.Parallel, Confined: v.confined}
+	rec := &state.Race{ID: cell.NewRaceID(), State: api.RacePreparing, Created: time.Now().UTC(), Count: req.Count, Parallel: req.Parallel, Confined: v.confined, Asked: v.asker()}
 	for _, f := range unused {
 		rec.Notes = append(rec.Notes, fmt.Sprintf("no word of the command uses the field %s: the attempts do not differ in it", f))
 	}
@@ -509,7 +509,7 @@ func (e *Engine) attemptView(r *state.Race, a *state.Attempt) api.RaceAttempt {
 // asRace is a View for a race that an earlier daemon began: with what bound its caller.
 func (e *Engine) asRace(r *state.Race) *View {
 	v := e.All()
-	v.confined, v.forRace = r.Confined, r.ID
+	v.confined, v.forRace, v.askedBy = r.Confined, r.ID, r.Asked
 	if len(r.Labels) > 0 {
 		v.bounds = &access.Bounds{Labels: r.Labels}
 	}

@@ -141,6 +141,10 @@ func (v *View) asker() *state.Asked {
 	if v == nil {
 		return nil
 	}
+	if v.askedBy != nil {
+		a := *v.askedBy
+		return &a
+	}
 	a := &state.Asked{Token: v.token, TokenName: v.tokenName, Door: v.door}
 	if v.here {
 		a.User = v.e.cfg.User.Name

@@ -28,6 +28,9 @@ func (e *Engine) highFindings(ctx context.Context, id cell.RunID) ([]string, err
 		return nil, cell.Errorf(cell.Unavailable, "engine.highFindings", "see pando report "+string(id), "cannot look for findings in run %s: %s", id, r.Problems[0])
 	}
 	var list []string
+	if r.Run.ExitCode == nil {
+		list = append(list, "its end is not known, so that nothing was looked for")
+	}
 	for _, f := range r.Findings {
 		if f.Severity == api.SeverityHigh {
 			list = append(list, f.Rule+": "+f.What)

@@ -106,10 +106,15 @@ func TestSignOffs(t *testing.T) {
 		"another installation": func(o *receipt.SignOff) { o.Ledger = "pando.dev/ledger/1" },
 		"another policy":       func(o *receipt.SignOff) { o.Policy = "sha256:1" },
 		"another name":         func(o *receipt.SignOff) { o.Approver = "bob" },
+		"another commit":       func(o *receipt.SignOff) { o.Commit = strings.Repeat("0", 40) },
 		"the future":           func(o *receipt.SignOff) { o.At = o.At.Add(time.Hour) },
 	} {
 		b.wantKind(what, b.signOff(r, alice.sign(b.signOffs(r), "approve", change)), cell.Denied, "cannot")
 	}
+	for what, message := range map[string]string{"control characters": "a\x1b[2J", "two lines": "a\nb", "a credential": "ghp_0123456789abcdefghijABCDEFGHIJ012345"} {
+		b.wantKind(what, b.signOff(r, alice.sign(b.signOffs(r), "approve", func(o *receipt.SignOff) { o.Message = message })), cell.Invalid, "its message has")
+	}
+	b.wantKind("a long message", b.signOff(r, alice.sign(b.signOffs(r), "approve", func(o *receipt.SignOff) { o.Message = strings.Repeat("a", 501) })), cell.TooLarge, "more than 500 bytes")
 	first := alice.sign(b.signOffs(r), "approve", nil)
 	b.must(b.signOff(r, first))
 	b.wantKind("the same again", b.signOff(r, first), cell.Exists, "as new")
@@ -311,4 +316,92 @@ func TestSignOffOfParts(t *testing.T) {
 	}
 	_, err = b.All().Accept(b.ctx, runTarget(r), api.AcceptRequest{Apply: true, Paths: []string{"c"}})
 	b.must(err)
+}
+
+// A finding is of what a run did: what was changed beside runs, before a fork, or where git does not look, needs sign-offs like a finding does.
+func TestSignOffOfWhatNothingLookedAt(t *testing.T) {
+	t.Parallel()
+	const ci = "mkdir -p .github/workflows && echo 1 > .github/workflows/x.yml"
+	b := newBed(t, "a", ".gitignore: ignored\n", ".git/HEAD: ref: refs/heads/main\n")
+	alice := newApprover(t, "alice")
+	b.demand("needs: 1\n  for: high-findings", alice.line())
+	accept := func(name string, req api.AcceptRequest) error {
+		req.Apply, req.Include = true, []string{"."}
+		_, err := b.All().Accept(b.ctx, result.Target{Cell: b.id(name)}, req)
+		return err
+	}
+	b.asked("carol", "web", "echo 1 > b")
+	_, err := b.StartExec(b.ctx, b.id("web"), api.ExecRequest{Command: []string{"sh", "-c", ci}, Wait: true})
+	b.must(err)
+	b.asked("carol", "web", "echo 1 > c")
+	b.wantKind("what an exec changed between runs", accept("web", api.AcceptRequest{}), cell.Unsigned, "nothing was looked for")
+
+	b.asked("carol", "one", ci)
+	b.must(second(b.Fork(b.ctx, b.id("one"), api.ForkRequest{Count: 1, Name: "two"})))
+	b.asked("carol", "two", "echo 1 > d")
+	b.wantKind("what a run changed before a fork", accept("two", api.AcceptRequest{}), cell.Unsigned, "ci-changed")
+
+	b.asked("carol", "ignored", "mkdir ignored && echo 1 > ignored/x && echo 1 > g")
+	b.wantKind("what git ignores", accept("ignored", api.AcceptRequest{Ignored: true}), cell.Unsigned, "files that git ignores")
+	b.must(accept("ignored", api.AcceptRequest{}))
+
+	b.asked("carol", "plain", "echo 1 > e")
+	b.asked("carol", "plain", "echo 1 > f")
+	b.must(accept("plain", api.AcceptRequest{}))
+	b.asked("carol", "plain", "echo 2 > e")
+	b.must(accept("plain", api.AcceptRequest{}))
+	b.must(second(b.Fork(b.ctx, b.id("plain"), api.ForkRequest{Count: 1, Name: "fork"})))
+	b.asked("carol", "fork", "echo 3 > e")
+	b.must(accept("fork", api.AcceptRequest{}))
+}
+
+// What a cell made of its repository keeps nothing from being accepted without the commits.
+func TestAcceptWithAHeadThatCantBeRead(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "a")
+	alice := newApprover(t, "alice")
+	script := "echo 1 > b; mkdir -p .git && echo 'ref: refs/heads/.invalid' > .git/HEAD"
+	b.must(b.accepts(b.asked("carol", "web", script)))
+	b.demand("needs: 1", alice.line())
+	r := b.asked("carol", "signed", "echo 2 > c; "+script)
+	b.must(b.signOff(r, alice.sign(b.signOffs(r), "approve", nil)))
+	b.must(b.accepts(r))
+}
+
+// The caller that asked for a race asked for its attempts, also for those that a later daemon starts.
+func TestSignOffOfARace(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	alice, bob := newApprover(t, "alice"), newApprover(t, "bob")
+	b.demand("needs: 1", alice.line("ci"), bob.line())
+	req := b.raceOf("echo {{.n}} > g")
+	req.Name, req.Count, req.Until = "q", 2, "all"
+	_, err := b.All().As(access.Principal{Name: "far", Token: "t-far", Level: access.Admin}).StartRace(b.ctx, req, "")
+	b.wantKind("a directory of another host", err, cell.Invalid, "a path of another host")
+	v := b.All().As(access.Principal{Name: "ci", Token: "t-ci", Level: access.Admin, Here: true, Process: os.Getpid()})
+	started, err := v.StartRace(b.ctx, req, "")
+	b.must(err)
+	_, err = b.All().WaitRace(b.ctx, cell.RaceID(started.ID))
+	b.must(err)
+	rec, list, err := b.reg.Race(cell.RaceID(started.ID))
+	b.must(err)
+	rec.State, rec.Winner, rec.Why = api.RaceRunning, 0, "" // as if the daemon had ended before the second attempt
+	was := list[1].Run
+	list[1].Run, list[1].Over, list[1].Starts = "", "", 0
+	b.must(b.reg.Commit(&rec, &list[1]))
+	b.reopen()
+	now, err := b.All().WaitRace(b.ctx, rec.ID)
+	b.must(err)
+	if now.Attempts[1].Run == string(was) {
+		t.Fatalf("the second attempt was not started again: %+v", now.Attempts[1])
+	}
+	for _, a := range now.Attempts {
+		r, err := b.All().Run(cell.RunID(a.Run))
+		b.must(err)
+		if r.Asked == nil || r.Asked.Token != "t-ci" || r.Asked.TokenName != "ci" || r.Asked.User != b.cfg.User.Name {
+			t.Errorf("attempt %d was asked for by %+v", a.Number, r.Asked)
+		}
+		b.wantKind("the caller that asked", b.signOff(r, alice.sign(b.signOffs(r), "approve", nil)), cell.Denied, "alice asked for")
+		b.must(b.signOff(r, bob.sign(b.signOffs(r), "approve", nil)))
+	}
 }

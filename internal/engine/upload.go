@@ -159,7 +159,7 @@ func (v *View) mayImport(from, id string) error {
 		}
 		return nil
 	}
-	if from != "" && v.token != "" && !v.here {
+	if from != "" && v.token != "" && !v.here && v.forRace == "" { // the directory of a race was looked at when it was asked for
 		return cell.Errorf(cell.Invalid, opName, "send the directory: pando run and pando template build do, and pando upload DIR prints an id for the field upload (POST /v1/uploads)",
 			"cannot use %s: it is a path of another host than the daemon's", clip(from))
 	}

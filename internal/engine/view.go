@@ -61,6 +61,8 @@ type View struct {
 	again *again
 	// forRace is the race that works for the caller; "" for all other requests.
 	forRace cell.RaceID
+	// askedBy is the caller that asked for that race, as its record has it.
+	askedBy *state.Asked
 	// operators: the policy of what is made is the operator's, and not the caller's.
 	operators bool
 }

@@ -1,18 +1,24 @@
 package evidence
 
 import (
+	"encoding/json"
+
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 )
 
-// unsignedOff says what is wrong with the sign-off in an act; "" for nothing, or when there is none.
-func unsignedOff(act *state.Act) string {
-	s := act.SignOff
-	if s == nil {
+// unsignedOff says what is wrong with the sign-off in an act; "" for nothing, or when there is none. ledger has the origin of ours.
+func unsignedOff(act *state.Act, ledger func() string) string {
+	if act.SignOff == nil && act.Act != receipt.SignApprove && act.Act != receipt.SignReject {
 		return ""
 	}
-	if s.Decision != act.Act {
-		return "the sign-off of " + s.Approver + " says something else than its receipt"
+	var s receipt.SignedOff
+	text, err := json.Marshal(act)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
 	}
-	return (&receipt.SignedOff{Approver: s.Approver, Key: s.Key, Decision: s.Decision, Digest: s.Digest, Envelope: s.Envelope}).Fault()
+	if err != nil {
+		return err.Error()
+	}
+	return s.Fault(ledger())
 }

@@ -96,7 +96,7 @@ func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem
 		if err != nil {
 			continue
 		}
-		if why := unsignedOff(&act); why != "" {
+		if why := unsignedOff(&act, m.Origin); why != "" {
 			bad(later.Index, why)
 		}
 		if act.SignOff != nil {

@@ -249,7 +249,6 @@ func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string
 			Run     string                 `json:"run"`
 			Files   map[string]cell.Digest `json:"files"`
 			Parents []string               `json:"parents"`
-			SignOff *SignedOff             `json:"sign_off"`
 		}
 		if err != nil || json.Unmarshal(s.Predicate, &p) != nil {
 			continue
@@ -257,8 +256,11 @@ func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string
 		for _, id := range p.Parents {
 			parents[id] = proven.Index
 		}
-		if p.SignOff != nil && s.PredicateType == PredicateVerdict {
-			if why := p.SignOff.Fault(); why != "" {
+		if s.PredicateType == PredicateVerdict {
+			var act SignedOff
+			if err := json.Unmarshal(s.Predicate, &act); err != nil {
+				r.add(Edited, proven.Index, "it says nothing that can be read of a sign-off")
+			} else if why := act.Fault(key.Origin()); why != "" {
 				r.add(Edited, proven.Index, "%s", why)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,16 +47,18 @@ func ChangesDigest(base, after string) cell.Digest {
 
 // SignOffBy signs a sign-off of changes with a digest.
 func SignOffBy(s Signer, changes cell.Digest, o SignOff) ([]byte, error) {
-	payload, err := json.Marshal(struct {
-		Type          string    `json:"_type"`
-		Subject       []Subject `json:"subject"`
-		PredicateType string    `json:"predicateType"`
-		Predicate     SignOff   `json:"predicate"`
-	}{StatementType, []Subject{{signOffSubject, changes}}, PredicateSignOff, o})
+	payload, err := json.Marshal(signOffStatement{StatementType, []Subject{{signOffSubject, changes}}, PredicateSignOff, o})
 	if err != nil {
 		return nil, err
 	}
 	return seal(s, payload)
+}
+
+type signOffStatement struct {
+	Type          string    `json:"_type"`
+	Subject       []Subject `json:"subject"`
+	PredicateType string    `json:"predicateType"`
+	Predicate     SignOff   `json:"predicate"`
 }
 
 // OpenSignOff reads a sign-off that key has to have made.
@@ -70,12 +73,7 @@ func OpenSignOff(envelope []byte, key PublicKey) (changes cell.Digest, o SignOff
 	if e.keyid != key.ID() || !e.signedBy(key) {
 		return bad(cell.Denied, "it is not signed with the key "+key.ID())
 	}
-	var s struct {
-		Type          string    `json:"_type"`
-		Subject       []Subject `json:"subject"`
-		PredicateType string    `json:"predicateType"`
-		Predicate     SignOff   `json:"predicate"`
-	}
+	var s signOffStatement
 	d := json.NewDecoder(bytes.NewReader(e.payload))
 	d.DisallowUnknownFields()
 	if d.Decode(&s) != nil || d.InputOffset() != int64(len(e.payload)) || s.Type != StatementType || s.PredicateType != PredicateSignOff ||
@@ -87,6 +85,10 @@ func OpenSignOff(envelope []byte, key PublicKey) (changes cell.Digest, o SignOff
 	}
 	if s.Subject[0].Digest != ChangesDigest(s.Predicate.Base, s.Predicate.After) {
 		return bad(cell.Invalid, "its subject is not the digest of the changes that it describes")
+	}
+	s.Predicate.At = s.Predicate.At.UTC()
+	if written, err := json.Marshal(s); err != nil || !bytes.Equal(written, e.payload) { // two readers of it must not read two things
+		return bad(cell.Invalid, "it is not written as pando writes it")
 	}
 	return s.Subject[0].Digest, s.Predicate, nil
 }
@@ -106,33 +108,51 @@ func PublicKeyOf(key ed25519.PublicKey) (PublicKey, error) { return newPublicKey
 // Raw is the key's 32 bytes.
 func (p PublicKey) Raw() ed25519.PublicKey { return p.key }
 
-// SignedOff is what a receipt says of a sign-off.
+// SignedOff is what a receipt of an act says of a sign-off.
 type SignedOff struct {
-	Approver string `json:"approver"`
-	Key      string `json:"key"` // "ed25519:" and its 32 bytes in base64
-	Decision string `json:"decision"`
-	Digest   string `json:"digest"`
-	Envelope string `json:"envelope"`
+	Act    string `json:"act"` // SignApprove or SignReject, of one
+	Cell   string `json:"cell"`
+	Digest string `json:"digest"` // of the changes
+	// Says is what the receipt has of the approver's statement; nil for nothing.
+	Says *struct {
+		Approver string    `json:"approver"`
+		Key      string    `json:"key"` // "ed25519:" and its 32 bytes in base64
+		Decision string    `json:"decision"`
+		Digest   string    `json:"digest"`
+		Commit   string    `json:"commit"`
+		Runs     []string  `json:"runs"`
+		Message  string    `json:"message"`
+		At       time.Time `json:"at"`
+		Envelope string    `json:"envelope"`
+	} `json:"sign_off"`
 }
 
-// Fault says what is wrong with it: the approver's signature, or that it says something else than the receipt; "" for nothing. That the key is an
-// approver's is for the policy to say.
-func (s *SignedOff) Fault() string {
-	text, ok := strings.CutPrefix(s.Key, "ed25519:")
+// Fault says what is wrong with it: the approver's signature, or that the approver said something else than the receipt, or of something else; ""
+// for nothing. ledger is the origin of the installation's. That the key is an approver's is for the policy to say.
+func (s *SignedOff) Fault(ledger string) string {
+	r := s.Says
+	if decided := s.Act == SignApprove || s.Act == SignReject; r == nil && !decided {
+		return ""
+	} else if r == nil {
+		return "it has no statement of an approver"
+	}
+	text, ok := strings.CutPrefix(r.Key, "ed25519:")
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if !ok || err != nil || len(raw) != ed25519.PublicKeySize {
-		return "the sign-off of " + cell.Clip(s.Approver) + " names no key"
+		return "the sign-off of " + cell.Clip(r.Approver) + " names no key"
 	}
 	key, err := newPublicKey(raw)
 	if err != nil {
 		return err.Error()
 	}
-	digest, says, err := OpenSignOff([]byte(s.Envelope), key)
+	digest, says, err := OpenSignOff([]byte(r.Envelope), key)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("the sign-off of %s: %v", cell.Clip(s.Approver), err)
-	case says.Decision != s.Decision || digest.String() != s.Digest || says.Approver != s.Approver:
-		return "the sign-off of " + cell.Clip(s.Approver) + " says something else than its receipt"
+		return fmt.Sprintf("the sign-off of %s: %v", cell.Clip(r.Approver), err)
+	case says.Decision != s.Act || says.Cell != s.Cell || digest.String() != s.Digest || says.Ledger != ledger,
+		says.Decision != r.Decision || digest.String() != r.Digest || says.Approver != r.Approver,
+		says.Commit != r.Commit || says.Message != r.Message || !says.At.Equal(r.At) || !slices.Equal(says.Runs, r.Runs):
+		return "the sign-off of " + cell.Clip(r.Approver) + " says something else than its receipt"
 	}
 	return ""
 }

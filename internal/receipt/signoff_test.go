@@ -3,6 +3,7 @@ package receipt
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,7 @@ func TestOpenSignOff(t *testing.T) {
 		"a member more":                     {with(key, replace(`"decision"`, `"x":1,"decision"`)), cell.Invalid},
 		"another decision":                  {with(key, replace(`"approve"`, `"maybe"`)), cell.Invalid},
 		"another subject":                   {elsewhere, cell.Invalid},
+		"another way to write it":           {with(key, replace(`"cell":"c-1"`, `"cell":"c-0","cell":"c-1"`)), cell.Invalid},
 		"something behind it":               {with(key, func(s string) string { return s + "{}" }), cell.Invalid},
 		"nothing":                           {[]byte("{}"), cell.Invalid},
 	} {
@@ -74,31 +76,52 @@ func TestOpenSignOff(t *testing.T) {
 	}
 }
 
-// What a receipt says of a sign-off is compared with what the approver signed.
+// What a receipt says of a sign-off is compared with what the approver signed, and with what the receipt is of.
 func TestSignedOff(t *testing.T) {
 	key, err := OpenKey(durable.Disk(t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := SignOff{Decision: SignReject, Approver: "alice", Base: "1", After: "2"}
+	says := SignOff{Decision: SignReject, Approver: "alice", Ledger: "here", Cell: "c-1", Runs: []string{"r-1"}, Base: "1", After: "2", Commit: "3", Message: "m", At: time.Unix(1, 0).UTC()}
+	digest := ChangesDigest("1", "2").String()
 	envelope, err := SignOffBy(key, ChangesDigest("1", "2"), says)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := SignedOff{"alice", "ed25519:" + base64.StdEncoding.EncodeToString(key.Public().Raw()), SignReject, ChangesDigest("1", "2").String(), string(envelope)}
-	if why := good.Fault(); why != "" {
-		t.Errorf("a good one: %s", why)
+	text, err := json.Marshal(map[string]any{"act": SignReject, "cell": "c-1", "digest": digest, "sign_off": map[string]any{
+		"approver": "alice", "key": "ed25519:" + base64.StdEncoding.EncodeToString(key.Public().Raw()), "decision": SignReject, "digest": digest, "commit": "3", "runs": []string{"r-1"},
+		"message": "m", "at": says.At, "envelope": string(envelope)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func() (s SignedOff) {
+		if err := json.Unmarshal(text, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := good(); s.Fault("here") != "" {
+		t.Errorf("a good one: %s", s.Fault("here"))
+	}
+	if s := (SignedOff{Act: "accept"}); s.Fault("here") != "" {
+		t.Errorf("another act: %s", s.Fault("here"))
 	}
 	for what, change := range map[string]func(*SignedOff){
-		"decision": func(s *SignedOff) { s.Decision = SignApprove }, "name": func(s *SignedOff) { s.Approver = "bob" }, "digest": func(s *SignedOff) { s.Digest = "sha256:1" },
-		"key": func(s *SignedOff) { s.Key = "ed25519:" + base64.StdEncoding.EncodeToString(make([]byte, 32)) }, "no key": func(s *SignedOff) { s.Key = "x" },
-		"envelope": func(s *SignedOff) { s.Envelope = strings.Replace(s.Envelope, `"sig":"`, `"sig":"A`, 1) },
+		"decision": func(s *SignedOff) { s.Says.Decision = SignApprove }, "name": func(s *SignedOff) { s.Says.Approver = "bob" }, "digest": func(s *SignedOff) { s.Says.Digest = "sha256:1" },
+		"key": func(s *SignedOff) { s.Says.Key = "ed25519:" + base64.StdEncoding.EncodeToString(make([]byte, 32)) }, "no key": func(s *SignedOff) { s.Says.Key = "x" },
+		"envelope": func(s *SignedOff) { s.Says.Envelope = strings.Replace(s.Says.Envelope, `"sig":"`, `"sig":"A`, 1) },
+		"commit":   func(s *SignedOff) { s.Says.Commit = "" }, "run": func(s *SignedOff) { s.Says.Runs[0] = "r-2" }, "message": func(s *SignedOff) { s.Says.Message = "n" },
+		"time": func(s *SignedOff) { s.Says.At = s.Says.At.Add(time.Second) }, "act": func(s *SignedOff) { s.Act = SignApprove }, "cell": func(s *SignedOff) { s.Cell = "c-2" },
+		"result": func(s *SignedOff) { s.Digest = "sha256:1" }, "statement": func(s *SignedOff) { s.Says = nil },
 	} {
-		bad := good
+		bad := good()
 		change(&bad)
-		if bad.Fault() == "" {
+		if bad.Fault("here") == "" {
 			t.Errorf("another %s is not noticed", what)
 		}
+	}
+	if s := good(); s.Fault("elsewhere") == "" {
+		t.Error("another installation is not noticed")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
+	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
 // A policy can demand that approvers sign a result before it is accepted (accept in policy files). What is signed is the cell, the runs
@@ -93,10 +94,6 @@ func (m *Manager) signOffs(ctx context.Context, o *offer, ignored, withCommits b
 	c := o.c
 	s := signed{withCommits: withCommits, keys: map[string]int{}, SignOffs: api.SignOffs{Ledger: m.cfg.Evidence.Origin(), Cell: string(c.ID), Runs: all, Digest: o.digest.String(), Base: o.base.Tree.ContentDigest().String(),
 		After: o.after.Tree.ContentDigest().String(), Why: []string{}, Approvers: []api.Approver{}, SignOffs: []api.SignOff{}}}
-	var err error
-	if s.Commit, err = o.headCommit(); err != nil {
-		return s, err
-	}
 	runs, newest := make([]state.Run, 0, len(all)), time.Time{}
 	for _, id := range all {
 		r, err := m.cfg.Records.Run(cell.RunID(id))
@@ -113,7 +110,10 @@ func (m *Manager) signOffs(ctx context.Context, o *offer, ignored, withCommits b
 	if err != nil || rule.Needs == 0 && len(rule.Approvers) == 0 {
 		return s, err
 	}
-	if s.Why, err = m.whySigned(ctx, o, rule, runs, ignored); err != nil {
+	if s.Commit, err = o.headCommit(); err != nil && withCommits { // without them it does not matter what the cell made of its repository
+		return s, err
+	}
+	if s.Why, err = m.whySigned(ctx, o, rule, runs, from, ignored); err != nil {
 		return s, err
 	}
 	if len(s.Why) > 0 {
@@ -125,7 +125,7 @@ func (m *Manager) signOffs(ctx context.Context, o *offer, ignored, withCommits b
 }
 
 // whySigned says why an offer needs sign-offs under a rule; nothing where it needs none.
-func (m *Manager) whySigned(ctx context.Context, o *offer, rule policy.Accept, runs []state.Run, ignored bool) ([]string, error) {
+func (m *Manager) whySigned(ctx context.Context, o *offer, rule policy.Accept, runs, from []state.Run, ignored bool) ([]string, error) {
 	why := []string{}
 	if rule.Asks(policy.ForAll) {
 		why = append(why, "the policy demands it for all results")
@@ -151,26 +151,11 @@ func (m *Manager) whySigned(ctx context.Context, o *offer, rule policy.Accept, r
 		}
 	}
 	if rule.Asks(policy.ForHighFindings) {
-		at := ""
-		for i := range runs {
-			r := &runs[i]
-			if r.Phase != cell.Ended {
-				continue
-			}
-			found, err := m.cfg.Decides.High(ctx, r.RunID())
-			if err != nil {
-				return nil, err
-			}
-			for _, f := range found {
-				why = append(why, "finding of severity high in "+r.ID+": "+f)
-			}
-			if r.After != nil && (o.run != nil || r.After.TreeDigest == o.at.Tree.String()) {
-				at = r.ID
-			}
+		more, err := m.highFindings(ctx, o, runs, from, ignored)
+		if err != nil {
+			return nil, err
 		}
-		if at == "" { // exec, cp and a run that goes on leave no findings
-			why = append(why, "changes that no ended run made, in which nothing was looked for")
-		}
+		why = append(why, more...)
 	}
 	return why, nil
 }
@@ -381,30 +366,49 @@ func (m *Manager) SignOff(ctx context.Context, t Target, req api.SignOffRequest)
 		if why == "" && !slices.Equal(says.Runs, s.Runs) {
 			why = "it is of runs " + names(says.Runs) + ", and the changes are of " + names(s.Runs)
 		}
+		if why == "" && says.Commit != "" && says.Commit != s.Commit {
+			why = "it is of commit " + cell.Clip(says.Commit) + ", and another is checked out"
+		}
 		if why == "" && says.Approver != a.Name {
 			why = "it is made for approver " + cell.Clip(says.Approver) + ", and the key is " + a.Name + "'s"
 		}
 		if why != "" {
 			return cell.Errorf(cell.Denied, opName, "pando approve "+o.title()+" signs what there is now, with the key of an approver", "cannot sign off %s: %s", o.title(), why)
 		}
+		if err := m.sayable(&says); err != nil {
+			return err
+		}
 		if err := newer(c, a, &says); err != nil {
 			return err
 		}
-		return m.recordSignOff(ctx, o, state.SignOff{Approver: a.Name, Key: a.Key, Decision: says.Decision, Digest: digest.String(), Commit: says.Commit, Runs: says.Runs,
-			Message: m.cfg.Redactor.String(says.Message), At: says.At.UTC(), Envelope: string(envelope)})
+		if err := m.recordSignOff(ctx, o, state.SignOff{Approver: a.Name, Key: a.Key, Decision: says.Decision, Digest: digest.String(), Commit: says.Commit, Runs: says.Runs,
+			Message: says.Message, At: says.At.UTC(), Envelope: string(envelope)}); err != nil {
+			return err
+		}
+		s, err = m.signOffs(ctx, o, false, false)
+		out = s.SignOffs
+		return err
 	})
-	if err != nil {
-		return out, err
+	return out, err
+}
+
+// sayable refuses a message that receipts and terminals can't have: the statement is kept as it was signed, and nothing can be taken out of it.
+func (m *Manager) sayable(says *receipt.SignOff) error {
+	const opName = "result.SignOff"
+	switch {
+	case len(says.Message) > maxSignOffText:
+		return cell.Errorf(cell.TooLarge, opName, "sign it again with less", "cannot use the sign-off: its message has more than %d bytes", maxSignOffText)
+	case diff.Visible(says.Message) != says.Message:
+		return cell.Errorf(cell.Invalid, opName, "sign it again with a message of one line", "cannot use the sign-off: its message has characters that are not shown as they are")
+	case m.cfg.Redactor.String(says.Message) != says.Message:
+		return cell.Errorf(cell.Invalid, opName, "sign it again without; replace the credential, as the statement has it", "cannot use the sign-off: its message has what looks like a credential")
 	}
-	return m.SignOffs(ctx, t)
+	return nil
 }
 
 // newer refuses a sign-off that is not newer than the last of its approver: an old one must not take back what was said since.
 func newer(c *state.Cell, a api.Approver, says *receipt.SignOff) error {
 	const opName = "result.SignOff"
-	if len(says.Message) > maxSignOffText {
-		return cell.Errorf(cell.TooLarge, opName, "", "the message of the sign-off has more than %d bytes", maxSignOffText)
-	}
 	if says.At.After(time.Now().Add(clockAhead)) {
 		return cell.Errorf(cell.Denied, opName, "set the clock of the machine that signs", "cannot use the sign-off: its time, %s, is in the future", says.At.UTC().Format(time.RFC3339))
 	}

@@ -25,6 +25,7 @@ type Race struct {
 	Base     cell.ID           `json:"base,omitempty"`     // the cell that its source was imported into, and that the attempts' cells were forked from
 	Labels   map[string]string `json:"labels,omitempty"`   // of what the caller sees, for one that is restricted
 	Confined string            `json:"confined,omitempty"` // why the caller may not name files of the host; "": it may
+	Asked    *Asked            `json:"asked,omitempty"`    // the caller
 	Winner   int               `json:"winner,omitempty"`   // number of the best attempt; 0: none
 	Why      string            `json:"why,omitempty"`
 	Notes    []string          `json:"notes,omitempty"`
