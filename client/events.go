@@ -10,6 +10,7 @@ import (
 	"iter"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 )
@@ -19,6 +20,8 @@ type EventOptions struct {
 	Kinds  []string // only these; "process" stands for all that begin with "process."
 	Denied bool     // only denials and reached limits
 	Follow bool     // continue until the run ends
+	// Since leaves out what was before it; zero: nothing.
+	Since time.Time
 }
 
 // Events yields a run's events in order and checks their hash chain. After the intact events a
@@ -49,6 +52,9 @@ func (c *Client) EventLines(ctx context.Context, sel, format string, o EventOpti
 		}
 		flag(q, "denied", o.Denied)
 		flag(q, "follow", o.Follow)
+		if !o.Since.IsZero() {
+			q.Set("not_before", o.Since.UTC().Format(time.RFC3339Nano))
+		}
 		body, err := c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/events", q, nil)
 		if err != nil {
 			yield(nil, err)

@@ -176,6 +176,12 @@ type Sample struct {
 	Processes int   `json:"processes,omitempty"` // 0: not counted
 }
 
+// Written is how far the output of a command is at some time, as an event of its run.
+type Written struct {
+	Stdout int64 `json:"stdout"` // bytes since the command began
+	Stderr int64 `json:"stderr"`
+}
+
 // StreamStatus is the amount of output of a process.
 type StreamStatus struct {
 	Bytes  int64  `json:"bytes"`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,7 @@ import (
 
 func (a *app) eventsCmd() *cobra.Command {
 	var o client.EventOptions
-	var format string
+	var format, since string
 	c := &cobra.Command{
 		Use:   "events [RUN|CELL]",
 		Short: "Show the events of a run: processes, limits, decisions, connections",
@@ -26,13 +27,20 @@ code is 7.
 
   pando events --denied               what the policy denied, or what met a limit
   pando events --kind decision,flow   what it wanted from the network, and what went over it
-  pando events -f r-1a2b              go on until the run ends
+  pando events -f --since 5m r-1a2b   the last five minutes of it, and on until the run ends
   pando events --format ocsf          for a SIEM: Open Cybersecurity Schema Framework, JSON lines`,
 		Example: "  pando events web --kind decision --denied",
 		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.json && !cmd.Flags().Changed("format") {
 				format = api.EventsJSON
+			}
+			if since != "" {
+				d, err := span("--since", since)
+				if err != nil {
+					return err
+				}
+				o.Since = time.Now().Add(-d)
 			}
 			switch format {
 			case "text":
@@ -65,6 +73,7 @@ code is 7.
 	}
 	f := c.Flags()
 	f.StringSliceVar(&o.Kinds, "kind", nil, "only these kinds: decision,flow; process for all of process.*")
+	f.StringVar(&since, "since", "", "only those within this time: 90s, 12h, 7d")
 	f.BoolVar(&o.Denied, "denied", false, "only denials of the policy and reached limits")
 	f.BoolVarP(&o.Follow, "follow", "f", false, "go on until the run ends")
 	f.StringVar(&format, "format", "text", "text, json (a line each) or ocsf (a line each)")
@@ -76,7 +85,7 @@ code is 7.
 // eventKinds are the words that --kind completes; docs/reference/events.md has the fields of
 // each.
 var eventKinds = []string{"process", "limit", "decision", "flow", "budget", "network.earlier", "network.none", "network.unresolved", "kernel", "kernel.missing",
-	"process.start", "process.running", "process.failed", "process.signal", "process.exit", "sample", "limit.time", "limit.disk"}
+	"process.start", "process.running", "process.failed", "process.signal", "process.exit", "sample", "output", "limit.time", "limit.disk"}
 
 // tell prints an event as one line.
 func (a *app) tell(ev api.Event) {

@@ -36,6 +36,12 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	if seen > 0 && q.Get("format") != "" && q.Get("format") != "json" {
 		return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "leave format out", "events of another format have no numbers to resume from")
 	}
+	var since time.Time
+	if s := q.Get("not_before"); s != "" {
+		if since, err = time.Parse(time.RFC3339Nano, s); err != nil {
+			return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "send it as 2026-01-31T15:04:05Z", "not_before is no time: %q", cell.Clip(s))
+		}
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	d.mu.Lock()
@@ -45,7 +51,7 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 		cancel(cell.Errorf(cell.Unavailable, "daemon", "follow it again: pando events -f "+string(id), "the daemon has ended; run %s continues", id))
 	})()
 	events, err := d.cfg.Engine.Events(ctx, id, evidence.EventQuery{
-		Kinds: kinds, Denied: queryBool(r, "denied"), Follow: queryBool(r, "follow"), Format: q.Get("format"),
+		Kinds: kinds, Denied: queryBool(r, "denied"), Follow: queryBool(r, "follow"), Format: q.Get("format"), Since: since,
 	})
 	if err != nil {
 		return nil, err

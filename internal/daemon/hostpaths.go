@@ -221,7 +221,7 @@ var words = map[string]func(value string) []string{
 	// Forms of requests and answers.
 	"cascade": harmlessWord, "force": harmlessWord, "dry_run": harmlessWord, "timeout": harmlessWord, "objects": harmlessWord, "from": harmlessWord, "from_cell": harmlessWord, "to": harmlessWord, "form": harmlessWord, "colour": harmlessWord, "width": harmlessWord,
 	"ignored": harmlessWord, "include": harmlessWord, "only": harmlessWord, "of": harmlessWord, "input": harmlessWord, "screen": harmlessWord, "rows": harmlessWord, "cols": harmlessWord, "client": harmlessWord, "stdout": harmlessWord, "stderr": harmlessWord, "limit": harmlessWord, "cursor": harmlessWord, "label": harmlessWord, "kind": harmlessWord,
-	"denied": harmlessWord, "first": harmlessWord, "end": harmlessWord, "since": harmlessWord, "follow": harmlessWord, "format": harmlessWord, "wait": harmlessWord, "all": harmlessWord, "after": harmlessWord,
+	"denied": harmlessWord, "first": harmlessWord, "end": harmlessWord, "since": harmlessWord, "not_before": harmlessWord, "follow": harmlessWord, "format": harmlessWord, "wait": harmlessWord, "all": harmlessWord, "after": harmlessWord,
 }
 
 func harmlessWord(string) []string { return nil }

@@ -64,6 +64,7 @@ var Params = map[string]Param{
 	"label":      {"string", "label NAME=VALUE of the cells; repeatable: all of them"},
 	"kind":       {"string", "kinds of events, with commas between; process stands for all that begin with process."},
 	"denied":     {"boolean", "only denials and reached limits"},
+	"not_before": {"string", "leave out what was before this time, as in RFC 3339"},
 	"follow":     {"boolean", "follow until the run ends"},
 	"format":     {"string", "json (the default) or ocsf"},
 	"wait":       {"boolean", "answer when it has ended"},

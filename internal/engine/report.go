@@ -159,6 +159,9 @@ func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) e
 			}
 			continue
 		}
+		if ev.Kind == "output" { // the page has the output itself
+			continue
+		}
 		if len(r.Events) == reportEvents {
 			r.MoreEvents++
 			continue

@@ -24,10 +24,11 @@ import (
 
 // EventQuery says which events of a run are wanted, and how.
 type EventQuery struct {
-	Kinds  []string // none: all; "process" stands for all that begin with "process."
-	Denied bool     // only what the policy denied, or what met a limit
-	Follow bool     // go on until the run ends
-	Format string   // api.EventsJSON (also ""), api.EventsOCSF
+	Kinds  []string  // none: all; "process" stands for all that begin with "process."
+	Denied bool      // only what the policy denied, or what met a limit
+	Since  time.Time // what was before it is left out; zero: nothing
+	Follow bool      // go on until the run ends
+	Format string    // api.EventsJSON (also ""), api.EventsOCSF
 }
 
 // Events yields a run's events in order, a JSON document each. The chain is
@@ -137,7 +138,7 @@ func (m *Manager) sealedEvents(id cell.RunID, t *eventTail) error {
 
 // wants reports whether an event was asked for.
 func (q EventQuery) wants(ev receipt.Event) bool {
-	if q.Denied && !refused(ev) {
+	if q.Denied && !refused(ev) || ev.Time.Before(q.Since) {
 		return false
 	}
 	if len(q.Kinds) == 0 {

@@ -222,6 +222,7 @@ func TestEventText(t *testing.T) {
 		{"network.none", `{"tries":3}`, "looked for a network, and the cell has none: 3 packets had nowhere to go", true},
 		{"network.earlier", `{"allowed":1,"denied":2,"asked":3,"flows":4}`, "while no run was there: 1 allowed, 2 denied, 3 asked, 4 ended", true},
 		{"kernel.missing", `{"calls":["mseal","prctl 0x3b"],"others":0}`, "called what the cell's kernel does not have: mseal, prctl 0x3b", false},
+		{"output", `{"stdout":2048,"stderr":7}`, "has written 2 KiB to stdout, 7 B to stderr", false},
 		{"sample", `{"cpu_us":1500000,"memory":2097152,"written":0}`, "uses 2 MiB, 1.5 s of processors so far", false},
 		{"kind.of.tomorrow", `{"a":1}`, `{"a":1}`, false},
 	} {
@@ -255,7 +256,7 @@ func TestEventKindsAreComplete(t *testing.T) {
 		}
 	}
 	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(server.Earlier{}),
-		"sample": tags(cell.Sample{}), "process.start": tags(startFields{}), "process.running": tags(runningFields{}), "process.exit": tags(exitFields{}), "process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}),
+		"sample": tags(cell.Sample{}), "output": tags(cell.Written{}), "process.start": tags(startFields{}), "process.running": tags(runningFields{}), "process.exit": tags(exitFields{}), "process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}),
 		"limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(server.Missing{}), "budget": tags(cell.BudgetNote{})}
 	for kind, names := range has {
 		slices.Sort(names)
@@ -312,7 +313,7 @@ func TestEventsAsOCSF(t *testing.T) {
 // list.
 func TestEveryRecordedKindIsListed(t *testing.T) {
 	t.Parallel()
-	call := regexp.MustCompile(`\.[eE]mit\("([a-z.]+)"`)
+	call := regexp.MustCompile(`\.(?:[eE]mit|during)\("([a-z.]+)"`)
 	listed := map[string]bool{}
 	for _, k := range EventKinds() {
 		listed[k.Kind] = false

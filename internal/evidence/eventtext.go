@@ -92,6 +92,8 @@ func EventKinds() []EventKind {
 		{"sample", "What the cell uses at that time. There is one a second at first, and fewer of a command that takes long; none while it does hardly anything.", []EventField{
 			{"cpu_us", "processor time since the command began, in microseconds"}, {"memory", "bytes now"}, {"written", "bytes to disks since the command began, as the kernel counted"},
 			{"processes", "how many there are, where that is counted"}}},
+		{"output", "How far its output is at that time, so that what it says can be put between the other events. There is one a second at first while it writes, and fewer of a command that takes long.", []EventField{
+			{"stdout", "bytes written there since the command began"}, {"stderr", "the same"}}},
 		{"limit.time", "Its time was up.", []EventField{
 			{"timeout_ms", "the limit, in milliseconds"}}},
 		{"limit.disk", "The cell's disk was over its limit.", []EventField{
@@ -162,6 +164,10 @@ func eventText(ev receipt.Event) string {
 	case "sample":
 		return told(ev, func(f cell.Sample) string {
 			return fmt.Sprintf("uses %s, %.1f s of processors so far", policy.FormatSize(f.Memory), float64(f.CPU)/1e6)
+		})
+	case "output":
+		return told(ev, func(f cell.Written) string {
+			return fmt.Sprintf("has written %s to stdout, %s to stderr", policy.FormatSize(f.Stdout), policy.FormatSize(f.Stderr))
 		})
 	case "process.exit":
 		return told(ev, exitText)

@@ -253,6 +253,13 @@ func (o *Output) release() {
 	}
 }
 
+// written is how many bytes there were up to now.
+func (o *Output) written() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes
+}
+
 func (o *Output) status() cell.StreamStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()

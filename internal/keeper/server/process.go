@@ -361,7 +361,7 @@ func (s *Server) killed(id cell.ID) int64 {
 func (p *Proc) emit(kind string, fields any) {
 	if p.events != nil {
 		p.events.Emit(kind, fields)
-		if kind != "sample" {
+		if kind != "sample" && kind != "output" {
 			p.told.Add(1)
 		}
 	}

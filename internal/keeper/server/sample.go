@@ -14,12 +14,14 @@ const (
 	sampleLeast = 0.02
 )
 
-// sample writes what the cell uses into the events of a command, until that ends.
+// sample writes into the events of a command what its cell uses, and how far its output is, until
+// it ends.
 func (s *Server) sample(p *Proc) {
 	every := sampleEvery
 	t := time.NewTimer(every)
 	defer t.Stop()
 	last, told := cell.Stats{}, time.Now()
+	var written cell.Written
 	for n := 1; ; n++ {
 		select {
 		case <-p.done:
@@ -30,6 +32,12 @@ func (s *Server) sample(p *Proc) {
 			every *= 2
 		}
 		t.Reset(every)
+		if w := (cell.Written{Stdout: p.stdout.written(), Stderr: p.stderr.written()}); w != written {
+			written = w
+			if !p.during("output", w) {
+				return
+			}
+		}
 		now, err := s.counted(p.cell)
 		if err != nil || len(now.Measured) == 0 {
 			continue
@@ -38,12 +46,19 @@ func (s *Server) sample(p *Proc) {
 			continue
 		}
 		last, told = now, time.Now()
-		p.mu.Lock()
-		if p.gone { // its end is the last event
-			p.mu.Unlock()
+		if !p.during("sample", cell.Sample{CPU: now.CPU - p.before.CPU, Memory: now.Memory, Written: now.Written - p.before.Written, Processes: now.Processes}) {
 			return
 		}
-		p.emit("sample", cell.Sample{CPU: now.CPU - p.before.CPU, Memory: now.Memory, Written: now.Written - p.before.Written, Processes: now.Processes})
-		p.mu.Unlock()
 	}
+}
+
+// during writes an event while the command goes on: its end is the last one.
+func (p *Proc) during(kind string, fields any) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return false
+	}
+	p.emit(kind, fields)
+	return true
 }

@@ -11,7 +11,7 @@ func (noEvents) Seal() error      { return nil }
 func TestSamplesAreNoWork(t *testing.T) {
 	t.Parallel()
 	p := &Proc{events: noEvents{}}
-	for _, kind := range []string{"sample", "decision", "sample", "process.signal"} {
+	for _, kind := range []string{"sample", "decision", "output", "process.signal"} {
 		p.emit(kind, nil)
 	}
 	if n := p.told.Load(); n != 2 {
