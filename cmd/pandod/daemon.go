@@ -106,11 +106,23 @@ func killed(err error) bool {
 // starting, or ending.
 const another = 30 * time.Second
 
+// served bounds the wait for a daemon that a pando serve brings back. One that was started meanwhile
+// would soon have to hand over to that.
+const served = 5 * time.Second
+
 // startDaemon starts a daemon that outlives this process, and returns when it answers. It is no
 // error if another daemon came first.
 func startDaemon(ctx context.Context, h paths.Home) error {
 	if err := h.Make(); err != nil {
 		return err
+	}
+	for began := time.Now(); h.Served() && time.Since(began) < served; time.Sleep(20 * time.Millisecond) {
+		if answers(h.Socket()) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 	for began := time.Now(); ; {
 		err := launchDaemon(h)

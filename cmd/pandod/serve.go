@@ -29,6 +29,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
@@ -59,6 +61,10 @@ type serving struct {
 func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready func(cli.Served) error) error {
 	if err := h.Make(); err != nil {
 		return err
+	}
+	if lock, err := os.OpenFile(h.ServeLock(), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+		defer lock.Close()
+		_ = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) // another has it: that is told below
 	}
 	if err := r.TakeOver(ctx); err != nil { // before the addresses are taken: it may have them
 		return err

@@ -303,6 +303,10 @@ func (d *Daemon) count(h http.Handler) http.Handler {
 // end waits for: its connection has become a stream, which ends with the process.
 type underKey struct{}
 
+// starting bounds how long an ending daemon waits for runs that are being prepared: begun, their
+// commands go on without it, and what is not begun is lost.
+const starting = 10 * time.Second
+
 // finishing bounds how long an ending daemon waits for requests with closed connections, which
 // still have results to record.
 const finishing = 5 * time.Second

@@ -198,6 +198,10 @@ func (e *Engine) Close() error {
 	return e.reg.Close()
 }
 
+// AwaitStarts waits until no run is being prepared, for at most limit: their commands have
+// started, or never will.
+func (v *View) AwaitStarts(limit time.Duration) { v.e.runs.AwaitStarts(limit) }
+
 // Busy reports whether anything needs this daemon: a request's work or a cell
 // with processes.
 func (e *Engine) Busy() bool {

@@ -7,8 +7,13 @@ import (
 )
 
 // Locked reports whether a daemon holds the installation's lock.
-func (h Home) Locked() bool {
-	f, err := os.Open(h.Lock())
+func (h Home) Locked() bool { return held(h.Lock()) }
+
+// Served reports whether a pando serve is there, whose daemon comes back by itself.
+func (h Home) Served() bool { return held(h.ServeLock()) }
+
+func held(path string) bool {
+	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}

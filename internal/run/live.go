@@ -186,6 +186,27 @@ func (l *Live) hasStarted() bool {
 	}
 }
 
+// AwaitStarts waits until all runs that have their cell's lock have started their commands or
+// ended, for at most limit. Those that wait for a lock do not count: what has it may take long.
+func (m *Manager) AwaitStarts(limit time.Duration) {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	m.mu.Lock()
+	all := slices.Collect(maps.Values(m.live))
+	m.mu.Unlock()
+	for _, l := range all {
+		if !l.working.Load() {
+			continue
+		}
+		select {
+		case <-l.started:
+		case <-l.done:
+		case <-late.C:
+			return
+		}
+	}
+}
+
 // whyNot is why a run did not start that failed with err: when it was interrupted, that is
 // the reason, whatever was broken off by it says.
 func (l *Live) whyNot(err error) error {
