@@ -210,6 +210,9 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 		row(b, "of runs", strings.Join(s.Runs, ", "))
 		row(b, "commit", s.Commit)
 	}
+	for _, s := range p.SignedBy {
+		row(b, "approved by", s.Approver+", "+s.At.Format(time.RFC3339)+", key `"+s.Key+"`")
+	}
 	if p.Forced {
 		row(b, "forced", "yes")
 	}

@@ -132,7 +132,7 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	if err := m.mayAccept(o, req); err != nil {
 		return api.AcceptResult{}, err
 	}
-	needed, err := m.signedOff(ctx, o, req)
+	by, err := m.signedOff(ctx, o, req)
 	if err != nil {
 		return api.AcceptResult{}, err
 	}
@@ -148,14 +148,14 @@ func (m *Manager) acceptHeld(ctx context.Context, o *offer, req api.AcceptReques
 	planned := req
 	planned.DryRun = true
 	out, err := m.doAccept(ctx, o, planned, acceptArgs{})
-	if err == nil && needed && len(out.Merged) > 0 {
+	if err == nil && len(by) > 0 && len(out.Merged) > 0 {
 		return api.AcceptResult{}, cell.Errorf(cell.Unsigned, "result.Accept", "bring the source's changes into the cell with pando sync "+o.c.Title()+", and have that signed",
 			"cannot merge %s with its source: what the merge makes is not what was signed", o.title())
 	}
 	if err != nil || req.DryRun {
 		return out, err
 	}
-	args := acceptArgs{ID: "a-" + newKey(), Cell: o.c.ID, At: o.at.ID, Request: req, Planned: out.Applied, Merge: o.merge, During: o.during}
+	args := acceptArgs{ID: "a-" + newKey(), Cell: o.c.ID, At: o.at.ID, Request: req, Planned: out.Applied, Merge: o.merge, During: o.during, SignedBy: by}
 	if o.run != nil {
 		args.Run = o.run.RunID()
 	}
@@ -189,7 +189,9 @@ type acceptArgs struct {
 	During  cell.RunID        `json:"during,omitempty"`  // the run that went on
 	Branch  *branchArgs       `json:"branch,omitempty"`  // the move of the source's branch
 	Also    []string          `json:"also,omitempty"`    // paths that come with it, and that the source has
-	Written bool              `json:"written,omitempty"` // by an earlier try that could not write its receipt
+	// SignedBy are the approvals that it goes by.
+	SignedBy []state.SignedBy `json:"signed_by,omitempty"`
+	Written  bool             `json:"written,omitempty"` // by an earlier try that could not write its receipt
 }
 
 // key is that of the receipt.
@@ -334,6 +336,7 @@ func (m *Manager) doAccept(ctx context.Context, o *offer, req api.AcceptRequest,
 	act := state.ActOn(c, "accept", cell.Accepted, req.Reason)
 	act.Digest, act.Forced, act.To, act.Downgrades = o.digest.String(), req.Force, o.at.Point(), c.Setup.Downgrades
 	act.Applied, act.Source, act.Repositories, act.Paths, act.Left = out.Applied, c.Top(), c.Repositories, req.Paths, out.Left
+	act.SignedBy = args.SignedBy
 	act.Parts, act.Also, act.Branch, act.During = out.Parts, out.Also, o.branch.state(), o.during
 	for _, f := range out.Merged {
 		act.Merged = append(act.Merged, state.Merged(f))

@@ -85,6 +85,7 @@ type signed struct {
 	keys        map[string]int // index of Approvers by the id of a key
 	withCommits bool           // those of the cell are to come, too
 	refuse      []string       // approvers that rejected exactly this, by their newest word
+	by          []state.SignedBy
 }
 
 // signOffs says what the policy demands for an offer, and which sign-offs count. With ignored, files that git ignores are part of it, and withCommits
@@ -229,10 +230,18 @@ func (s *signed) count(c *state.Cell, must []string) {
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
 		if newest[name].Decision == receipt.SignApprove {
 			s.Given++
+			by := newest[name]
+			s.by = append(s.by, state.SignedBy{Approver: name, Key: s.keyOf(name), At: by.At.UTC()})
 		} else {
 			s.refuse = append(s.refuse, name)
 		}
 	}
+}
+
+// keyOf is the key of an approver, as the policy has it.
+func (s *signed) keyOf(name string) string {
+	i := slices.IndexFunc(s.Approvers, func(a api.Approver) bool { return a.Name == name })
+	return s.Approvers[i].Key
 }
 
 // open verifies a sign-off with the key of one of the approvers; why says why it does not count.
@@ -278,21 +287,22 @@ func (s *signed) fits(digest cell.Digest, says *receipt.SignOff, c *state.Cell, 
 	return ""
 }
 
-// signedOff refuses an accept without the sign-offs that the policy demands.
-func (m *Manager) signedOff(ctx context.Context, o *offer, req api.AcceptRequest) (needed bool, err error) {
+// signedOff refuses an accept without the sign-offs that the policy demands. by are those that it
+// goes by; none where none is needed.
+func (m *Manager) signedOff(ctx context.Context, o *offer, req api.AcceptRequest) (by []state.SignedBy, err error) {
 	s, err := m.signOffs(ctx, o, req.Ignored, req.Commits)
 	if err != nil || s.Needs == 0 {
-		return false, err
+		return nil, err
 	}
 	why := strings.Join(s.Why, "; ")
 	refuse := func(hint, format string, args ...any) error {
 		return cell.Errorf(cell.Unsigned, "result.Accept", hint, "cannot accept %s: "+format, append([]any{o.title()}, args...)...)
 	}
 	if len(s.refuse) > 0 {
-		return true, refuse("change what they object to; or they approve it after all", "%s rejected it", strings.Join(s.refuse, ", "))
+		return nil, refuse("change what they object to; or they approve it after all", "%s rejected it", strings.Join(s.refuse, ", "))
 	}
 	if s.Given >= s.Needs {
-		return true, nil
+		return s.by, nil
 	}
 	able, all := []string{}, 0
 	for _, a := range s.Approvers {
@@ -307,11 +317,11 @@ func (m *Manager) signedOff(ctx context.Context, o *offer, req api.AcceptRequest
 	}
 	switch {
 	case all == 0:
-		return true, refuse("name approvers in your policy or the host's: accept: approvers: [{name: NAME, key: KEY}]", "%s, and no policy names approvers", missing)
+		return nil, refuse("name approvers in your policy or the host's: accept: approvers: [{name: NAME, key: KEY}]", "%s, and no policy names approvers", missing)
 	case int64(len(able)) < s.Needs:
-		return true, refuse("name further approvers in your policy or the host's; the caller that asked for a run can't sign it off", "%s, and only %d of %d approvers may sign it", missing, len(able), all)
+		return nil, refuse("name further approvers in your policy or the host's; the caller that asked for a run can't sign it off", "%s, and only %d of %d approvers may sign it", missing, len(able), all)
 	}
-	return true, refuse("have it signed by "+strings.Join(able, ", ")+": pando approve "+o.title(), "%s", missing)
+	return nil, refuse("have it signed by "+strings.Join(able, ", ")+": pando approve "+o.title(), "%s", missing)
 }
 
 func counted(n int64, what string) string {

@@ -50,6 +50,15 @@ type Act struct {
 	Parents []string `json:"parents,omitempty"`
 	// SignOff is that of an approver, for "approve" and "reject".
 	SignOff *SignOff `json:"sign_off,omitempty"`
+	// SignedBy are the approvals that an accept went by, where the policy demanded some.
+	SignedBy []SignedBy `json:"signed_by,omitempty"`
+}
+
+// SignedBy names an approval by its approver and its time.
+type SignedBy struct {
+	Approver string    `json:"approver"`
+	Key      string    `json:"key"` // public, as in the policy
+	At       time.Time `json:"at"`
 }
 
 // Decided is a run with the verdict that an act gave it.
