@@ -189,7 +189,7 @@ func compareRows(c *api.Comparison) (rows []compareRow) {
 	})
 	add("time", true, ofRun(func(r *api.Run) (string, string, float64) { return Took(r), "", float64(r.Ended.Sub(r.Started)) }))
 	add("processor", true, ofRun(func(r *api.Run) (string, string, float64) {
-		return fmt.Sprintf("%d ms", r.Usage.CPUMS), "", float64(r.Usage.CPUMS)
+		return duration(float64(r.Usage.CPUMS)), "", float64(r.Usage.CPUMS)
 	}))
 	add("peak memory", true, ofRun(func(r *api.Run) (string, string, float64) {
 		return policy.FormatSize(r.Usage.PeakMemory), "", float64(r.Usage.PeakMemory)
@@ -219,7 +219,7 @@ func compareRows(c *api.Comparison) (rows []compareRow) {
 		return fmt.Sprintf("$%.4f", s.USD), "", s.USD
 	})
 	add("backend", false, ofRun(func(r *api.Run) (string, string, float64) { return r.Backend, "", 0 }))
-	add("told from", false, func(s *api.CompareSubject) (string, string, float64) { return s.From, "", 0 })
+	add("changes since", false, func(s *api.CompareSubject) (string, string, float64) { return s.From, "", 0 })
 	return rows
 }
 
