@@ -178,6 +178,9 @@ func compareRows(c *api.Comparison) (rows []compareRow) {
 				return "", "", 0
 			}
 			n := s.Findings[severity]
+			if severity != api.SeverityHigh && !slices.ContainsFunc(c.Subjects, func(s api.CompareSubject) bool { return s.Findings[severity] > 0 }) {
+				return "", "", 0 // none has one
+			}
 			return fmt.Sprint(n), "", float64(n)
 		})
 	}

@@ -24,9 +24,12 @@ func duration(ms float64) string {
 
 // commandLine is a command as a shell would take it: where its words begin and end is seen.
 func commandLine(words []string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%"
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		quoted[i] = diff.ShellWord(w)
+		if quoted[i] = w; w == "" || strings.Trim(w, plain) != "" {
+			quoted[i] = diff.ShellWord(w)
+		}
 	}
 	return strings.Join(quoted, " ")
 }
