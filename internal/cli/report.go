@@ -22,7 +22,7 @@ func (a *app) reportCmd() *cobra.Command {
 		Use: "report [RUN|CELL|RACE]", Short: "Report what happened in a run or a cell, from its evidence", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		Long: `Report what happened in a run, for a person that was not there: outcome and check, what
 changed and what to look at first, findings, output, time and use, network and
-credentials, what held the run, what can not be concluded, and how to verify it.
+credentials, what held the run, what cannot be concluded, and how to verify it.
 
 It is drawn from signed evidence when it is asked for. --html writes one page that needs
 no network and opens anywhere; --md writes Markdown, for a merge request. Without them a

@@ -11,11 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
 )
-
-func tooLarge(err error) bool { return cell.KindOf(err) == cell.TooLarge }
 
 // clip bounds text of a file.
 func clip(s string) string {

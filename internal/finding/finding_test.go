@@ -51,6 +51,7 @@ func (s seen) evidence() *Evidence {
 		}
 	}
 	e.Before, e.After = read(s.before), read(s.after)
+	e.Size = func(path string) (int64, error) { return int64(len(strings.TrimPrefix(s.after[path], "+x "))), nil }
 	e.Link = func(path string) (string, error) { return strings.TrimPrefix(s.after[path], "->"), nil }
 	paths := map[string]bool{}
 	for p := range s.before {

@@ -132,10 +132,10 @@ const largeFile = 5 << 20
 func largeAdded(e *Evidence, f *found) {
 	for i := range e.Changed {
 		c := &e.Changed[i]
-		if c.Status != "added" || c.NewMode == "120000" {
+		if c.Status != "added" || c.NewMode == "120000" || e.Size == nil {
 			continue
 		}
-		if _, err := e.After(c.Path, largeFile); err != nil && tooLarge(err) {
+		if n, err := e.Size(c.Path); err == nil && n > largeFile {
 			f.at(c.Path, 0, "more than %d MiB", largeFile>>20)
 		}
 	}

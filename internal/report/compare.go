@@ -178,6 +178,9 @@ func compareRows(c *api.Comparison) (rows []compareRow) {
 				return "", "", 0
 			}
 			n := s.Findings[severity]
+			if severity != api.SeverityHigh && !slices.ContainsFunc(c.Subjects, func(s api.CompareSubject) bool { return s.Findings[severity] > 0 }) {
+				return "", "", 0 // none has one
+			}
 			return fmt.Sprint(n), "", float64(n)
 		})
 	}
@@ -189,7 +192,7 @@ func compareRows(c *api.Comparison) (rows []compareRow) {
 	})
 	add("time", true, ofRun(func(r *api.Run) (string, string, float64) { return Took(r), "", float64(r.Ended.Sub(r.Started)) }))
 	add("processor", true, ofRun(func(r *api.Run) (string, string, float64) {
-		return fmt.Sprintf("%d ms", r.Usage.CPUMS), "", float64(r.Usage.CPUMS)
+		return duration(float64(r.Usage.CPUMS)), "", float64(r.Usage.CPUMS)
 	}))
 	add("peak memory", true, ofRun(func(r *api.Run) (string, string, float64) {
 		return policy.FormatSize(r.Usage.PeakMemory), "", float64(r.Usage.PeakMemory)
@@ -219,7 +222,7 @@ func compareRows(c *api.Comparison) (rows []compareRow) {
 		return fmt.Sprintf("$%.4f", s.USD), "", s.USD
 	})
 	add("backend", false, ofRun(func(r *api.Run) (string, string, float64) { return r.Backend, "", 0 }))
-	add("told from", false, func(s *api.CompareSubject) (string, string, float64) { return s.From, "", 0 })
+	add("changes since", false, func(s *api.CompareSubject) (string, string, float64) { return s.From, "", 0 })
 	return rows
 }
 

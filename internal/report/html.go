@@ -95,7 +95,9 @@ var functions = template.FuncMap{
 		return "c"
 	},
 	"many":  func(lines []api.DiffLine) bool { return len(lines) > 200 },
-	"ms":    func(v float64) string { return fmt.Sprintf("%.1f ms", v) },
+	"ms":    duration,
+	"cpu":   func(ms int64) string { return duration(float64(ms)) },
+	"words": commandLine, "sentence": sentence, "groups": groups,
 	"cents": func(v float64) string { return fmt.Sprintf("%.2f", v) },
 }
 
@@ -108,7 +110,7 @@ func HTML(w io.Writer, raw *api.Report) error {
 	v := &view{Report: r, Style: template.CSS(style), Script: template.JS(script),
 		Policy:  ownScript(),
 		Name:    r.Run.ID,
-		Command: strings.Join(r.Run.Command, " "), Outcome: Outcome(&r.Run), Took: Took(&r.Run), Phases: phases(r.Run.Timings)}
+		Command: commandLine(r.Run.Command), Outcome: Outcome(&r.Run), Took: Took(&r.Run), Phases: phases(r.Run.Timings)}
 	v.Good = r.Run.ExitCode != nil && *r.Run.ExitCode == 0
 	v.Bad = !v.Good && (r.Run.ExitCode != nil || r.Run.Error != nil)
 	v.Severities, v.Looks = severities(r.Findings), looks(r.Files)
@@ -183,6 +185,9 @@ func phases(t api.Timings) (list []phase) {
 		}
 		list = append(list, phase{Name: p.name, MS: p.ms, X: x, W: w, Number: i})
 		x += w
+	}
+	if rest := 100 - x; rest >= 1 { // without it the bar would end before the time does
+		list = append(list, phase{Name: "check, verdict, receipt", MS: rest * all / 100, X: x, W: rest, Number: 7})
 	}
 	return list
 }

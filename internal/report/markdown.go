@@ -90,7 +90,7 @@ func Markdown(w io.Writer, raw *api.Report) error {
 		}
 		fmt.Fprintf(&b, "| %s | %s%s | %s |\n", cell(f.Name), weak, cell(f.Text), f.Basis)
 	}
-	list("What can not be concluded from this", r.Unknown)
+	list("What cannot be concluded from this", r.Unknown)
 	if n := run.NeedsSignOff; n != nil || len(run.SignOffs) > 0 {
 		b.WriteString("\n## Approvals\n\n")
 		if n != nil {

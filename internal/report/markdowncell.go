@@ -66,7 +66,7 @@ func CellMarkdown(w io.Writer, raw *api.CellReport) error {
 	}
 	list("Notes", r.Notes)
 	markdownNetwork(&b, r.Network)
-	list("What can not be concluded from this", r.Unknown)
+	list("What cannot be concluded from this", r.Unknown)
 	markdownProofs(&b, r)
 	fmt.Fprintf(&b, "\nVerify one: %s. What one did: %s\n", code("pando receipt verify RUN"), code("pando report RUN"))
 	_, err = io.WriteString(w, b.String())

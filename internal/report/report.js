@@ -46,5 +46,6 @@
       all.textContent = open ? "Close all" : "Open all";
     });
   }
-  addEventListener("beforeprint", () => { for (const d of files()) d.open = true; });
+  // On paper is what is open, and what has no lines of a diff: a long file that is closed is not worth ten pages.
+  addEventListener("beforeprint", () => { for (const d of files()) if (!d.querySelector(".diff")) d.open = true; });
 })();

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,34 +32,47 @@ type Examined struct {
 	Notes   []string
 	From    string // what the changes lead from and to, for people
 	To      string
-	base    workspace.Side
-	after   workspace.Side
+	base    side
+	after   side
+}
+
+// side is a state, and the entries of its files that changed: to look one up in the tree costs decoding each folder on the way.
+type side struct {
+	workspace.Side
+	changed map[string]*workspace.Entry
+}
+
+func (s *side) lookup(path string) (workspace.Entry, error) {
+	if e := s.changed[path]; e != nil {
+		return *e, nil
+	}
+	return s.Tree.Lookup(path)
 }
 
 // Before and After read a file as it was before or after the run, if it has at most so many bytes. There being no such
 // regular file is NotFound.
-func (x *Examined) Before(path string, most int64) ([]byte, error) { return readAt(x.base, path, most) }
+func (x *Examined) Before(path string, most int64) ([]byte, error) { return x.base.read(path, most) }
 
 // After: see Before.
-func (x *Examined) After(path string, most int64) ([]byte, error) { return readAt(x.after, path, most) }
+func (x *Examined) After(path string, most int64) ([]byte, error) { return x.after.read(path, most) }
 
 // Link is the target of a symlink after the run.
 func (x *Examined) Link(path string) (string, error) {
-	e, err := x.after.Tree.Lookup(path)
+	e, err := x.after.lookup(path)
 	return e.Target, err
 }
 
 // Size is that of a regular file after the run, in bytes.
 func (x *Examined) Size(path string) (int64, error) {
-	e, err := x.after.Tree.Lookup(path)
+	e, err := x.after.lookup(path)
 	if err == nil && e.Type != workspace.File {
 		err = cell.Errorf(cell.NotFound, "result.Examine", "", "%s is no regular file", path)
 	}
 	return e.Size, err
 }
 
-func readAt(s workspace.Side, path string, most int64) ([]byte, error) {
-	e, err := s.Tree.Lookup(path)
+func (s *side) read(path string, most int64) ([]byte, error) {
+	e, err := s.lookup(path)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +119,8 @@ func (m *Manager) ExamineCell(ctx context.Context, id cell.ID, do func(*Examined
 }
 
 func (m *Manager) examine(ctx context.Context, o *offer, do func(*Examined) error) error {
-	x := &Examined{base: o.base, after: o.after, From: o.from, To: o.to, Files: []api.ReportFile{}, Held: []api.Held{}, Notes: []string{}}
+	base, after := recall(o.base, o.after)
+	x := &Examined{base: side{base, map[string]*workspace.Entry{}}, after: side{after, map[string]*workspace.Entry{}}, From: o.from, To: o.to, Files: []api.ReportFile{}, Held: []api.Held{}, Notes: []string{}}
 	ignored, unreadable, err := m.ignoredBy(ctx, o.c, o.base, o.after)
 	if err != nil {
 		return err
@@ -118,7 +133,7 @@ func (m *Manager) examine(ctx context.Context, o *offer, do func(*Examined) erro
 		return err
 	}
 	x.Held = held
-	d, err := diff.Compare(ctx, o.base, o.after, diff.Options{Ignored: ignored})
+	d, err := diff.Compare(ctx, base, after, diff.Options{Ignored: ignored})
 	if err != nil {
 		return err
 	}
@@ -126,6 +141,10 @@ func (m *Manager) examine(ctx context.Context, o *offer, do func(*Examined) erro
 		return err
 	}
 	x.Changed, x.Ignored = filesAPI(d), d.Ignored.Count
+	for i := range d.Files {
+		f := &d.Files[i]
+		x.base.changed[cmp.Or(f.OldPath, f.Path)], x.after.changed[f.Path] = f.Entries()
+	}
 	for _, n := range d.Unrepresented {
 		x.Notes = append(x.Notes, n.Path+": "+n.What)
 	}

@@ -22,14 +22,18 @@ var controls = sync.OnceValue(func() map[string][]controlPattern {
 			if strings.Contains(first, "*") {
 				first = ""
 			}
-			m[first] = append(m[first], controlPattern{parts, row})
+			c := controlPattern{row: row}
+			for _, part := range parts {
+				c.parts = append(c.parts, newNamePattern(part))
+			}
+			m[first] = append(m[first], c)
 		}
 	}
 	return m
 })
 
 type controlPattern struct {
-	parts []string
+	parts []namePattern
 	row   *controlRow
 }
 
@@ -66,12 +70,40 @@ func (c controlPattern) matches(parts []string) bool {
 	if len(parts) < len(c.parts) {
 		return false
 	}
-	for i, want := range c.parts {
-		if ok, _ := path.Match(want, parts[i]); !ok {
+	for i := range c.parts {
+		if !c.parts[i].matches(parts[i]) {
 			return false
 		}
 	}
 	return true
+}
+
+// namePattern is a pattern of path.Match for a name. What has to be at its ends is known beforehand: it is asked of each pattern for
+// each part of each path that changed, and nearly never more than that.
+type namePattern struct {
+	text           string
+	prefix, suffix string // before the first special character, and after the last
+	special        bool
+}
+
+func newNamePattern(text string) namePattern {
+	const special = `*?[]\`
+	first := strings.IndexAny(text, special)
+	if first < 0 {
+		return namePattern{text: text}
+	}
+	return namePattern{text, text[:first], text[strings.LastIndexAny(text, special)+1:], true}
+}
+
+func (n *namePattern) matches(name string) bool {
+	if !n.special {
+		return name == n.text
+	}
+	if !strings.HasPrefix(name, n.prefix) || !strings.HasSuffix(name, n.suffix) {
+		return false
+	}
+	ok, _ := path.Match(n.text, name)
+	return ok
 }
 
 // shortName reports whether a name has the form that NTFS and FAT give to a

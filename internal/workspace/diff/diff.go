@@ -97,6 +97,9 @@ func (c *FileChange) oldPath() string {
 	return c.Path
 }
 
+// Entries are the file or symlink before and after, nil where there is none. That before is at OldPath, if the file was renamed.
+func (c *FileChange) Entries() (before, after *workspace.Entry) { return c.old, c.new }
+
 // A Diff is the difference between two states for git.
 type Diff struct {
 	Files         []FileChange // in order of paths, bytewise
