@@ -107,7 +107,7 @@ func (e *Engine) planAgent(req *api.RunRequest) (*agentPlan, error) {
 // origins of that.
 func (p *runPlan) governed(stored func(agent.Login) bool) (api.RunRequest, map[string]string) {
 	req, said := p.req, map[string]string{}
-	if p.agent == nil {
+	if p.agent == nil || p.again != nil {
 		return req, said
 	}
 	about := p.agent.adapter.About()

@@ -27,7 +27,8 @@ import (
 type again struct {
 	of      string
 	policy  policy.Result
-	answers *os.File // the recording that answers it, in clear; nil: none does
+	agent   *agentPlan // nil: a command
+	answers *os.File   // the recording that answers it, in clear; nil: none does
 }
 
 // verify executes the command of the run again, in a cell that begins with the files before it, and compares what comes out. Nothing is
@@ -35,8 +36,8 @@ type again struct {
 func (r *replay) verify(ctx context.Context) error {
 	const opName = "engine.Replay"
 	switch {
-	case r.run.Agent != "":
-		return cell.Errorf(cell.Unsupported, opName, "pando replay "+r.run.ID+" brings back its files; with --until turn:N as of a turn", "cannot execute run %s again: it was of an agent, and what its model answered is not recorded", r.run.ID)
+	case r.run.Agent != "" && r.unplayable() != "":
+		return cell.Errorf(cell.Unsupported, opName, "pando replay "+r.run.ID+" brings back its files; with --until turn:N as of a turn", "cannot execute run %s again: it was of an agent, and %s", r.run.ID, r.unplayable())
 	case slices.ContainsFunc(r.run.Command, func(a string) bool { return strings.Contains(a, receipt.Redacted) }):
 		return cell.Errorf(cell.Unsupported, opName, "pass secrets as credentials, not as arguments", "cannot execute run %s again: there was a secret in its command, which is not recorded", r.run.ID)
 	case !policy.Isolates(r.run.Backend):
@@ -88,7 +89,7 @@ func (r *replay) setUp(was *policy.Result, answered bool) policy.Result {
 	p := *was
 	p.Env = slices.Clone(r.req.Env)
 	if answered {
-		p.Env = append(r.placeholders(), p.Env...)
+		p.Env = append(r.placeholders(was), p.Env...)
 	}
 	set := slices.Clone(p.Environment.Set)
 	var missing []string
@@ -144,7 +145,13 @@ func (r *replay) setUp(was *policy.Result, answered bool) policy.Result {
 // execute starts the command in the new cell, and waits for its end.
 func (r *replay) execute(ctx context.Context, c *state.Cell, was *policy.Result, answers *os.File) (state.Run, error) {
 	by := *viewOf(ctx)
-	by.again = &again{r.run.ID, r.setUp(was, answers != nil), answers}
+	by.again = &again{of: r.run.ID, policy: r.setUp(was, answers != nil), answers: answers}
+	if r.run.Agent != "" {
+		var err error
+		if by.again.agent, err = r.agent(); err != nil {
+			return state.Run{}, err
+		}
+	}
 	req := api.RunRequest{
 		Cell: c.Name, Command: r.run.Command, Env: r.req.Env, Workdir: r.run.In.Workdir, TTY: r.run.TTY,
 		OnFailure: "pending", OnSuccess: "pending", CallerEnv: r.src.Setup.Env,

@@ -91,6 +91,8 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	p.governs(run)
 	if p.agent != nil {
 		run.Agent = p.agent.adapter.About().Name
+	}
+	if p.agent != nil && req.Agent != nil { // not its replay
 		run.ModeReason = redactor.String(strings.ToValidUTF8(req.Agent.Reason, "?"))
 		if req.Agent.Mode != policy.AgentStrict {
 			run.Mode = req.Agent.Mode
@@ -269,6 +271,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	started, err := e.planAgent(&req)
 	if err != nil {
 		return nil, err
+	}
+	if v.again != nil {
+		started = v.again.agent
 	}
 	if req.Agent != nil && req.Agent.Continue && req.Cell == "" {
 		if req.Cell, err = v.agentCell(&req); err != nil {

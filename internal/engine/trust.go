@@ -93,7 +93,7 @@ func (a *agentPlan) configures() (paths []string) {
 
 // planTrust has an agent run what the repository configures for it if that is what its user trusts.
 func (e *Engine) planTrust(p *runPlan) error {
-	if p.agent == nil {
+	if p.agent == nil || p.again != nil {
 		return nil
 	}
 	trusted := p.req.Agent.TrustContent

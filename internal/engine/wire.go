@@ -82,8 +82,13 @@ func (r *replay) answered(p *policy.Result) {
 	p.Network.Allow, p.Network.Ask, p.Network.Bounds, p.Credentials = append(slices.Clone(p.Network.Allow), p.Network.Ask...), []policy.Rule{}, nil, []policy.Credential{}
 }
 
-// placeholders are the variables by which the cell of the run had its credentials.
-func (r *replay) placeholders() []string { return r.e.govern.Env(&r.src)[len(r.src.Setup.Env):] }
+// placeholders are the variables by which the cell of the run had its credentials, and those of its agent.
+func (r *replay) placeholders(was *policy.Result) []string {
+	if s := r.run.In.AgentStart; s != nil {
+		return append(slices.Clone(s.Env), r.keys(was, s)...)
+	}
+	return r.e.govern.Env(&r.src)[len(r.src.Setup.Env):]
+}
 
 // wire compares what the command asked for with the recording.
 func (r *replay) wire(was, now *state.Run) {

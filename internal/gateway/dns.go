@@ -186,14 +186,17 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	var ans answer
 	by, err := l.proxy.through(a)
 	switch {
-	case l.services[a.Host], l.offline: // it has no address outside of the cell
+	case l.services[a.Host]: // it has no address outside of the cell
 		ans.addrs, err = []netip.Addr{netip.IPv4Unspecified()}, nil
+	case l.offline:
+		ans, err = g.resolvedThen(a.Host), nil
 	case err != nil:
 	case by != nil: // it looks the name up, and reports a missing one
 		ans.addrs = []netip.Addr{netip.IPv4Unspecified()}
 	default:
 		ans, err = l.resolver.lookup(ctx, a.Host)
 	}
+	g.recordName(l, a.Host, ans, err)
 	if err != nil {
 		g.events.unresolved(a.Host, err)
 		m.Rcode = dns.RcodeServerFailure

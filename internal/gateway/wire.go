@@ -5,10 +5,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/miekg/dns"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/wire"
@@ -278,4 +281,34 @@ func (c *conn) unanswerable() {
 		t.play.Unanswerable("connect "+net.JoinHostPort(strings.Trim(c.host(), "[]"), strconv.Itoa(int(c.access.Port))), "cannot be answered: it is no HTTP")
 	}
 	c.reset(errOffline.Error())
+}
+
+// recordName records what came of the lookup of a name.
+func (g *Gateway) recordName(l *compiledPolicy, host string, ans answer, err error) {
+	t := g.wire.Load()
+	if t == nil || t.record == nil || l.services[host] {
+		return
+	}
+	n := wire.Name{Host: host, Code: ans.rcode, None: len(ans.addrs) == 0}
+	if err != nil {
+		n.Code = dns.RcodeServerFailure
+	}
+	t.record.Resolved(n)
+}
+
+// resolvedThen is what came of the lookup of a name in the run that is replayed. No resolver is asked. While none is
+// replayed each name has an address, at which requests are told that.
+func (g *Gateway) resolvedThen(host string) answer {
+	some := answer{addrs: []netip.Addr{netip.IPv4Unspecified()}}
+	t := g.wire.Load()
+	if t == nil || t.play == nil {
+		return some
+	}
+	switch n, known := t.play.Resolve(host); {
+	case !known:
+		return answer{rcode: dns.RcodeNameError}
+	case n.Code != 0 || n.None:
+		return answer{rcode: n.Code}
+	}
+	return some
 }

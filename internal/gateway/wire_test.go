@@ -53,7 +53,7 @@ func TestRecordingHasNoCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exchanges, err := wire.Read(clear)
+	exchanges, _, err := wire.Read(clear)
 	if err != nil || len(exchanges) != 1 {
 		t.Fatalf("%d, %v", len(exchanges), err)
 	}

@@ -122,6 +122,8 @@ type RunInternal struct {
 	// Record says that its network is to be recorded. Replayed is what became of its requests, for a replay.
 	Record   bool           `json:"record,omitempty"`
 	Replayed *cell.Replayed `json:"replayed,omitempty"`
+	// AgentStart is how its agent was started, if it is recorded.
+	AgentStart *AgentStart `json:"agent_start,omitempty"`
 	// Notify are the ways to give notice of it (package notice).
 	Notify     []string  `json:"notify,omitempty"`
 	Asked      Limits    `json:"asked"`
@@ -129,6 +131,18 @@ type RunInternal struct {
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 	// Parts are, of a cell with several directories, these with what each was before and after it.
 	Parts []RunPart `json:"parts,omitempty"`
+}
+
+// AgentStart is how an agent was started: what its replay needs beside the command.
+type AgentStart struct {
+	Task      bool   `json:"task,omitempty"`      // it had one, and asked for nothing
+	Asks      bool   `json:"asks,omitempty"`      // before it uses a tool
+	Continues bool   `json:"continues,omitempty"` // a conversation in the home of its cell
+	Trusts    bool   `json:"trusts,omitempty"`    // it runs what the repository configures
+	Brought   bool   `json:"brought,omitempty"`   // files of the user's home came along
+	Login     string `json:"login,omitempty"`     // the credential of its login
+	// Env are variables, NAME=value: its adapter's, and the placeholders of credentials. No value of a credential is among them.
+	Env []string `json:"env,omitempty"`
 }
 
 // Undecided reports whether a result waits for a verdict.

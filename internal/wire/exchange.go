@@ -40,6 +40,22 @@ type Message struct {
 	Partial bool        `json:"partial,omitempty"` // it ended before its end
 }
 
+// Name is a name that was looked up.
+type Name struct {
+	Host string `json:"host"`
+	Code int    `json:"code"`           // the response code of DNS: 0, 2 (the lookup failed), 3 (there is no such name)
+	None bool   `json:"none,omitempty"` // it has no address
+}
+
+// size is what a name counts.
+func (n *Name) size() int64 { return int64(len(n.Host)) + overhead/8 }
+
+// line is one line of a recording: an exchange or, with Name, a name.
+type line struct {
+	*Exchange
+	Name *Name `json:"name,omitempty"`
+}
+
 // Want is the request, in words.
 func (e *Exchange) Want() string { return e.Method + " " + e.Scheme + "://" + e.Host + e.Path }
 
@@ -63,24 +79,30 @@ func headerSize(h http.Header) (n int64) {
 var errMalformed = errors.New("the recording is malformed")
 
 // Read reads a recording, in clear.
-func Read(r io.Reader) ([]*Exchange, error) {
+func Read(r io.Reader) (list []*Exchange, names []Name, err error) {
 	d := json.NewDecoder(&io.LimitedReader{R: r, N: maxText})
-	var list []*Exchange
 	var bytes int64
-	for {
-		e := new(Exchange)
-		switch err := d.Decode(e); {
+	for n := 1; ; n++ {
+		l := line{Exchange: new(Exchange)}
+		switch err := d.Decode(&l); {
 		case err == io.EOF:
-			return list, nil
+			return list, names, nil
 		case err != nil:
-			return nil, fmt.Errorf("%w: exchange %d: %w", errMalformed, len(list)+1, err)
+			return nil, nil, fmt.Errorf("%w: line %d: %w", errMalformed, n, err)
 		}
-		if e.Method == "" || e.Host == "" || e.N <= 0 || e.Status < 200 || e.Status > 999 || len(e.Request.Body) > MaxBody || len(e.Answer.Body) > MaxBody {
-			return nil, fmt.Errorf("%w: exchange %d is none", errMalformed, len(list)+1)
+		e := l.Exchange
+		switch {
+		case l.Name != nil:
+			bytes += l.Name.size()
+			names = append(names, *l.Name)
+		case e == nil || e.Method == "" || e.Host == "" || e.N <= 0 || e.Status < 200 || e.Status > 999 || len(e.Request.Body) > MaxBody || len(e.Answer.Body) > MaxBody:
+			return nil, nil, fmt.Errorf("%w: line %d is no exchange", errMalformed, n)
+		default:
+			bytes += e.size() + int64(len(e.Request.Body)+len(e.Answer.Body))
+			list = append(list, e)
 		}
-		if bytes += e.size() + int64(len(e.Request.Body)+len(e.Answer.Body)); bytes > MaxRun {
-			return nil, fmt.Errorf("%w: it has more than %d MiB", errMalformed, MaxRun>>20)
+		if bytes > MaxRun {
+			return nil, nil, fmt.Errorf("%w: it has more than %d MiB", errMalformed, MaxRun>>20)
 		}
-		list = append(list, e)
 	}
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,18 +13,31 @@ import (
 const (
 	maxBodies = 20  // findings on bodies that are kept
 	maxWant   = 300 // bytes of a request in them
+	// maxStrange bounds the names that are counted which were not recorded.
+	maxStrange = 10_000
 )
 
 // Player answers from a recording: each request by the next exchange of its host, method and path.
 type Player struct {
 	mu   sync.Mutex // guards the fields below
 	left map[string][]*Exchange
-	done cell.Replayed
+	// names are those that were looked up, and the hosts of exchanges. strange are others that were asked for.
+	names   map[string]Name
+	strange map[string]bool
+	done    cell.Replayed
 }
 
-// NewPlayer answers by exchanges, in the order of their requests.
-func NewPlayer(list []*Exchange) *Player {
-	p := &Player{left: map[string][]*Exchange{}}
+// NewPlayer answers by exchanges, in the order of their requests, and by names.
+func NewPlayer(list []*Exchange, names []Name) *Player {
+	p := &Player{left: map[string][]*Exchange{}, names: map[string]Name{}, strange: map[string]bool{}}
+	for _, e := range list { // of one that is known to the cell already there is no lookup
+		if host, _, err := net.SplitHostPort(e.Host); err == nil {
+			p.names[host] = Name{Host: host}
+		}
+	}
+	for _, n := range names {
+		p.names[n.Host] = n
+	}
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b *Exchange) int { return cmp.Compare(a.N, b.N) })
 	for _, e := range list {
@@ -59,6 +73,18 @@ func (p *Player) Answer(q *Exchange) (e *Exchange, why string) {
 		}
 	}
 	return e, ""
+}
+
+// Resolve says what came of the lookup of a name. It is false, and that is noted, where there was none: there is no such name then.
+func (p *Player) Resolve(host string) (Name, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.names[host]
+	if !ok && !p.strange[host] && len(p.strange) < maxStrange { // programs ask more than once
+		p.strange[host] = true
+		p.unanswered("resolve "+host, "was not recorded")
+	}
+	return n, ok
 }
 
 // Unanswerable notes a connection that no recording can answer.

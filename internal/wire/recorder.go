@@ -7,6 +7,7 @@ import (
 	"hash"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 
 	"filippo.io/age"
@@ -22,6 +23,7 @@ type Recorder struct {
 	out    io.WriteCloser // encrypts into file and sum
 	next   int64
 	room   int64 // bytes that are left
+	names  map[string]*Name
 	done   cell.Recording
 	err    error
 	closed bool
@@ -33,7 +35,7 @@ func NewRecorder(file io.Writer, recipient string) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the recipient of the recording: %w", err)
 	}
-	r := &Recorder{file: file, sum: sha256.New(), room: MaxRun, done: cell.Recording{NotRecorded: map[string]int64{}}}
+	r := &Recorder{file: file, sum: sha256.New(), room: MaxRun, names: map[string]*Name{}, done: cell.Recording{NotRecorded: map[string]int64{}}}
 	if r.out, err = age.Encrypt(io.MultiWriter(file, r.sum), to); err != nil {
 		return nil, err
 	}
@@ -51,6 +53,25 @@ func (r *Recorder) missed(kind string) {
 	if !r.closed {
 		r.done.NotRecorded[kind]++
 	}
+}
+
+// Resolved records what came of the lookup of a name. One that is found once counts as found: programs ask again.
+func (r *Recorder) Resolved(now Name) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if was := r.names[now.Host]; was != nil {
+		if was.Code != 0 || was.None {
+			*was = now
+		}
+		return
+	}
+	if r.closed || r.err != nil || now.size() > r.room {
+		r.missed(cell.NotKept)
+		return
+	}
+	r.room -= now.size()
+	r.done.Bytes += now.size()
+	r.names[now.Host] = &now
 }
 
 // Begin gives a request its number.
@@ -128,6 +149,15 @@ func (r *Recorder) Close() cell.Recording {
 	defer r.mu.Unlock()
 	if !r.closed {
 		r.closed = true
+		for _, host := range slices.Sorted(maps.Keys(r.names)) {
+			b, err := json.Marshal(line{Name: r.names[host]})
+			if err == nil && r.err == nil {
+				_, err = r.out.Write(append(b, '\n'))
+			}
+			if r.err == nil {
+				r.err = err
+			}
+		}
 		if err := r.out.Close(); r.err == nil {
 			r.err = err
 		}

@@ -36,11 +36,11 @@ func TestRecordedIsAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := Read(clear)
+	list, _, err := Read(clear)
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%d, %v", len(list), err)
 	}
-	p := NewPlayer(list)
+	p := NewPlayer(list, nil)
 	q := Exchange{Scheme: "http", Host: "a.test:80", Method: "POST", Path: "/", Request: Message{Body: []byte(`{"n":["two"]}`)}}
 	if e, why := p.Answer(&q); e == nil || string(e.Answer.Body) != `{"a":1}` {
 		t.Errorf("%v, %s", e, why)
@@ -71,7 +71,7 @@ func TestARunIsBounded(t *testing.T) {
 	if done := r.Close(); done.Exchanges != whole+1 || done.Bytes > MaxRun || done.Cut != 0 || done.NotRecorded[cell.NotKept] != 2 {
 		t.Errorf("%+v", done)
 	}
-	if list, err := Read(clear()); err != nil || len(list) != whole+1 || list[whole].Path != "/small" {
+	if list, _, err := Read(clear()); err != nil || len(list) != whole+1 || list[whole].Path != "/small" {
 		t.Errorf("%d, %v", len(list), err)
 	}
 }
@@ -83,12 +83,57 @@ func TestUnclosedIsIncomplete(t *testing.T) {
 	e := Exchange{N: r.Begin(), Scheme: "http", Host: "a.test:80", Method: "GET", Path: "/", Status: 200}
 	r.Keep(&e.Answer, bytes.Repeat([]byte("x"), 1<<20))
 	r.Write(&e)
-	if list, err := Read(clear()); err == nil {
+	if list, _, err := Read(clear()); err == nil {
 		t.Errorf("%d exchanges are read", len(list))
 	}
 	r.Close()
-	if list, err := Read(clear()); err != nil || len(list) != 1 {
+	if list, _, err := Read(clear()); err != nil || len(list) != 1 {
 		t.Errorf("%d, %v", len(list), err)
+	}
+}
+
+// What came of the lookup of a name comes of it again, and others are noted, each once. A name that was found at last counts as found.
+func TestNamesAreResolvedAsThen(t *testing.T) {
+	t.Parallel()
+	r, clear := recording(t)
+	for _, n := range []Name{{Host: "no.test", Code: 3, None: true}, {Host: "late.test", Code: 2, None: true}, {Host: "late.test"}, {Host: "late.test", Code: 3, None: true}} {
+		r.Resolved(n)
+	}
+	e := Exchange{N: r.Begin(), Scheme: "http", Host: "a.test:80", Method: "GET", Path: "/", Status: 200}
+	r.Write(&e)
+	r.Close()
+	list, names, err := Read(clear())
+	if err != nil || len(list) != 1 || len(names) != 2 {
+		t.Fatalf("%d, %+v, %v", len(list), names, err)
+	}
+	p := NewPlayer(list, names)
+	for _, x := range []struct {
+		host  string
+		code  int
+		known bool
+	}{{"no.test", 3, true}, {"late.test", 0, true}, {"a.test", 0, true}, {"other.test", 0, false}, {"other.test", 0, false}} {
+		if n, ok := p.Resolve(x.host); n.Code != x.code || ok != x.known {
+			t.Errorf("%s: %+v, %v", x.host, n, ok)
+		}
+	}
+	if d := p.Done(); d.Unanswered != 1 || d.First != "resolve other.test was not recorded" {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Names share the room of a run: a flood of them is counted.
+func TestNamesAreBounded(t *testing.T) {
+	t.Parallel()
+	r, clear := recording(t)
+	r.room = 3 * (overhead/8 + 10)
+	for i := range 10 {
+		r.Resolved(Name{Host: "000000000" + string(rune('0'+i))})
+	}
+	if done := r.Close(); done.NotRecorded[cell.NotKept] != 7 {
+		t.Errorf("%+v", done)
+	}
+	if _, names, err := Read(clear()); err != nil || len(names) != 3 {
+		t.Errorf("%+v, %v", names, err)
 	}
 }
 
@@ -137,12 +182,13 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"n":1,"host":"a:80","method":"GET","status":200}`))
 	f.Add([]byte(`{"n":2,"host":"a:80","method":"GET","status":200,"answer":{"body":"eA==","cut":true}}{"n":1,"host":"a:80","method":"GET","status":999,"request":{"header":{"A":[""]}}}`))
 	f.Add([]byte(`{"n":1,"host":"a:80","method":"GET","status":101}`))
+	f.Add([]byte(`{"name":{"host":"a","code":3}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		list, err := Read(bytes.NewReader(b))
+		list, names, err := Read(bytes.NewReader(b))
 		if err != nil {
 			return
 		}
-		p, cut := NewPlayer(list), int64(0)
+		p, cut := NewPlayer(list, names), int64(0)
 		for _, e := range list {
 			if len(e.Request.Body) > MaxBody || len(e.Answer.Body) > MaxBody || e.Status < 200 {
 				t.Fatalf("%+v", e)

@@ -162,7 +162,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 			proto.CloseAll(append(logs, tape))
 			return nil, err
 		}
-		if !input {
+		if !input || req.NoInput {
 			p.closeInput()
 		}
 	}

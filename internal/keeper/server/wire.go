@@ -29,8 +29,9 @@ func (t *talk) tape(w *cell.Wire, file *os.File) (*taped, error) {
 		p.record, err = wire.NewRecorder(file, w.Recipient)
 	} else {
 		var list []*wire.Exchange
-		if list, err = wire.Read(file); err == nil {
-			p.play = wire.NewPlayer(list)
+		var names []wire.Name
+		if list, names, err = wire.Read(file); err == nil {
+			p.play = wire.NewPlayer(list, names)
 		}
 	}
 	if err != nil {
