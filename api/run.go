@@ -57,6 +57,9 @@ type RunRequest struct {
 	OnFailure string `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
 	OnSuccess string `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
 	Check     string `json:"check,omitempty"`      // shell command, run in a fork of the result
+	// Pin lists files, folders and patterns ("*" is any text) of the workspace, as a diff names them, that the check has as they were
+	// before the run, whatever the run made of them. What was not there is not there. Of a race, the scorer has them as well.
+	Pin []string `json:"pin,omitempty"`
 	// ToolLog is a file of the cell in which the command reports its tool calls, in JSON lines: in the workspace, the home
 	// ("~/") or /tmp, relative to the command's directory. It is read after the run; of agents, also without it.
 	ToolLog string `json:"tool_log,omitempty"`
@@ -344,6 +347,14 @@ type Check struct {
 	ExitCode int    `json:"exit_code"`        // of the check
 	Cause    string `json:"cause,omitempty"`  // the cause of its end, if not the check's own
 	Output   string `json:"output,omitempty"` // the end of its output, redacted
+	// Pins are the paths that were as before the run where it was checked. Restored are those that the run had changed there, at most
+	// 100, and RestoredMore how many more there are.
+	Pins         []string `json:"pins,omitempty"`
+	Restored     []string `json:"restored,omitempty"`
+	RestoredMore int      `json:"restored_more,omitempty"`
+	// Changed are the programs and scripts of the workspace that the check runs, as the run had changed them: what judged it. They are
+	// known by the words of the check.
+	Changed []string `json:"changed,omitempty"`
 }
 
 // Usage is the resource usage of a run. Measured names the fields that this host counts.

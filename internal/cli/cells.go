@@ -317,6 +317,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	}
 	if r.Check != nil {
 		field(w, "check", fmt.Sprintf("exit %d: %s", r.Check.ExitCode, r.Check.Command))
+		field(w, "pinned", strings.Join(r.Check.Pins, ", "))
 	}
 	u := r.Usage
 	field(w, "used", fmt.Sprintf("%.3f s of processor in %.3f s, %s of memory at most", float64(u.CPUMS)/1000, float64(u.WallMS)/1000, size(u.PeakMemory)))

@@ -65,6 +65,7 @@ var fields = access.Fields{
 	"RunRequest.on_failure":   harmless,
 	"RunRequest.on_success":   applied,
 	"RunRequest.check":        harmless,                 // it runs in a fork of the cell
+	"RunRequest.pin":          harmless,                 // looked up in trees of the cell alone
 	"RunRequest.notify":       hostThing("the notice "), // a command runs on the host; an address is called from there
 	"RunRequest.record":       harmless,
 	"RunRequest.tool_log":     harmless, // looked up in the cell alone, no link is followed

@@ -6,14 +6,19 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
+	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/evidence"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/live"
+	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/run"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -28,32 +33,54 @@ func (e *Engine) check(ctx context.Context, j *run.Job, after *state.Checkpoint)
 			out.Close()
 		}
 	}()
-	st, err := e.inFork(ctx, &aside{
-		of: &j.Cell, at: after, command: j.Check, env: j.Env, timeout: j.Run.In.Timeout, life: j.Live.Context(),
+	a := &aside{
+		of: &j.Cell, at: after, before: &j.Before, pins: j.Run.In.Pins, command: j.Check, env: j.Env, timeout: j.Run.In.Timeout, life: j.Live.Context(),
 		note: func(text string) { j.Run.Notes = append(j.Run.Notes, text) },
 		output: func() (files [3]*os.File, err error) {
 			failpoint.Step("make the output of a check")
 			out, err = evidence.CreateRecord(j.Run.Folder, "check")
 			return [3]*os.File{out, out, nil}, err
 		},
-	})
+	}
+	st, err := e.inFork(ctx, a)
 	if err != nil {
 		return err
 	}
-	j.Run.Check = &state.Check{Command: j.Run.In.Check, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: tail(out)}
+	j.Run.Check = a.outcome(j.Run.In.Check, st, tail(out))
 	return nil
 }
+
+// outcome is what a record has of a check.
+func (a *aside) outcome(command string, st cell.Status, output string) *state.Check {
+	c := &state.Check{Command: command, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: output, Pins: a.pins, Restored: a.restored, Changed: a.judges}
+	if a.problem != "" {
+		c.Output = a.problem
+	}
+	if more := len(c.Restored) - maxRestored; more > 0 {
+		c.Restored, c.RestoredMore = c.Restored[:maxRestored], more
+	}
+	return c
+}
+
+// maxRestored bounds the pinned paths that a record names.
+const maxRestored = 100
 
 // aside is a shell command that looks at a result, and changes nothing of it.
 type aside struct {
 	of      *state.Cell
 	at      *state.Checkpoint // of that
+	before  *state.Checkpoint // of the run
+	pins    []string          // paths that are as they were then
 	command string
 	env     []string
 	timeout time.Duration               // 0: none
 	life    context.Context             // of the command
 	note    func(text string)           // takes what is to be known of it
 	output  func() ([3]*os.File, error) // the files of its output
+
+	restored []string // paths of pins that the run had changed
+	judges   []string // programs that the command runs, and the run changed
+	problem  string   // why the command was not run: what is pinned could not be brought back
 }
 
 // inFork runs a command in a fork of a checkpoint, which is thrown away afterwards.
@@ -99,7 +126,67 @@ func (e *Engine) inCopy(ctx context.Context, a *aside, c *state.Cell) (st cell.S
 	if err != nil {
 		return st, err
 	}
+	if err := e.pin(ctx, inst, a, c); err != nil {
+		if ctx.Err() != nil || a.life.Err() != nil || cell.KindOf(err) == cell.Corrupt {
+			return st, err
+		}
+		// A result that keeps its judge from being brought back is not judged by another one.
+		a.problem = redactor.String("pando: what is pinned could not be brought back, so the check was not run: " + err.Error())
+		return cell.Status{Exit: &cell.Exit{Code: 255}}, nil
+	}
 	return e.runAside(inst, a, c, out)
+}
+
+// pin gives a fork in which a result is checked what is pinned, as it was before the run, and notes what the run had changed of it and
+// of the programs of the check.
+func (e *Engine) pin(ctx context.Context, inst backend.Instance, a *aside, c *state.Cell) error {
+	if a.at.Tree == a.before.Tree {
+		return nil
+	}
+	after, err := e.side(ctx, a.at)
+	if err != nil {
+		return err
+	}
+	before, err := e.side(ctx, a.before)
+	if err != nil {
+		return err
+	}
+	judged := after.Tree
+	if len(a.pins) > 0 {
+		p, err := result.Pin(before.Tree, after.Tree, a.pins)
+		if err != nil {
+			return err
+		}
+		if err := p.BringBack(ctx, inst, c, before, after); err != nil {
+			return err
+		}
+		a.restored, judged = p.Changed, p.To
+	}
+	a.judges, err = result.Judges(before.Tree, judged, a.command, c.Top(), c.Parts()[0].At)
+	return err
+}
+
+// Bounds of the pins of a request.
+const (
+	maxPins = 100
+	maxPin  = 1000 // bytes
+)
+
+// errNoJudge refuses pins for which there is no check.
+var errNoJudge = cell.Errorf(cell.Invalid, "engine.StartRun", "say what is to judge the result: --check COMMAND", "cannot pin files: they are for a check, and there is none")
+
+// checkPins refuses pins that name nothing in a workspace.
+func checkPins(pins []string) error {
+	const opName = "engine.StartRun"
+	if len(pins) > maxPins {
+		return cell.Errorf(cell.Invalid, opName, "pin a folder, or a pattern", "cannot pin %d paths: at most %d", len(pins), maxPins)
+	}
+	for _, p := range pins {
+		if c := path.Clean(p); !filepath.IsLocal(p) || c == "." || len(p) > maxPin || strings.ContainsFunc(p, unicode.IsControl) || !utf8.ValidString(p) {
+			return cell.Errorf(cell.Invalid, opName, "name a file or folder of the workspace, such as check.sh, tests or tests/*.sh", "cannot pin %q: it is no path in the workspace", cell.Clip(p))
+		}
+	}
+	return nil
 }
 
 // copyForCheck gives the cell of a check copies of the services of the run's cell, as the run left them. Where that is not known

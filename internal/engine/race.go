@@ -100,6 +100,8 @@ func (v *View) planRace(ctx context.Context, req *api.RaceRequest, dir string) (
 		return nil, invalid("accept the winner when the race has ended", "an attempt does not accept itself")
 	case a.OnFailure != "" && a.OnFailure != "restore" && a.OnFailure != "pending":
 		return nil, invalid("use restore or pending", "%q is no answer to the failure of an attempt", cell.Clip(a.OnFailure))
+	case len(a.Pin) > 0 && a.Check == "" && req.Score == "":
+		return nil, errNoJudge
 	case strings.ContainsRune(req.Score, 0):
 		return nil, invalid("", "an argument contains a NUL")
 	case req.Cell != "" && req.Template != "", (req.Cell != "" || req.Template != "") && a.From+a.Upload != "":
@@ -115,6 +117,9 @@ func (v *View) planRace(ctx context.Context, req *api.RaceRequest, dir string) (
 				return nil, invalid("use names of variables as fields", "row %d of the variables: %q is no variable", i+1, cell.Clip(name))
 			}
 		}
+	}
+	if err := checkPins(a.Pin); err != nil {
+		return nil, err
 	}
 	if err := race.CheckRows("variables", req.EnvVariations); err != nil {
 		return nil, err

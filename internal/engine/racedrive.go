@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/finding"
 	"github.com/pando-dev/pando/internal/race"
 	"github.com/pando-dev/pando/internal/result"
 	"github.com/pando-dev/pando/internal/state"
@@ -523,6 +524,7 @@ func (d *racing) judge(ctx context.Context, i int, r *api.Run) string {
 	if r.Error != nil || r.ExitCode == nil || *r.ExitCode != 0 || r.Cause != "" || r.Check != nil && r.Check.ExitCode != 0 || unknown {
 		return api.AttemptFailed
 	}
+	judged := &state.Check{}                         // by the race itself
 	if d.req.Attempt.Check != "" && r.Check == nil { // what it needs was lost with a daemon
 		c, err := d.check(i, id)
 		if err != nil && d.stopped() {
@@ -535,6 +537,7 @@ func (d *racing) judge(ctx context.Context, i int, r *api.Run) string {
 		if add(func(a *state.Attempt) { a.Check = c }); c.ExitCode != 0 {
 			return api.AttemptFailed
 		}
+		judged = c
 	}
 	if rep, err := d.v.Report(ctx, id); err == nil {
 		var high []string
@@ -543,7 +546,7 @@ func (d *racing) judge(ctx context.Context, i int, r *api.Run) string {
 				high = append(high, f.Rule)
 			}
 		}
-		add(func(a *state.Attempt) { a.High = high })
+		add(func(a *state.Attempt) { a.High = withJudged(high, judged.Restored, judged.Changed) })
 	} else {
 		add(func(a *state.Attempt) { a.Problem = "what is to be found in it is not known: " + err.Error() })
 		return api.AttemptFailed
@@ -565,9 +568,14 @@ func (d *racing) score(i int, id cell.RunID, add func(func(*state.Attempt))) {
 		delete(d.scoring, i+1)
 		d.mu.Unlock()
 	}()
-	st, stdout, stderr, err := d.look(i, id, d.req.Score)
+	by, st, stdout, stderr, err := d.look(i, id, d.req.Score)
+	if err == nil {
+		add(func(a *state.Attempt) { a.High = withJudged(a.High, by.restored, by.judges) })
+	}
 	switch {
 	case err != nil:
+	case by.problem != "":
+		err = errors.New(by.problem)
 	case st.Exit.Cause != "" || st.Exit.Code != 0:
 		err = fmt.Errorf("the scorer ended with exit %d%s: %s", st.Exit.Code, because(st.Exit.Cause), endOfText(orElse(stderr, stdout)))
 	default:
@@ -582,54 +590,72 @@ func (d *racing) score(i int, id cell.RunID, add func(func(*state.Attempt))) {
 
 // check has the check of the race look at a result, when its run could not.
 func (d *racing) check(i int, id cell.RunID) (*state.Check, error) {
-	st, stdout, stderr, err := d.look(i, id, d.req.Attempt.Check)
+	a, st, stdout, stderr, err := d.look(i, id, d.req.Attempt.Check)
 	if err != nil {
 		return nil, err
 	}
-	return &state.Check{Command: redactor.String(d.req.Attempt.Check), ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: strings.TrimSpace(stdout + "\n" + stderr)}, nil
+	return a.outcome(redactor.String(d.req.Attempt.Check), st, strings.TrimSpace(stdout+"\n"+stderr)), nil
 }
 
-// look runs a shell command in a fork of the result of an attempt, and returns what it printed.
-func (d *racing) look(i int, id cell.RunID, command string) (st cell.Status, stdout, stderr string, err error) {
+// withJudged adds to the rules of severity high those on what judged an attempt, which the report of its run does not know when that had
+// no check, or a scorer was the judge.
+func withJudged(high, restored, judges []string) []string {
+	high = slices.Clone(high)
+	if len(restored) > 0 && !slices.Contains(high, finding.PinnedChanged) {
+		high = append(high, finding.PinnedChanged)
+	}
+	if len(judges) > 0 && !slices.Contains(high, finding.CheckChanged) {
+		high = append(high, finding.CheckChanged)
+	}
+	return high
+}
+
+// look runs a shell command in a fork of the result of an attempt, with what is pinned as it was before, and returns what it printed.
+func (d *racing) look(i int, id cell.RunID, command string) (a *aside, st cell.Status, stdout, stderr string, err error) {
 	e := d.e
 	defer e.pins.Begin().End()
 	r, err := e.reg.Run(id)
 	if err != nil {
-		return st, "", "", err
+		return nil, st, "", "", err
 	}
 	c, err := e.reg.Cell(r.CellID())
 	if err != nil {
-		return st, "", "", err
+		return nil, st, "", "", err
 	}
 	at, err := e.reg.Checkpoint(r.In.After)
 	if err != nil {
-		return st, "", "", err
+		return nil, st, "", "", err
+	}
+	before, err := e.reg.Checkpoint(r.In.Before)
+	if err != nil {
+		return nil, st, "", "", err
 	}
 	req, err := d.request(i)
 	if err != nil {
-		return st, "", "", err
+		return nil, st, "", "", err
 	}
 	p, err := e.plan(d.v.with(d.ctx), req)
 	if err != nil {
-		return st, "", "", err
+		return nil, st, "", "", err
 	}
 	var out [3]*os.File
 	defer func() { closeLogs(out) }() // as they are then
 	for n := range 2 {
 		if out[n], err = os.CreateTemp("", "pando-look-"); err != nil {
-			return st, "", "", err
+			return nil, st, "", "", err
 		}
 		os.Remove(out[n].Name())
 	}
-	st, err = e.inFork(d.ctx, &aside{
-		of: &c, at: &at, command: command, env: p.policy.Env, timeout: r.In.Timeout, life: d.ctx,
+	a = &aside{
+		of: &c, at: &at, before: &before, pins: r.In.Pins, command: command, env: p.policy.Env, timeout: r.In.Timeout, life: d.ctx,
 		note:   func(text string) { e.log.Info("a command of a race", "race", d.id, "note", text) },
 		output: func() ([3]*os.File, error) { return out, nil },
-	})
+	}
+	st, err = e.inFork(d.ctx, a)
 	if err == nil && d.ctx.Err() != nil {
 		err = context.Cause(d.ctx)
 	}
-	return st, tail(out[0]), tail(out[1]), err
+	return a, st, tail(out[0]), tail(out[1]), err
 }
 
 func because(cause string) string {

@@ -52,6 +52,9 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	if len(req.ToolLog) > maxToolLog || strings.ContainsFunc(req.ToolLog, unicode.IsControl) {
 		return api.Run{}, cell.Errorf(cell.Invalid, "engine.StartRun", "name a file of the cell, such as ~/tools.jsonl", "cannot start a run with that log of tool calls: its name may have at most %d bytes in one line", maxToolLog)
 	}
+	if v := viewOf(ctx); len(req.Pin) > 0 && req.Check == "" && (v == nil || v.forRace == "") { // of a race, a scorer may have them
+		return api.Run{}, errNoJudge
+	}
 	if len(req.Ref) > maxRef || strings.ContainsFunc(req.Ref, unicode.IsControl) {
 		return api.Run{}, cell.Errorf(cell.Invalid, "engine.StartRun", "a ticket's number or address will do", "cannot start a run with that reference: it may have at most %d bytes in one line", maxRef)
 	}
@@ -85,7 +88,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	if p.again != nil {
 		run.ReplayOf = p.again.of
 	}
-	run.In.ToolLog = req.ToolLog
+	run.In.ToolLog, run.In.Pins = req.ToolLog, req.Pin
 	run.Ref, run.Asked = redactor.String(req.Ref), viewOf(ctx).asker()
 	run.DowngradeWords = p.words()
 	p.governs(run)
@@ -284,6 +287,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando run -- COMMAND", "cannot run: no command given")
 	}
 	if err := cell.CheckArguments(opName, req.Command, req.Env); err != nil {
+		return nil, err
+	}
+	if err := checkPins(req.Pin); err != nil {
 		return nil, err
 	}
 	for _, a := range []string{req.From, req.Workdir, req.Check} {

@@ -18,7 +18,7 @@ func (m *Manager) WriteManifest(run *state.Run, p *policy.Result) error {
 	b, err := json.MarshalIndent(map[string]any{
 		"run": run.ID, "cell": run.Cell, "cell_name": run.CellName, "created": run.Created, "command": run.Command, "source": run.Source,
 		"backend": run.Backend, "image": run.Image, "environment_names": append([]string{}, run.In.EnvNames...), "on_failure": run.In.OnFailure,
-		"on_success": run.In.OnSuccess, "check": run.In.Check, "tty": run.TTY, "limits_asked": run.In.Asked, "policy_digest": run.Policy,
+		"on_success": run.In.OnSuccess, "check": run.In.Check, "pins": append([]string{}, run.In.Pins...), "tty": run.TTY, "limits_asked": run.In.Asked, "policy_digest": run.Policy,
 		"policy": json.RawMessage(p.Canonical()), "policy_origins": p.Origins, "pando": m.cfg.Version,
 	}, "", "  ")
 	if err != nil {

@@ -74,6 +74,15 @@ func (p *runPredicate) markdown(b *strings.Builder, later []api.Receipt) {
 	}
 	if p.Check != nil {
 		row(b, "check", fmt.Sprintf("`%s` exit %d", p.Check.Command, p.Check.ExitCode))
+		if len(p.Check.Pins) > 0 {
+			row(b, "pinned", fmt.Sprintf("`%s`: as before the run, for the check", strings.Join(p.Check.Pins, "`, `")))
+		}
+		if len(p.Check.Restored) > 0 {
+			row(b, "pinned, and changed", fmt.Sprintf("`%s`", strings.Join(p.Check.Restored, "`, `")))
+		}
+		if len(p.Check.Changed) > 0 {
+			row(b, "of the check, and changed", fmt.Sprintf("`%s`", strings.Join(p.Check.Changed, "`, `")))
+		}
 	}
 
 	b.WriteString("\n## Workspace\n\n| | before | after |\n|---|---|---|\n")

@@ -124,6 +124,8 @@ var cases = map[string][]seen{
 	"ignored-changed":       {{run: api.Run{Changes: api.Changes{Ignored: 3}}}, {}},
 	"licence-changed":       {{before: files("LICENSE", "a"), after: files("LICENSE", "b")}, {after: files("license.go", "b")}},
 	"many-deleted":          {{before: many(manyFiles)}, {before: many(manyFiles - 1)}},
+	"pinned-changed":        {{run: api.Run{Check: &api.Check{Pins: []string{"t"}, Restored: []string{"t/a"}}}}, {run: api.Run{Check: &api.Check{Pins: []string{"t"}}}}, {}},
+	"check-changed":         {{run: api.Run{Check: &api.Check{Changed: []string{"c.sh"}}}}, {run: api.Run{Check: &api.Check{Pins: []string{"c.sh"}, Restored: nil}}}, {}},
 	"secret-added": {{after: files("a", "x = ghp_0123456789abcdefghijABCDEFGHIJ012345\n")}, {after: files("a", "x = token\n")}, {after: files("a", "https://user:pass@example.com git+https://me:${TOKEN}@github.com/x postgres://a:b@localhost/d postgres://a@user:ba.d@host/db\n")}, {run: api.Run{LeftOut: []api.LeftOut{{Path: "a"}}}, after: files("a", "x = ghp_0123456789abcdefghijABCDEFGHIJ012345\n")},
 		{before: files("a", "ghp_0123456789abcdefghijABCDEFGHIJ012345\n"), after: files("a", "new\nghp_0123456789abcdefghijABCDEFGHIJ012345\n")}},
 	"invisible-text":       {{after: files("a.go", "x\u200by\n")}, {after: files("a.go", "tab\there \u00e9\n")}, {after: files("ok", "\ufeffx\n")}},

@@ -212,6 +212,33 @@ func sourceMoved(e *Evidence, f *found) {
 	}
 }
 
+// The rules on what judges a result.
+const (
+	PinnedChanged = "pinned-changed"
+	CheckChanged  = "check-changed"
+)
+
+func pinnedChanged(e *Evidence, f *found) {
+	c := e.Run.Check
+	if c == nil {
+		return
+	}
+	for _, p := range c.Restored {
+		f.at(p, 0, "the check had it as it was before the run; the result has what the run made of it")
+	}
+	if len(f.list) > 0 {
+		f.more += c.RestoredMore
+	}
+}
+
+func checkChanged(e *Evidence, f *found) {
+	if c := e.Run.Check; c != nil {
+		for _, p := range c.Changed {
+			f.at(p, 0, "the check runs it, as the run had changed it")
+		}
+	}
+}
+
 func noCheck(e *Evidence, f *found) {
 	if r := e.Run; r.Check == nil && r.Changes.Files > 0 {
 		f.say("%s changed", count(r.Changes.Files, "file", "files"))

@@ -74,5 +74,7 @@ var rules = []Rule{
 	{"output-incomplete", low, "not all of the output was kept", "the end of it is not in the evidence", seeOutput, outputIncomplete},
 	{"policy-unread", high, "the policy of the run can't be read", "what it says of findings was not looked for", seeRun, policyUnread},
 	{"source-moved", info, "the source changed during the run", "the result was made from what it was before", seeRun, sourceMoved},
+	{PinnedChanged, high, "what is pinned was changed", "it judges the result: the check had it as it was before, and an accept brings the change", seeRun, pinnedChanged},
+	{CheckChanged, high, "the check was changed by what it judged", "it may pass since it says less than before: --pin has a check run as it was", seeRun, checkChanged},
 	{"unchecked", info, "no check was made of the result", "the exit code is that of the command alone: --check says what has to hold", seeRun, noCheck},
 }

@@ -51,6 +51,8 @@ var houseFindings = map[string]string{
 	"clock-set":              api.SeverityMedium,
 	"policy-unread":          api.SeverityHigh,
 	"source-moved":           api.SeverityInfo,
+	"pinned-changed":         api.SeverityHigh,
+	"check-changed":          api.SeverityHigh,
 	"unchecked":              api.SeverityInfo,
 	"reported-check-differs": api.SeverityMedium,
 	"reported-edit-missing":  api.SeverityLow,

@@ -39,6 +39,7 @@ func Markdown(w io.Writer, raw *api.Report) error {
 	row("verdict", strings.TrimSuffix(run.Verdict+", "+run.Reason, ", "))
 	if c := run.Check; c != nil {
 		row("check", fmt.Sprintf("%s: exit code %d", c.Command, c.ExitCode))
+		row("checked with these as they were before", strings.Join(c.Pins, ", "))
 	}
 	row("changes", fmt.Sprintf("%s, %d added, %d deleted, %d ignored by git", count(run.Changes.Files, "file"), run.Changes.Added, run.Changes.Deleted, r.Ignored))
 	row("evidence", evidenceWords[r.Evidence])

@@ -79,7 +79,7 @@ func (m *Manager) Replay(ctx context.Context, c *state.Cell, before, after works
 // BringIn writes into a new cell, which is at a checkpoint and at rest, what a tree has otherwise, and makes that a checkpoint. The
 // caller holds the cell's lock. c is changed and committed.
 func (m *Manager) BringIn(ctx context.Context, c *state.Cell, from, to *workspace.Tree, contents workspace.Contents, k state.Checkpoint) (state.Checkpoint, error) {
-	if err := m.cfg.Cells.Alone(ctx, c, func(inst backend.Instance) error { return change(ctx, inst, c, from, to, contents) }); err != nil {
+	if err := m.cfg.Cells.Alone(ctx, c, func(inst backend.Instance) error { return change(ctx, inst, c, from, to, contents, false) }); err != nil {
 		return k, err
 	}
 	return m.cfg.Checkpoint(ctx, c, k, "")

@@ -180,14 +180,14 @@ func (m *Manager) putBack(c *state.Cell, at cell.CheckpointID) error {
 // changed and committed.
 func (m *Manager) bringIn(ctx context.Context, c *state.Cell, from, to *workspace.Tree, k state.Checkpoint) (state.Checkpoint, error) {
 	contents := m.pastOf(ctx, c)
-	if err := m.cfg.Cells.Alone(ctx, c, func(inst backend.Instance) error { return change(ctx, inst, c, from, to, contents) }); err != nil {
+	if err := m.cfg.Cells.Alone(ctx, c, func(inst backend.Instance) error { return change(ctx, inst, c, from, to, contents, false) }); err != nil {
 		return k, err
 	}
 	return m.cfg.Checkpoint(ctx, c, k, "")
 }
 
-// change brings the workspace of a living cell from one tree to another.
-func change(ctx context.Context, inst backend.Instance, c *state.Cell, from, to *workspace.Tree, contents workspace.Contents) error {
+// change brings the workspace of a living cell from one tree to another. With anew no file is written in place, whatever its mode.
+func change(ctx context.Context, inst backend.Instance, c *state.Cell, from, to *workspace.Tree, contents workspace.Contents, anew bool) error {
 	changes, err := workspace.Changes(from, to)
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func change(ctx context.Context, inst backend.Instance, c *state.Cell, from, to 
 	}
 	gone := ""
 	for _, ch := range changes {
-		if ch.Old == nil || ch.New != nil && ch.New.Type == ch.Old.Type && !linked[ch.Path] || gone != "" && strings.HasPrefix(ch.Path, gone+"/") {
+		if ch.Old == nil || ch.New != nil && ch.New.Type == ch.Old.Type && !linked[ch.Path] && (!anew || ch.Old.Type == workspace.Folder) || gone != "" && strings.HasPrefix(ch.Path, gone+"/") {
 			continue
 		}
 		gone = ch.Path

@@ -281,7 +281,7 @@ func (m *Manager) planSync(ctx context.Context, c *state.Cell, at *state.Checkpo
 
 // doSync carries out a sync, and completes out.
 func (m *Manager) doSync(ctx context.Context, c *state.Cell, at *state.Checkpoint, s *syncing, args syncArgs, out *api.SyncResult) error {
-	write := func(inst backend.Instance) error { return change(ctx, inst, c, s.from, s.to, s.contents) }
+	write := func(inst backend.Instance) error { return change(ctx, inst, c, s.from, s.to, s.contents, false) }
 	inst, err := m.cfg.Cells.Living(ctx, c)
 	switch {
 	case err != nil:

@@ -58,6 +58,13 @@ type Check struct {
 	ExitCode int    `json:"exit_code"`        // of the check
 	Cause    string `json:"cause,omitempty"`  // why, when it was not the check's own doing
 	Output   string `json:"output,omitempty"` // last part, redacted
+	// Pins are the paths that were as before the run where it was checked; Restored what the result has otherwise there, and
+	// RestoredMore how many more of these.
+	Pins         []string `json:"pins,omitempty"`
+	Restored     []string `json:"restored,omitempty"`
+	RestoredMore int      `json:"restored_more,omitempty"`
+	// Changed are programs and scripts that the check runs, and that the run changed.
+	Changed []string `json:"changed,omitempty"`
 }
 
 // Usage is what a run used. Measured names the fields that this host counts.

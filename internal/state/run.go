@@ -102,6 +102,8 @@ type RunInternal struct {
 	IdlePause time.Duration     `json:"idle_pause,omitempty"` // after which its cell is paused; 0: never
 	OnSuccess string            `json:"on_success"`
 	Check     string            `json:"check,omitempty"` // redacted
+	// Pins are the paths that a check has as they were before the run.
+	Pins []string `json:"pins,omitempty"`
 	// ToolLog is the file of the cell in which the command reports its tool calls.
 	ToolLog string `json:"tool_log,omitempty"`
 	// CheckHidden: the check had a secret in it, and only the daemon that

@@ -168,7 +168,7 @@ func Taken(base, after *Tree, lists ...[]string) (*Tree, error) {
 	}
 	for _, list := range lists {
 		for _, p := range list {
-			if err := take(ed, after, p); err != nil {
+			if err := Take(ed, after, p); err != nil {
 				return nil, err
 			}
 			if g, ok := group[p]; ok {
@@ -179,7 +179,9 @@ func Taken(base, after *Tree, lists ...[]string) (*Tree, error) {
 	return ed.Commit()
 }
 
-func take(ed *Editor, after *Tree, path string) error {
+// Take gives a tree that is edited what another has at a path: nothing, if that has nothing there. Folders on the way are made, also in
+// the place of something else. Of a folder the entry alone is taken.
+func Take(ed *Editor, after *Tree, path string) error {
 	e, err := after.Lookup(path)
 	if cell.KindOf(err) == cell.NotFound {
 		return ed.Remove(path)
