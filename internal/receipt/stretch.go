@@ -26,7 +26,7 @@ func (s *Stretches) Verify(r io.Reader, key PublicKey, from, end int64) (rep *Re
 	if known.Size != from || from == 0 {
 		known = Head{Root: cell.Sum(nil)}
 	}
-	rep, b, files, err := verifyArchive(r, key, &known, s.ids)
+	rep, b, files, err := verifyArchive(r, key, &known, s.ids, true)
 	if err != nil {
 		return nil, 0, err
 	}
