@@ -504,14 +504,10 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	if err != nil {
 		return p, nil, err
 	}
-	key, err := receipt.OpenKey(durable.Disk(l.Home.Keys()))
-	if err != nil {
-		return p, nil, err
-	}
 	if err := linux.RemoveProbe(l.Home.Layers()); err != nil {
 		return p, nil, err
 	}
-	ledger, err := receipt.OpenLedger(durable.Disk(l.Home.Ledger()), key)
+	ledger, err := receipt.Open(durable.Disk(l.Home.Keys()), durable.Disk(l.Home.Ledger()))
 	if err != nil {
 		return p, nil, err
 	}

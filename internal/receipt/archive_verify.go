@@ -31,13 +31,13 @@ type archive struct {
 // that nothing was added or taken away. It reads r once. files is how many were compared with what receipts say of them. It
 // fails only when r can't be read; what is wrong is in the report.
 func VerifyArchive(r io.Reader, key PublicKey, known *Head) (rep *Report, files int, err error) {
-	rep, _, files, err = verifyArchive(r, key, known, map[string]bool{}, false)
+	rep, _, files, err = verifyArchive(r, key, known, map[string]bool{}, nil)
 	return rep, files, err
 }
 
 // verifyArchive is VerifyArchive, and returns what it read. ids are the receipts that others may come from; those of the
-// bundle are added.
-func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool, earlier bool) (rep *Report, b *Bundle, files int, err error) {
+// bundle are added. whole: see verify.
+func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool, whole *Keys) (rep *Report, b *Bundle, files int, err error) {
 	a, err := readArchive(r)
 	if err != nil {
 		return nil, nil, 0, err
@@ -47,18 +47,18 @@ func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool,
 		rep.addFile(Truncated, ArchiveContents, "the bundle ends before it, and it is the last file"+because(a.end))
 		return rep, nil, 0, nil
 	}
-	keys := keysOf(key)
+	keys, signer := keysOf(key), key
 	if text, ok := a.texts[ArchiveReceipts]; !ok {
 		rep.addFile(Missing, ArchiveReceipts, "it is not there")
 	} else if b, err = DecodeBundle(text); err != nil {
 		rep.addFile(Edited, ArchiveReceipts, "it is not what pando exports")
 		b = nil
 	} else {
-		if rep, keys = verify(b, key, known, earlier); keys == nil {
+		if rep, keys, signer = verify(b, key, known, whole); keys == nil {
 			return rep, b, 0, nil
 		}
 	}
-	listed, contents, fault := a.contents(keys.Current())
+	listed, contents, fault := a.contents(signer)
 	rep.Problems = append(rep.Problems, a.odd...)
 	switch fault {
 	case foreign:
@@ -325,15 +325,6 @@ func (a *archive) judgeListed(r *Report, list []Subject) {
 			r.addFile(Added, name, "it is not among the files of the bundle")
 		}
 	}
-}
-
-// ArchiveHead is the signed head in a bundle, of which nothing is checked.
-func ArchiveHead(r io.Reader) (string, error) {
-	b, err := ArchiveExport(r)
-	if err != nil {
-		return "", err
-	}
-	return b.Head, nil
 }
 
 // ArchiveExport is the export in a bundle, of which nothing is checked.

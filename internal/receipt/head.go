@@ -134,6 +134,15 @@ func canonical(text string) bool {
 	return err == nil && base64.StdEncoding.EncodeToString(b) == text
 }
 
+// ReadHead reads a head, of which nothing is checked.
+func ReadHead(b []byte) (Head, error) {
+	_, h, err := readHead(b)
+	if err != nil {
+		return h, cell.Errorf(cell.Corrupt, "receipt.ReadHead", "", "cannot read the head: %w", err)
+	}
+	return h, nil
+}
+
 // readHead reads the text of a head and trusts nothing.
 func readHead(b []byte) (origin string, h Head, err error) {
 	bad := errors.New("the head is not a checkpoint of pando")

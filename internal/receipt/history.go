@@ -111,6 +111,11 @@ func (k *Keys) byID(id string) *PublicKey {
 	return nil
 }
 
+// begin reports whether a history is the beginning of k.
+func (k *Keys) begin(with *Keys) bool {
+	return len(with.links) <= len(k.links) && with.links[0].key.id == k.links[0].key.id && with.last().change == k.links[len(with.links)-1].change
+}
+
 // at is the key that signs the receipt with an index.
 func (k *Keys) at(index int64) PublicKey {
 	i := len(k.links) - 1
@@ -129,6 +134,32 @@ func (k *Keys) counts(id string, index int64) bool {
 // changes reports whether a receipt is one of the history.
 func (k *Keys) changes(id cell.Digest) bool {
 	return slices.ContainsFunc(k.links[1:], func(l keyLink) bool { return l.change == id })
+}
+
+// A KeyState is one key of a ledger: which receipts it signs, and how far they count.
+type KeyState struct {
+	Key     PublicKey
+	First   int64  // the first receipt that it signs
+	Next    int64  // the first that the next key signs, -1 for the key that signs now
+	Revoked *int64 // the first receipt that its signature does not count for
+}
+
+// List returns the keys in their order.
+func (k *Keys) List() (list []KeyState) {
+	for _, l := range k.links {
+		if n := len(list); n > 0 {
+			if list[n-1].Key.id == l.key.id {
+				continue
+			}
+			list[n-1].Next = l.index + 1
+		}
+		s := KeyState{Key: l.key, First: l.index + 1, Next: -1}
+		if since, ok := k.revoked[l.key.id]; ok {
+			s.Revoked = &since
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 // ReadKeys reads the history of a ledger from the receipts that changed its keys, which have to be all of them up to some moment,

@@ -10,24 +10,30 @@ import (
 // has to lead from it or to it. known is the newest head that the
 // verifier has seen, or nil; without it a missing end of the ledger is not detected.
 func Verify(b *Bundle, key PublicKey, known *Head) *Report {
-	r, _ := verify(b, key, known, false)
+	r, _, _ := verify(b, key, known, nil)
 	return r
 }
 
-// verify is Verify, and returns the history of keys, nil for one that is wrong. earlier says that the head may be of before the
-// newest change of keys: another one covers it.
-func verify(b *Bundle, key PublicKey, known *Head, earlier bool) (*Report, *Keys) {
-	r := &Report{Receipts: int64(len(b.Receipts))}
-	keys, broken := readKeys(key, b.Keys)
+// verify is Verify, and returns the history of keys, nil for one that is wrong, and the key that signed the bundle. whole, nil for
+// none, is a history that is known to go on from the bundle's: the key then does not count.
+func verify(b *Bundle, key PublicKey, known *Head, whole *Keys) (r *Report, keys *Keys, signer PublicKey) {
+	r = &Report{Receipts: int64(len(b.Receipts))}
+	if whole != nil {
+		key = whole.links[0].key
+	}
+	own, broken := readKeys(key, b.Keys)
+	if keys = own; broken == nil && whole != nil {
+		if keys = whole; !whole.begin(own) {
+			broken = &Problem{Reason: WrongKey, Index: -1, What: "its history of keys is another one"}
+		}
+	}
 	if broken != nil { // nothing else can be judged
 		r.Head, r.Problems = Head{Size: -1}, []Problem{*broken}
-		return r, nil
+		return r, nil, key
 	}
 	head, headFault, headWhat := checkHead([]byte(b.Head), keys)
 	if headFault == "" {
-		if headFault, headWhat = head.fresh(keys); earlier && headFault == WrongKey {
-			headFault = ""
-		}
+		headFault, headWhat = head.fresh(own)
 	}
 	r.Head = head
 	c := newChecker(keys)
@@ -50,7 +56,7 @@ func verify(b *Bundle, key PublicKey, known *Head, earlier bool) (*Report, *Keys
 		r.unproven("that no newer receipts were cut off: no newer head is known")
 	}
 	judgeChanges(r, b, items, headFault)
-	return r, keys
+	return r, keys, own.Current()
 }
 
 // judgeChanges looks whether the changes of keys are among the receipts that a genuine head signs.
