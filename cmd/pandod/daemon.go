@@ -48,6 +48,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/signer"
 	"github.com/pando-dev/pando/internal/reexec"
 	"github.com/pando-dev/pando/internal/store/disk"
 	"github.com/pando-dev/pando/internal/telemetry"
@@ -507,7 +508,15 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	if err := linux.RemoveProbe(l.Home.Layers()); err != nil {
 		return p, nil, err
 	}
-	ledger, err := receipt.Open(durable.Disk(l.Home.Keys()), durable.Disk(l.Home.Ledger()))
+	settings, err := signer.Read(l.Home.Signer())
+	if err != nil {
+		return p, nil, err
+	}
+	elsewhere, err := signer.Open(settings)
+	if err != nil {
+		return p, nil, err
+	}
+	ledger, err := receipt.Open(durable.Disk(l.Home.Keys()), durable.Disk(l.Home.Ledger()), elsewhere)
 	if err != nil {
 		return p, nil, err
 	}
@@ -566,7 +575,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		return p, nil, err
 	}
 	ns.Warm()
-	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Copied: func() string { return copiedFrom(l.Home) }, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.All().Disk, Overlay: overlays})}
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Copied: func() string { return copiedFrom(l.Home) }, Signer: func() (string, error) { return signer.Try(ledger.Signer()) }, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.All().Disk, Overlay: overlays})}
 	return p, func() {
 		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
 			log.Error("cannot close", "error", err)

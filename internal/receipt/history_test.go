@@ -16,7 +16,7 @@ import (
 // third at 5 and receipt 6.
 func turned(t testing.TB, d *durabletest.Disk) (l *Ledger, keys []PublicKey) {
 	t.Helper()
-	l, err := Open(d, d)
+	l, err := Open(d, d, Elsewhere{})
 	must(t, err)
 	for n, at := range []int{2, 5, 0} {
 		keys = append(keys, l.Keys().Current())
@@ -71,7 +71,7 @@ func TestRotatedLedgerVerifies(t *testing.T) {
 	if _, err := readKey(d, nextFile); cell.KindOf(err) != cell.NotFound {
 		t.Errorf("the next key is still apart: %v", err)
 	}
-	l, err := Open(d.Crash(), d)
+	l, err := Open(d.Crash(), d, Elsewhere{})
 	must(t, err)
 	fill(t, l, 9)
 	if _, err := OpenLedger(d.Crash(), newKey(t)); cell.KindOf(err) != cell.Denied {
@@ -205,7 +205,7 @@ func TestRevokedKey(t *testing.T) {
 				}
 			}
 			must(t, l.Close())
-			l, err = Open(d.Crash(), d)
+			l, err = Open(d.Crash(), d, Elsewhere{})
 			must(t, err)
 			fill(t, l, 10)
 		})
@@ -268,7 +268,7 @@ func TestNextKeyHasToState(t *testing.T) {
 // one after, verifies with both, and goes on; the private half of the one before is gone when the other signs.
 func TestRotationSurvivesCrashAtEveryCall(t *testing.T) {
 	d := durabletest.New()
-	l, err := Open(d, d)
+	l, err := Open(d, d, Elsewhere{})
 	must(t, err)
 	fill(t, l, 2)
 	old := l.Keys().Current()
@@ -278,7 +278,7 @@ func TestRotationSurvivesCrashAtEveryCall(t *testing.T) {
 		if r, err := VerifyLedger(c, old, nil); err != nil || !r.OK() {
 			t.Fatalf("%s: %v, %+v", what, err, r)
 		}
-		l, err := Open(c, c)
+		l, err := Open(c, c, Elsewhere{})
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -320,27 +320,33 @@ func TestRotationSurvivesCrashAtEveryCall(t *testing.T) {
 
 // A signer elsewhere begins a ledger, takes one over, and gives it back.
 func TestSignerElsewhere(t *testing.T) {
-	d, away, back := durabletest.New(), newKey(t), newKey(t)
-	l, err := Open(d, d)
+	d, away := durabletest.New(), newKey(t)
+	l, err := Open(d, d, Elsewhere{})
 	must(t, err)
 	fill(t, l, 1)
 	must(t, l.Close())
-	l, err = Open(d, d, away)
+	l, err = Open(d, d, Elsewhere{Signs: away})
 	must(t, err)
 	fill(t, l, 2) // by the file still
-	_, err = l.Rotate(ctx, KeyRequest{Next: away})
+	_, err = l.Rotate(ctx, KeyRequest{})
 	must(t, err)
 	fill(t, l, 4)
+	if l.Signer() != Signer(away) {
+		t.Error("another one signs")
+	}
+	if _, err := l.Rotate(ctx, KeyRequest{}); cell.KindOf(err) != cell.Invalid {
+		t.Errorf("a second change to the same signer: %v", err)
+	}
 	must(t, l.Close())
 	if _, err := readKey(d, KeyFile); cell.KindOf(err) != cell.NotFound {
 		t.Errorf("the file of the key is still there: %v", err)
 	}
-	if _, err := Open(d, d); err == nil {
+	if _, err := Open(d, d, Elsewhere{}); err == nil {
 		t.Error("it opens without its signer")
 	}
-	l, err = Open(d, d, back, away)
+	l, err = Open(d, d, Elsewhere{Before: away})
 	must(t, err)
-	_, err = l.Rotate(ctx, KeyRequest{Next: back})
+	_, err = l.Rotate(ctx, KeyRequest{})
 	must(t, err)
 	fill(t, l, 6)
 	r, err := VerifyLedger(d, away.Public(), nil)

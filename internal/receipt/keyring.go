@@ -12,15 +12,23 @@ import (
 // nextFile is a key that has been made and that the ledger does not name yet, or that was not put in the place of KeyFile yet.
 const nextFile = KeyFile + ".next"
 
-// Open opens the ledger in a directory with the keys in another, and makes both on first use. elsewhere are signers whose keys
-// are not there; the first of them signs a ledger that begins. Which key signs a ledger that is there says the ledger: a change
+// Elsewhere are signers whose keys are not in the directory of keys; nil for none.
+type Elsewhere struct {
+	Signs  Signer // that is to sign: a ledger that begins, and others after the next change of keys
+	Before Signer // that signed until the next change of keys
+}
+
+// Open opens the ledger in a directory with the keys in another, and makes both on first use. Which key signs a ledger that is there says the ledger: a change
 // of keys that a crash broke off is finished, or was none.
-func Open(keys, ledger durable.FS, elsewhere ...Signer) (*Ledger, error) {
-	signers := elsewhere
+func Open(keys, ledger durable.FS, elsewhere Elsewhere) (*Ledger, error) {
+	var signers []Signer
+	if elsewhere.Signs != nil {
+		signers = append(signers, elsewhere.Signs)
+	}
 	own, err := readKey(keys, KeyFile)
 	if cell.KindOf(err) == cell.NotFound {
 		own, err = nil, nil
-		if len(elsewhere) == 0 {
+		if elsewhere == (Elsewhere{}) {
 			own, err = makeKey(keys)
 		}
 	}
@@ -36,11 +44,14 @@ func Open(keys, ledger durable.FS, elsewhere ...Signer) (*Ledger, error) {
 	} else if cell.KindOf(err) != cell.NotFound {
 		return nil, err
 	}
+	if elsewhere.Before != nil {
+		signers = append(signers, elsewhere.Before)
+	}
 	l, err := OpenLedger(ledger, signers...)
 	if err != nil {
 		return nil, err
 	}
-	l.keyFS = keys
+	l.keyFS, l.elsewhere = keys, elsewhere.Signs
 	if err = l.ownPublic(); err == nil {
 		err = l.adopt()
 	}
@@ -94,7 +105,7 @@ func (l *Ledger) adopt() error {
 // needed, it makes a key. The private half of the key that signed until then is removed.
 func (l *Ledger) Rotate(ctx context.Context, req KeyRequest) (Entry, error) {
 	if req.Next == nil && (req.Revoke == "" || req.Revoke == l.Keys().Current().ID()) {
-		next, err := l.nextKey()
+		next, err := l.nextSigner()
 		if err != nil {
 			return Entry{}, err
 		}
@@ -107,6 +118,23 @@ func (l *Ledger) Rotate(ctx context.Context, req KeyRequest) (Entry, error) {
 		}
 	}
 	return e, err
+}
+
+// Signer is what signs now.
+func (l *Ledger) Signer() Signer {
+	s, _ := l.signing()
+	return s
+}
+
+func (l *Ledger) nextSigner() (Signer, error) {
+	if l.elsewhere == nil {
+		return l.nextKey()
+	}
+	if l.Keys().Has(l.elsewhere.Public()) {
+		return nil, cell.Errorf(cell.Invalid, "receipt.Rotate", "name the next one as command in signer.yaml, and the one that signs now as previous; then restart the daemon",
+			"cannot change the key: the configured signer has signed before")
+	}
+	return l.elsewhere, nil
 }
 
 // nextKey is the key that was made for a change of keys which did not come to be, or a new one. One that is there is kept: the

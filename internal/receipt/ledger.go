@@ -26,9 +26,11 @@ const headsLimit = 256 << 10
 type Ledger struct {
 	signers []Signer // that can sign, of which one does
 	keyFS   durable.FS
-	fs      durable.FS
-	entries *durable.Log
-	heads   *durable.Log
+	// elsewhere is to sign after the next change of keys; nil for a key of keyFS.
+	elsewhere Signer
+	fs        durable.FS
+	entries   *durable.Log
+	heads     *durable.Log
 
 	// writer is full during an append; see durable.Log.
 	writer chan struct{}
