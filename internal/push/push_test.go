@@ -59,7 +59,9 @@ func (s *source) fill(n int, word string) *source {
 	return s
 }
 
-func (s *source) PublicKey(context.Context) ([]byte, error) { return s.ledger.Keys().Current().PEM(), nil }
+func (s *source) PublicKey(context.Context) ([]byte, error) {
+	return s.ledger.Keys().Current().PEM(), nil
+}
 
 func (s *source) Ledger(_ context.Context, since int64) (api.Ledger, error) {
 	h := s.ledger.Head()
