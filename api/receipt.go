@@ -76,4 +76,29 @@ type Ledger struct {
 	Root    string   `json:"root"`              // of their Merkle tree
 	Head    string   `json:"head"`              // the signed head, a C2SP checkpoint
 	Extends []string `json:"extends,omitempty"` // with since: the consistency proof from the head of that size, after RFC 9162
+
+	Keys    []LedgerKey `json:"keys"`              // all that it has had, the one that signs last
+	Changes []KeyChange `json:"changes,omitempty"` // the receipts that changed them
+}
+
+// LedgerKey is one of the keys of a ledger.
+type LedgerKey struct {
+	KeyID   string `json:"keyid"`                   // its digest
+	Key     string `json:"key"`                     // "ed25519:" and its 32 bytes in base64
+	First   int64  `json:"first"`                   // index of the first receipt that it signs
+	Last    *int64 `json:"last,omitempty"`          // index of the last; none for the one that signs now
+	Revoked *int64 `json:"revoked_since,omitempty"` // index of the first receipt that its signature does not count for
+}
+
+// KeyChange is a receipt that changed the keys of a ledger.
+type KeyChange struct {
+	Index    int64           `json:"index"`    // which receipt
+	Envelope json.RawMessage `json:"envelope"` // signed by the key of before
+}
+
+// KeyChangeRequest asks for another key of the ledger, for the end of one, or for both.
+type KeyChangeRequest struct {
+	Revoke string `json:"revoke,omitempty"` // digest of the key, or a beginning of it; empty: the key that signs is replaced and stays good
+	Since  *int64 `json:"since,omitempty"`  // with revoke: index of the first receipt that it does not count for; none: from now on
+	Reason string `json:"reason,omitempty"` // is in the receipt
 }

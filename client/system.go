@@ -88,6 +88,11 @@ func (c *Client) Ledger(ctx context.Context, since int64) (out api.Ledger, err e
 	return out, c.do(ctx, "GET", "/v1/ledger", q, nil, &out)
 }
 
+// ChangeKey has another key sign receipts from now on, or revokes one.
+func (c *Client) ChangeKey(ctx context.Context, req api.KeyChangeRequest) (out api.Ledger, err error) {
+	return out, c.do(ctx, "POST", "/v1/ledger/keys", nil, req, &out)
+}
+
 // VerifyReceipts verifies receipts and the files they name; "all" for all.
 func (c *Client) VerifyReceipts(ctx context.Context, sel string) (out api.Verification, err error) {
 	return out, c.do(ctx, "POST", "/v1/receipts/"+segment(sel)+"/verify", nil, nil, &out)

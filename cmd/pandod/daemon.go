@@ -49,6 +49,7 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/signer"
 	"github.com/pando-dev/pando/internal/store/disk"
 	"github.com/pando-dev/pando/internal/telemetry"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -516,14 +517,18 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	if err != nil {
 		return p, nil, err
 	}
-	key, err := receipt.OpenKey(durable.Disk(l.Home.Keys()))
-	if err != nil {
-		return p, nil, err
-	}
 	if err := linux.RemoveProbe(l.Home.Layers()); err != nil {
 		return p, nil, err
 	}
-	ledger, err := receipt.OpenLedger(durable.Disk(l.Home.Ledger()), key)
+	settings, err := signer.Read(l.Home.Signer())
+	if err != nil {
+		return p, nil, err
+	}
+	elsewhere, err := signer.Open(settings)
+	if err != nil {
+		return p, nil, err
+	}
+	ledger, err := receipt.Open(durable.Disk(l.Home.Keys()), durable.Disk(l.Home.Ledger()), elsewhere)
 	if err != nil {
 		return p, nil, err
 	}
@@ -582,7 +587,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		return p, nil, err
 	}
 	ns.Warm()
-	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Copied: func() string { return copiedFrom(l.Home) }, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.All().Disk, Overlay: overlays})}
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Copied: func() string { return copiedFrom(l.Home) }, Signer: func() (string, error) { return signer.Try(ledger.Signer()) }, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.All().Disk, Overlay: overlays})}
 	return p, func() {
 		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
 			log.Error("cannot close", "error", err)

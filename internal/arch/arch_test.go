@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"internal/backend/gvisor", "internal/backend/microvm", "internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/isolation/guestkernel"},
 	{"internal/isolation"},
-	{"internal/finding", "internal/race", "internal/report", "internal/push", "internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/workspace/merge", "internal/guest/machine", "internal/state", "internal/step"},
+	{"internal/finding", "internal/race", "internal/report", "internal/push", "internal/signer", "internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/workspace/merge", "internal/guest/machine", "internal/state", "internal/step"},
 	{"internal/workspace/diff", "internal/dockerfile", "internal/ceiling", "internal/notice", "internal/operation", "internal/policy/decide"},
 	{"internal/agent/catalog"},
 	{"internal/agent/claude", "internal/agent/codex", "internal/agent/copilot", "internal/agent/gemini", "internal/agent/opencode", "internal/agent/agenttest"},
@@ -252,6 +252,7 @@ var mayExec = []string{
 	"internal/backend/backendtest/process.go",    // a later process with a process's number
 	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty
 	"internal/notice/notice.go",                  // notify-send, and commands that the user gave for notices
+	"internal/signer/signer.go",                  // the program that the user or operator named as signer
 	"internal/notice/group_unix.go",              // nothing: what belongs to these
 	"internal/notice/group_other.go",             // the same
 	"internal/cli/pager.go",                      // the user's pager

@@ -54,13 +54,17 @@ func (a *app) signOffsOfBundle(ctx context.Context, path, keyFile string) (s api
 	if err != nil {
 		return s, apiError(err)
 	}
+	keys, err := receipt.ReadKeys(key, b.Keys)
+	if err != nil {
+		return s, apiError(err)
+	}
 	for i := len(b.Receipts) - 1; i >= 0; i-- {
 		st, err := b.Receipts[i].Statement()
 		if err != nil {
 			return bad(err.Error())
 		}
 		if st.PredicateType == receipt.PredicateRun {
-			return signOffsOfRun(st, key.Origin())
+			return signOffsOfRun(st, keys.Origin())
 		}
 	}
 	return bad("it has no run")

@@ -167,7 +167,7 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 	}
 	var newest *receipt.Head
 	if known != "" {
-		if newest, err = knownHead(known, key); err != nil {
+		if newest, err = knownHead(known, path, key); err != nil {
 			return v, err
 		}
 	}
@@ -234,40 +234,52 @@ func isArchive(f *os.File) (bool, error) {
 	return n == 1 && !strings.ContainsAny(string(first[:]), "{ \t\r\n"), err
 }
 
-// knownHead returns the ledger head of an earlier exported file.
-func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
+// exported reads what was exported or copied, of which nothing is checked: the signed head, and the history of keys, which starts
+// from key or leads to it.
+func exported(path string, key receipt.PublicKey) (note []byte, keys *receipt.Keys, err error) {
 	if push.IsCopy(path) {
-		text, err := push.NoteOf(path)
-		if err != nil {
-			return nil, err
+		if note, err = push.NoteOf(path); err == nil {
+			keys, err = push.KeysOf(path, key)
 		}
-		h, err := receipt.ParseHead(text, key)
-		return &h, apiError(err)
+		return note, keys, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	note := ""
-	if archive, err := isArchive(f); err != nil {
-		return nil, err
-	} else if archive {
-		if note, err = receipt.ArchiveHead(f); err != nil {
-			return nil, apiError(err)
-		}
-	} else {
-		text, err := io.ReadAll(f)
-		if err != nil {
-			return nil, err
-		}
-		b, err := receipt.DecodeBundle(text)
-		if err != nil {
-			return nil, apiError(err)
-		}
-		note = b.Head
+	archive, err := isArchive(f)
+	if err != nil {
+		return nil, nil, err
 	}
-	h, err := receipt.ParseHead([]byte(note), key)
+	var b *receipt.Bundle
+	if archive {
+		b, err = receipt.ArchiveExport(f)
+	} else if text, rerr := io.ReadAll(f); rerr != nil {
+		return nil, nil, rerr
+	} else {
+		b, err = receipt.DecodeBundle(text)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err = receipt.ReadKeys(key, b.Keys)
+	return []byte(b.Head), keys, err
+}
+
+// knownHead returns the ledger head of an earlier exported file, signed by a key of the history of the file at path.
+func knownHead(known, path string, key receipt.PublicKey) (*receipt.Head, error) {
+	_, keys, err := exported(path, key)
+	if err != nil { // verification says why
+		if keys, err = receipt.ReadKeys(key, nil); err != nil {
+			return nil, apiError(err)
+		}
+	}
+	note, _, err := exported(known, key)
+	if note == nil {
+		return nil, apiError(err)
+	}
+	h, err := receipt.ParseHead(note, keys)
 	if err != nil {
 		return nil, apiError(err)
 	}
@@ -341,7 +353,7 @@ func (a *app) exportBundle(ctx context.Context, of []string, to string) error {
 func (a *app) receiptKeyCmd() *cobra.Command {
 	var digest bool
 	c := &cobra.Command{
-		Use: "key", Short: "Print the public key that receipts are signed with", Args: cobra.NoArgs,
+		Use: "key", Short: "Print the public key that receipts are signed with, and change it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pem, err := a.client.PublicKey(cmd.Context())
 			if err != nil {
@@ -361,5 +373,6 @@ func (a *app) receiptKeyCmd() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&digest, "digest", false, "print its digest, to compare with that of a key got another way")
+	c.AddCommand(a.receiptKeyLsCmd(), a.receiptKeyRotateCmd(), a.receiptKeyRevokeCmd())
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/evidence"
 )
 
@@ -38,11 +39,7 @@ func (d *Daemon) verifyReceipts(w http.ResponseWriter, r *http.Request) (any, er
 }
 
 func (d *Daemon) getKey(w http.ResponseWriter, r *http.Request) (any, error) {
-	b, err := d.cfg.Engine.PublicKey()
-	if err != nil {
-		return nil, err
-	}
-	return sendFile(w, "application/x-pem-file", "receipt.pub", bytes.NewReader(b))
+	return sendFile(w, "application/x-pem-file", "receipt.pub", bytes.NewReader(d.cfg.Engine.PublicKey()))
 }
 
 func (d *Daemon) getLedger(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -51,6 +48,14 @@ func (d *Daemon) getLedger(_ http.ResponseWriter, r *http.Request) (any, error) 
 		return nil, err
 	}
 	return d.cfg.Engine.Ledger(int64(since))
+}
+
+func (d *Daemon) changeKey(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.KeyChangeRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.ChangeKey(r.Context(), req)
 }
 
 // getBundle streams a bundle: of what is named, or of a range of all receipts.

@@ -215,6 +215,7 @@ var Routes = []Route{
 	{"GET", "/v1/receipts/{receipt}/bundle?dir", Read, labelled, "Exports receipts with the proofs that verify them.", nil, nil, "", "application/json", "export receipt {receipt}", (*Daemon).exportReceipts},
 	{"GET", "/v1/bundle?of&first&end&dir", Read, labelled, "Exports receipts of runs and cells with what leads to them, the files that they name, and the proofs that verify all of it; with end, a range of all receipts.", nil, nil, "", tarball, "export receipts", (*Daemon).getBundle},
 	{"GET", "/v1/ledger?since", Read, labelled, "Shows the newest signed head of the ledger of receipts; with since, the size of an older one, with the proof that it goes on from that.", nil, api.Ledger{}, "", "", "look at the ledger", (*Daemon).getLedger},
+	{"POST", "/v1/ledger/keys", Admin, 0, "Has another key sign receipts from now on, or revokes one; both are receipts of the ledger.", api.KeyChangeRequest{}, api.Ledger{}, "", "", "change the key of the ledger", (*Daemon).changeKey},
 	{"POST", "/v1/receipts/{receipt}/verify?dir", Read, labelled | repeats, "Verifies a receipt and the files it names.", nil, api.Verification{}, "", "", "verify receipt {receipt}", (*Daemon).verifyReceipts},
 	{"GET", "/v1/key", Read, labelled, "Returns the installation's public key.", nil, nil, "", "application/x-pem-file", "show the public key", (*Daemon).getKey},
 }

@@ -29,8 +29,9 @@ type Config struct {
 	Backend backend.Backend // the default one
 	Gvisor  backend.Backend // that of gVisor; nil: not looked at
 	Disk    func(context.Context, bool) (api.Disk, error)
-	Copied  func() string // the directory of which the state is a copy; "", or nil, when it is none
-	Overlay func() string // why overlayfs can't be used; "", or nil, when it can
+	Copied  func() string          // the directory of which the state is a copy; "", or nil, when it is none
+	Signer  func() (string, error) // what signs receipts, which it has tried; nil: not looked at
+	Overlay func() string          // why overlayfs can't be used; "", or nil, when it can
 	// Machines are what microVM cells run with; nil: not looked at.
 	Machines Machines
 	KVM      func() kvm.Verdict // whether virtual machines run in hardware; nil: this host is asked
@@ -182,6 +183,13 @@ func (x *examination) files(ctx context.Context) {
 		if from := x.cfg.Copied(); from != "" {
 			x.add("state", note, "a copy of "+from+": both sign with the same key, and what each signs from now on the other does not have", "",
 				"go on with one of them; if that is this one, remove "+x.cfg.Home.Installation()+" while no daemon runs")
+		}
+	}
+	if x.cfg.Signer != nil {
+		if what, err := x.cfg.Signer(); err != nil {
+			x.add("signer", broken, err.Error(), "receipts, without which no run ends well", "mend the program, or what it reaches: "+x.cfg.Home.Signer())
+		} else {
+			x.add("signer", ok, what, "", "")
 		}
 	}
 	d, err := x.cfg.Disk(ctx, false)

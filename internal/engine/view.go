@@ -343,7 +343,7 @@ func (v *View) User() cell.User { return v.e.User() }
 func (v *View) HomePlace(asked string) string { return v.e.HomePlace(asked) }
 
 // PublicKey: see evidence.Manager.
-func (v *View) PublicKey() ([]byte, error) { return v.e.evidence.PublicKey() }
+func (v *View) PublicKey() []byte { return v.e.evidence.PublicKey() }
 
 // Cell: see Engine.
 func (v *View) Cell(id cell.ID) (api.Cell, error) {

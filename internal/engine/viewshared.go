@@ -326,6 +326,14 @@ func (v *View) Ledger(since int64) (api.Ledger, error) {
 	return v.e.evidence.LedgerHead(since)
 }
 
+// ChangeKey: see evidence.Manager.
+func (v *View) ChangeKey(ctx context.Context, req api.KeyChangeRequest) (api.Ledger, error) {
+	if err := v.mayRead("all"); err != nil {
+		return api.Ledger{}, err
+	}
+	return v.e.evidence.ChangeKey(ctx, req)
+}
+
 // Verify: see evidence.Manager.
 func (v *View) Verify(sel, dir string) (api.Verification, error) {
 	if err := v.mayRead(sel); err != nil {

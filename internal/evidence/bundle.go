@@ -153,21 +153,14 @@ func (m *Manager) bundleOf(s receipt.Selection) (*Bundle, error) {
 	if len(s.Indexes) == 0 {
 		return nil, cell.Errorf(cell.NotFound, "evidence.Bundle", "", "there are no receipts yet")
 	}
-	key, err := m.PublicKey()
-	if err != nil {
-		return nil, err
-	}
-	public, err := receipt.ParsePublicKey(key)
-	if err != nil {
-		return nil, err
-	}
+	public := m.cfg.Ledger.Keys().Current()
 	b := &Bundle{m: m, selection: s, contents: receipt.Contents{Pando: m.cfg.Version, Head: s.Head, Receipts: s.Indexes}}
 	receipts, err := m.cfg.Ledger.SelectionFile(s)
 	if err != nil {
 		return nil, err
 	}
 	b.files = []receipt.ArchiveFile{receipt.ArchiveText(receipt.ArchiveReadme, []byte(fmt.Sprintf(readme, public.ID()))),
-		receipt.ArchiveText(receipt.ArchiveKey, append([]byte("Came with what it is to verify: compare it with one got another way.\n"), key...)), receipts}
+		receipt.ArchiveText(receipt.ArchiveKey, append([]byte("Came with what it is to verify: compare it with one got another way.\n"), public.PEM()...)), receipts}
 	for _, index := range s.Indexes {
 		entry, err := m.cfg.Ledger.Entry(index)
 		if err == nil {

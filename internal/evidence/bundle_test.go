@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/testenv"
@@ -229,8 +230,7 @@ func TestBundleNamesWhatWasDone(t *testing.T) {
 	b.must(err)
 
 	dir := t.TempDir()
-	key, err := b.PublicKey()
-	b.must(err)
+	key := b.PublicKey()
 	b.must(os.WriteFile(filepath.Join(dir, "key"), key, 0o600))
 	public, err := receipt.ParsePublicKey(key)
 	b.must(err)
@@ -349,12 +349,7 @@ func TestBundleNamesWhatWasDone(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "bundle.tar")
 			b.must(os.WriteFile(path, text, 0o600))
 			out, err := exec.Command(python, verifier, path, "--key", filepath.Join(dir, "key")).CombinedOutput()
-			theirs := map[string]bool{}
-			for line := range strings.Lines(string(out)) {
-				if word, _, _ := strings.Cut(line, " "); strings.Trim(word, "abcdefghijklmnopqrstuvwxyz-") == "" && !strings.HasPrefix(line, "not shown: ") && word != "verified:" {
-					theirs[word] = true
-				}
-			}
+			theirs := wordsOf(out)
 			want := map[string]bool{}
 			for _, word := range strings.Fields(x.want) {
 				want[word] = true
@@ -367,6 +362,151 @@ func TestBundleNamesWhatWasDone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Over changes of keys both verifiers have the same word for what was done, with the first key pinned and with the newest.
+func TestBundleOfSeveralKeys(t *testing.T) {
+	python := testenv.Python(t)
+	verifier, err := filepath.Abs("../../docs/verify/verify.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBed(t)
+	c := b.cell()
+	run := func() string {
+		r, s := b.begun(&c)
+		s.begin()
+		s.end()
+		b.must(os.WriteFile(filepath.Join(r.Folder, "patch"), []byte("--- a\n"), 0o600))
+		b.ended(&r, &c)
+		return r.ID
+	}
+	change := func(req receipt.KeyRequest, with bool) {
+		if with {
+			req.Next = newSigner(t)
+		}
+		_, err := b.ledger.ChangeKey(b.ctx, req)
+		b.must(err)
+	}
+	first := b.ledger.Keys().Current()
+	run()
+	run()
+	old := b.bundled(b.all(), "all")
+	change(receipt.KeyRequest{Reason: "time <&>"}, true) // 2
+	last := run()
+	part, all := b.bundled(b.all(), last), b.bundled(b.all(), "all")
+	second := b.ledger.Keys().Current()
+	change(receipt.KeyRequest{Revoke: first.ID(), Since: 1, Reason: "lost"}, false)
+	run()
+	revoked, revokedAll := b.bundled(b.all(), last), b.bundled(b.all(), "all")
+	change(receipt.KeyRequest{Revoke: second.ID(), Since: 5, Reason: "stolen"}, true)
+	last = run()
+	self, selfAll := b.bundled(b.all(), last), b.bundled(b.all(), "all")
+	newest := b.ledger.Keys().Current()
+
+	// What the one that has the first key can make: another ledger from its beginning, that goes on to a key of its own.
+	other := newBed(t)
+	other.close()
+	b.must(os.RemoveAll(other.home.Ledger()))
+	b.must(os.CopyFS(filepath.Join(filepath.Dir(other.home.State), "stolen"), os.DirFS(b.home.Keys())))
+	b.must(os.RemoveAll(other.home.Keys()))
+	b.must(os.Rename(filepath.Join(filepath.Dir(other.home.State), "stolen"), other.home.Keys()))
+	b.must(other.home.Make())
+	b.must(os.Chmod(filepath.Join(other.home.Keys(), receipt.KeyFile), 0o600))
+	other.open()
+	other.run()
+	_, err = other.ledger.ChangeKey(b.ctx, receipt.KeyRequest{Next: newSigner(t)})
+	b.must(err)
+	other.run()
+	forged := other.bundled(other.all(), "all")
+	stranger := newBed(t)
+	stranger.run()
+	_, err = stranger.ledger.ChangeKey(b.ctx, receipt.KeyRequest{Next: newSigner(t)})
+	b.must(err)
+	stranger.run()
+	foreign := stranger.bundled(stranger.all(), "all")
+
+	keysOf := func(v map[string]any) []any { return v["keys"].([]any) }
+	edit := func(do func(v map[string]any)) func(*testing.T, []entry) []entry {
+		return func(t *testing.T, list []entry) []entry { in(t, file(t, list, "receipts.json"), do); return list }
+	}
+	untouched := func(_ *testing.T, l []entry) []entry { return l }
+	from := func(bundle []byte, what string) any {
+		var v map[string]any
+		in(t, file(t, untar(t, bundle), "receipts.json"), func(w map[string]any) { v = w })
+		return v[what]
+	}
+	for _, x := range []struct {
+		name        string
+		of          []byte
+		do          func(t *testing.T, list []entry) []entry
+		first, last string // with the first key, with the newest of the bundle's time
+		newest      receipt.PublicKey
+	}{
+		{"rotated", part, untouched, "", "", second},
+		{"rotated, all", all, untouched, "", "", second},
+		{"of before, with the newest", old, untouched, "", "wrong-key", second},
+		{"revoked", revoked, untouched, "revoked", "revoked", second},
+		{"revoked, all", revokedAll, untouched, "revoked", "revoked", second},
+		{"revoked itself", self, untouched, "revoked", "revoked", newest},
+		{"revoked itself, all", selfAll, untouched, "revoked", "revoked", newest},
+		{"change edited", part, edit(func(v map[string]any) { payload(t, keysOf(v)[0].(map[string]any)["envelope"], "time", "date") }), "edited", "edited", second},
+		{"change edited, all", all, edit(func(v map[string]any) { payload(t, envelopeOf(v, 2), "time", "date") }), "edited", "edited", second},
+		{"changes dropped", part, edit(func(v map[string]any) { delete(v, "keys") }), "wrong-key", "wrong-key", second},
+		{"revocation dropped", revoked, edit(func(v map[string]any) { v["keys"] = keysOf(v)[:1] }), "dropped", "dropped", second},
+		{"rotation dropped", revoked, edit(func(v map[string]any) { v["keys"] = keysOf(v)[1:] }), "dropped", "dropped", second},
+		{"changes swapped", selfAll, edit(func(v map[string]any) { l := keysOf(v); l[1], l[2] = l[2], l[1] }), "dropped", "dropped", newest},
+		{"change moved", part, edit(func(v map[string]any) { keysOf(v)[0].(map[string]any)["index"] = 3 }), "reordered", "reordered", second},
+		{"change without proof", part, edit(func(v map[string]any) { delete(keysOf(v)[0].(map[string]any), "proof") }), "not-included", "not-included", second},
+		{"by a foreign key", part, edit(func(v map[string]any) { v["keys"] = from(foreign, "keys") }), "wrong-key", "wrong-key", second},
+		{"a ledger of the first key", forged, untouched, "", "wrong-key", second},
+		{"its changes for others", forged, edit(func(v map[string]any) { v["keys"] = from(all, "keys") }), "forked wrong-key", "forked wrong-key", second},
+		{"a head of before the change", all, edit(func(v map[string]any) { v["head"] = from(old, "head") }), "wrong-key", "wrong-key", second},
+		{"receipt dropped", revoked, edit(func(v map[string]any) { v["receipts"] = receiptsOf(v)[:1] }), "dropped", "dropped", second},
+		{"swap", all, edit(func(v map[string]any) { l := receiptsOf(v); l[1], l[3] = l[3], l[1] }), "reordered", "reordered", second},
+		{"end", all, edit(func(v map[string]any) { v["receipts"] = receiptsOf(v)[:3] }), "truncated", "truncated", second},
+	} {
+		for i, pinned := range []receipt.PublicKey{first, x.newest} {
+			want := map[string]bool{}
+			for _, word := range strings.Fields([]string{x.first, x.last}[i]) {
+				want[word] = true
+			}
+			text := retar(x.do(t, untar(t, x.of)))
+			rep, _, err := receipt.VerifyArchive(bytes.NewReader(text), pinned, nil)
+			b.must(err)
+			kinds := map[string]bool{}
+			for _, p := range rep.Problems {
+				kinds[string(p.Reason)] = true
+			}
+			dir := t.TempDir()
+			b.must(os.WriteFile(filepath.Join(dir, "b.tar"), text, 0o600))
+			b.must(os.WriteFile(filepath.Join(dir, "key"), pinned.PEM(), 0o600))
+			out, err := exec.Command(python, verifier, filepath.Join(dir, "b.tar"), "--key", filepath.Join(dir, "key")).CombinedOutput()
+			if theirs := wordsOf(out); fmt.Sprint(theirs) != fmt.Sprint(want) || fmt.Sprint(kinds) != fmt.Sprint(want) || (err == nil) != (len(want) == 0) {
+				t.Errorf("%s, key %d: want %v; pando says %v:\n%+v\nverify.py says %v:\n%s", x.name, i, want, kinds, rep.Problems, theirs, out)
+			}
+		}
+	}
+}
+
+// wordsOf are the names of what is wrong, in the output of verify.py.
+func wordsOf(out []byte) map[string]bool {
+	words := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		if word, _, _ := strings.Cut(line, " "); strings.Trim(word, "abcdefghijklmnopqrstuvwxyz-") == "" && !strings.HasPrefix(line, "not shown: ") && word != "verified:" {
+			words[word] = true
+		}
+	}
+	return words
+}
+
+func newSigner(t *testing.T) *receipt.Key {
+	t.Helper()
+	k, err := receipt.OpenKey(durable.Disk(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 // A bundle is the same each time, has what its receipts come from and what was decided, and says what is gone.
@@ -398,8 +538,7 @@ func TestBundleHasLineage(t *testing.T) {
 	if want := []int64{0, 2, 3}; !slices.Equal(x.contents.Receipts, want) {
 		t.Errorf("receipts %v, want %v: the run, that before it, and the decision on that", x.contents.Receipts, want)
 	}
-	key, err := b.PublicKey()
-	b.must(err)
+	key := b.PublicKey()
 	public, err := receipt.ParsePublicKey(key)
 	b.must(err)
 	b.must(os.Remove(filepath.Join(one.Folder, "stdout")))

@@ -16,7 +16,6 @@ import (
 	"log/slog"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -51,23 +50,11 @@ func (m *Manager) Sealed(key string) bool {
 	return err == nil
 }
 
-// Origin is the name of the installation's ledger; "" when its key can't be read.
-func (m *Manager) Origin() string {
-	key, err := receipt.LoadPublicKey(durable.Disk(m.cfg.Home.Keys()))
-	if err != nil {
-		return ""
-	}
-	return key.Origin()
-}
+// Origin is the name of the installation's ledger.
+func (m *Manager) Origin() string { return m.cfg.Ledger.Keys().Origin() }
 
-// PublicKey is the installation's public key, PEM.
-func (m *Manager) PublicKey() ([]byte, error) {
-	key, err := receipt.LoadPublicKey(durable.Disk(m.cfg.Home.Keys()))
-	if err != nil {
-		return nil, err
-	}
-	return key.PEM(), nil
-}
+// PublicKey is the public key that receipts are signed with now, PEM.
+func (m *Manager) PublicKey() []byte { return m.cfg.Ledger.Keys().Current().PEM() }
 
 func unmarshal(b []byte, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {

@@ -169,6 +169,8 @@ func read(entry receipt.Entry) (s receipt.Statement, p said, err error) {
 		p = &act{}
 	case receipt.PredicateFork:
 		p = &Batch{}
+	case receipt.PredicateKey:
+		p = &keyChange{}
 	default:
 		return s, nil, nil
 	}
@@ -265,16 +267,23 @@ func (m *Manager) bundle(from, to int64) ([]byte, error) {
 
 // LedgerHead is the newest head of the ledger; with since, the size of an older one, with the proof that it goes on from that.
 func (m *Manager) LedgerHead(since int64) (api.Ledger, error) {
-	public, err := m.PublicKey()
-	if err != nil {
-		return api.Ledger{}, err
+	keys, head := m.cfg.Ledger.Keys(), m.cfg.Ledger.Head()
+	out := api.Ledger{Origin: keys.Origin(), KeyID: keys.Current().ID(), Size: head.Size, Root: head.Root.String(), Head: string(head.Note)}
+	for _, k := range keys.List() {
+		view := api.LedgerKey{KeyID: k.Key.ID(), Key: k.Key.Text(), First: k.First, Revoked: k.Revoked}
+		if k.Next >= 0 {
+			last := k.Next - 1
+			view.Last = &last
+		}
+		out.Keys = append(out.Keys, view)
 	}
-	key, err := receipt.ParsePublicKey(public)
+	changes, err := m.cfg.Ledger.Changes()
 	if err != nil {
-		return api.Ledger{}, err
+		return out, err
 	}
-	head := m.cfg.Ledger.Head()
-	out := api.Ledger{Origin: key.Origin(), KeyID: key.ID(), Size: head.Size, Root: head.Root.String(), Head: string(head.Note)}
+	for _, c := range changes {
+		out.Changes = append(out.Changes, api.KeyChange{Index: c.Index, Envelope: c.Envelope})
+	}
 	if since > 0 && since < head.Size {
 		proof, err := m.cfg.Ledger.Extends(head, since)
 		if err != nil {

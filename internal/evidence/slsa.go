@@ -59,14 +59,6 @@ func slsaSum(name, digest string) slsaResource {
 // slsa tells a run that left a patch as provenance of that patch, signed by the key of receipts. It says nothing that the
 // receipt does not.
 func (m *Manager) slsa(entry receipt.Entry, s receipt.Statement, p *runPredicate) ([]byte, error) {
-	public, err := m.PublicKey()
-	if err != nil {
-		return nil, err
-	}
-	key, err := receipt.ParsePublicKey(public)
-	if err != nil {
-		return nil, err
-	}
 	var v slsaProvenance
 	def, details := &v.BuildDefinition, &v.RunDetails
 	def.BuildType = slsaBuildType
@@ -77,7 +69,7 @@ func (m *Manager) slsa(entry receipt.Entry, s receipt.Statement, p *runPredicate
 	if p.ImageID != "" {
 		def.Resolved = append(def.Resolved, slsaSum("image", p.ImageID))
 	}
-	details.Builder.ID = slsaBuilder + key.ID()
+	details.Builder.ID = slsaBuilder + m.cfg.Ledger.Keys().Current().ID()
 	details.Builder.Version = map[string]string{"pando": p.Pando}
 	details.Metadata.InvocationID, details.Metadata.StartedOn, details.Metadata.FinishedOn = p.Run, p.Started.UTC(), p.Ended.UTC()
 	details.Byproducts = []slsaResource{slsaSum("receipt", entry.ID.String())}

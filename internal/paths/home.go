@@ -151,6 +151,14 @@ func (h Home) Config() string {
 	return filepath.Join(filepath.Dir(h.Policy), "config.json")
 }
 
+// Signer names the program that signs receipts, beside the user's policy.
+func (h Home) Signer() string {
+	if h.Policy == "" {
+		return "/etc/pando/signer.yaml"
+	}
+	return filepath.Join(filepath.Dir(h.Policy), "signer.yaml")
+}
+
 // Allowed says which policy files of projects the user has allowed.
 func (h Home) Allowed() string { return filepath.Join(h.State, "allowed-policies.json") }
 

@@ -71,45 +71,62 @@ func (s *Status) count() { s.Behind = s.Receipts - s.Had - s.Copied }
 
 const op = "receipt.Push"
 
-// Look returns how far a copy is, and the key of its ledger. It refuses a copy that this ledger does not go on from.
-func Look(ctx context.Context, src Source, to Target) (Status, receipt.PublicKey, error) {
+// Look returns how far a copy is, and the keys of its ledger. It refuses a copy that this ledger does not go on from.
+func Look(ctx context.Context, src Source, to Target) (Status, *receipt.Keys, error) {
 	s := Status{Target: to.String(), Problems: []string{}}
-	pem, err := src.PublicKey(ctx)
+	keys, err := keysOf(ctx, src)
 	if err != nil {
-		return s, receipt.PublicKey{}, err
+		return s, nil, err
 	}
-	key, err := receipt.ParsePublicKey(pem)
+	if err := ownKey(ctx, to, keys); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, nil, err
+	}
+	had, err := headOf(ctx, to, keys)
 	if err != nil {
-		return s, key, err
-	}
-	if err := ownKey(ctx, to, key); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s, key, err
-	}
-	had, err := headOf(ctx, to, key)
-	if err != nil {
-		return s, key, err
+		return s, nil, err
 	}
 	l, err := src.Ledger(ctx, had.Size)
 	if err != nil {
-		return s, key, err
+		return s, nil, err
 	}
-	now, err := receipt.ParseHead([]byte(l.Head), key)
+	now, err := receipt.ParseHead([]byte(l.Head), keys)
 	if err != nil {
-		return s, key, err
+		return s, nil, err
 	}
 	s.Receipts, s.Had = now.Size, had.Size
 	s.count()
 	switch {
 	case had.Size > now.Size:
-		return s, key, cell.Errorf(cell.Conflict, op, "receipts were lost here: restore the ledger from the copy, or copy to another place",
+		return s, nil, cell.Errorf(cell.Conflict, op, "receipts were lost here: restore the ledger from the copy, or copy to another place",
 			"cannot copy receipts to %s: it has %d, the ledger has %d", to, had.Size, now.Size)
 	case had.Size == 0 || had.Size == now.Size && had.Root == now.Root:
-		return s, key, nil
+		return s, keys, nil
 	case had.Size == now.Size || !goesOn(l.Extends, now, had):
-		return s, key, cell.Errorf(cell.Conflict, op, "compare both with pando receipt verify; copy to another place",
+		return s, nil, cell.Errorf(cell.Conflict, op, "compare both with pando receipt verify; copy to another place",
 			"cannot copy receipts to %s: it has another history of %d receipts than the ledger", to, had.Size)
 	}
-	return s, key, nil
+	return s, keys, nil
+}
+
+// keysOf is the history of the keys of a source's ledger, which its key of now verifies.
+func keysOf(ctx context.Context, src Source) (*receipt.Keys, error) {
+	pem, err := src.PublicKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := receipt.ParsePublicKey(pem)
+	if err != nil {
+		return nil, err
+	}
+	l, err := src.Ledger(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	var changes []receipt.Proven
+	for _, c := range l.Changes {
+		changes = append(changes, receipt.Proven{Index: c.Index, Envelope: c.Envelope})
+	}
+	return receipt.ReadKeys(key, changes)
 }
 
 func goesOn(extends []string, now, had receipt.Head) bool {
@@ -124,13 +141,13 @@ func goesOn(extends []string, now, had receipt.Head) bool {
 	return tlog.CheckTree(proof, now.Size, tlog.Hash(now.Root), had.Size, tlog.Hash(had.Root)) == nil
 }
 
-// ownKey refuses a copy with another key than that of the ledger; of one without a key, fs.ErrNotExist is among the errors.
-func ownKey(ctx context.Context, to Target, key receipt.PublicKey) error {
+// ownKey refuses a copy with a key that is none of the ledger's; of one without a key, fs.ErrNotExist is among the errors.
+func ownKey(ctx context.Context, to Target, keys *receipt.Keys) error {
 	text, err := small(ctx, to, keyName)
 	if err != nil {
 		return err
 	}
-	if there, err := receipt.ParsePublicKey(text); err != nil || there.ID() != key.ID() {
+	if there, err := receipt.ParsePublicKey(text); err != nil || !keys.Has(there) {
 		return anotherLedger(to)
 	}
 	return nil
@@ -155,7 +172,7 @@ func small(ctx context.Context, to Target, name string) ([]byte, error) {
 }
 
 // headOf is the head of a copy; of one that there is not yet, a head of nothing.
-func headOf(ctx context.Context, to Target, key receipt.PublicKey) (receipt.Head, error) {
+func headOf(ctx context.Context, to Target, keys *receipt.Keys) (receipt.Head, error) {
 	text, err := small(ctx, to, headName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return receipt.Head{}, nil
@@ -163,7 +180,7 @@ func headOf(ctx context.Context, to Target, key receipt.PublicKey) (receipt.Head
 	if err != nil {
 		return receipt.Head{}, err
 	}
-	h, err := receipt.ParseHead(text, key)
+	h, err := receipt.ParseHead(text, keys)
 	if err != nil {
 		return h, anotherLedger(to)
 	}
@@ -181,20 +198,21 @@ func Push(ctx context.Context, src Source, to Target) (Status, error) {
 		return s, err
 	}
 	defer unlock()
-	s, key, err := Look(ctx, src, to) // again: another call may have copied since
+	s, keys, err := Look(ctx, src, to) // again: another call may have copied since
 	if err != nil {
 		return s, err
 	}
-	err = to.Create(ctx, keyName, bytes.NewReader(key.PEM()), int64(len(key.PEM())))
+	pem := keys.Current().PEM()
+	err = to.Create(ctx, keyName, bytes.NewReader(pem), int64(len(pem)))
 	if errors.Is(err, fs.ErrExist) {
-		err = ownKey(ctx, to, key)
+		err = ownKey(ctx, to, keys)
 	}
 	if err != nil {
 		return s, err
 	}
 	for from := s.Had; from < s.Receipts; from = s.Had + s.Copied {
 		end := min(from+perBundle, s.Receipts)
-		problems, err := copyBundle(ctx, src, to, key, from, end)
+		problems, err := copyBundle(ctx, src, to, keys, from, end)
 		s.Problems = append(s.Problems, problems...)
 		if err != nil {
 			return s, err
@@ -208,7 +226,7 @@ func Push(ctx context.Context, src Source, to Target) (Status, error) {
 func bundleName(from, end int64) string { return fmt.Sprintf("receipts-%012d-%012d.tar", from, end-1) }
 
 // copyBundle copies one bundle, and then has the copy say that it has it.
-func copyBundle(ctx context.Context, src Source, to Target, key receipt.PublicKey, from, end int64) (problems []string, err error) {
+func copyBundle(ctx context.Context, src Source, to Target, keys *receipt.Keys, from, end int64) (problems []string, err error) {
 	body, err := src.BundleFrom(ctx, from, end)
 	if err != nil {
 		return nil, err
@@ -226,7 +244,7 @@ func copyBundle(ctx context.Context, src Source, to Target, key receipt.PublicKe
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	rep, err := verified(f, key, from, end)
+	rep, err := verified(f, keys, from, end)
 	if err != nil {
 		return nil, err
 	}
@@ -236,11 +254,11 @@ func copyBundle(ctx context.Context, src Source, to Target, key receipt.PublicKe
 	for _, p := range rep.Problems {
 		problems = append(problems, fmt.Sprintf("%s %s: %s", p.Reason, p.File, p.What))
 	}
-	if err := putBundle(ctx, to, bundleName(from, end), f, key, from, end); err != nil {
+	if err := putBundle(ctx, to, bundleName(from, end), f, keys, rep.Head.Root, from, end); err != nil {
 		return problems, err
 	}
 	// Where nothing keeps two calls from copying at once, what one copied is not taken back by the other.
-	there, err := headOf(ctx, to, key)
+	there, err := headOf(ctx, to, keys)
 	if err != nil {
 		return problems, err
 	}
@@ -251,15 +269,15 @@ func copyBundle(ctx context.Context, src Source, to Target, key receipt.PublicKe
 }
 
 // verified verifies the receipts from up to, but not including, end.
-func verified(r io.Reader, key receipt.PublicKey, from, end int64) (*receipt.Report, error) {
+func verified(r io.Reader, keys *receipt.Keys, from, end int64) (*receipt.Report, error) {
 	var s receipt.Stretches
-	rep, _, err := s.Verify(r, key, from, end)
+	rep, _, err := s.Verify(r, keys, from, end)
 	return rep, err
 }
 
 // putBundle writes a bundle. One that is there, from a call that ended before it wrote the head, is left if it has the same
 // receipts, and replaced if it broke off.
-func putBundle(ctx context.Context, to Target, name string, f *os.File, key receipt.PublicKey, from, end int64) error {
+func putBundle(ctx context.Context, to Target, name string, f *os.File, keys *receipt.Keys, root cell.Digest, from, end int64) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -275,16 +293,16 @@ func putBundle(ctx context.Context, to Target, name string, f *os.File, key rece
 	case is == broken:
 		return to.Replace(ctx, name, whole(), st.Size())
 	}
-	r, err := to.Get(ctx, name) // the same receipts in other words: of another version of pando, or before files were removed
+	r, err := to.Get(ctx, name) // the same receipts in other words: of another version of pando, or before files were removed, or under an older key
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	rep, err := verified(r, key, from, end)
+	rep, err := verified(r, keys, from, end)
 	if err != nil {
 		return fmt.Errorf("cannot read %s of %s: %w", name, to, err)
 	}
-	if !rep.OK() {
+	if !rep.OK() || rep.Head.Root != root {
 		return cell.Errorf(cell.Conflict, op, "remove it there, or copy to another place", "cannot copy receipts to %s: %s is there, and is something else", to, name)
 	}
 	return nil

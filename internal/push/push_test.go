@@ -59,11 +59,20 @@ func (s *source) fill(n int, word string) *source {
 	return s
 }
 
-func (s *source) PublicKey(context.Context) ([]byte, error) { return s.key.Public().PEM(), nil }
+func (s *source) PublicKey(context.Context) ([]byte, error) {
+	return s.ledger.Keys().Current().PEM(), nil
+}
 
 func (s *source) Ledger(_ context.Context, since int64) (api.Ledger, error) {
 	h := s.ledger.Head()
 	out := api.Ledger{Size: h.Size, Head: string(h.Note)}
+	changes, err := s.ledger.Changes()
+	if err != nil {
+		return out, err
+	}
+	for _, c := range changes {
+		out.Changes = append(out.Changes, api.KeyChange{Index: c.Index, Envelope: c.Envelope})
+	}
 	if since > 0 && since < h.Size {
 		proof, err := s.ledger.Extends(h, since)
 		if err != nil {
@@ -530,4 +539,122 @@ func TestPushToAServer(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Error("a server that is gone is an empty one")
 	}
+}
+
+// change has another key sign, and revokes the one that did from a receipt on, if since is one.
+func (s *source) change(since int64) receipt.PublicKey {
+	s.t.Helper()
+	next, err := receipt.OpenKey(durabletest.New())
+	must(s.t, err)
+	req := receipt.KeyRequest{Next: next}
+	if since >= 0 {
+		req.Revoke, req.Since = s.ledger.Keys().Current().ID(), since
+	}
+	_, err = s.ledger.ChangeKey(s.t.Context(), req)
+	must(s.t, err)
+	return next.Public()
+}
+
+// A copy goes on over changes of keys, wherever it was then, and each of the keys verifies all of it. What was copied under an
+// older key is not copied again.
+func TestPushGoesOnOverKeys(t *testing.T) {
+	s := newSource(t, nil).fill(130, "a")
+	dir := filepath.Join(t.TempDir(), "copy")
+	to, err := Open(dir, "")
+	must(t, err)
+	s.cut = 100
+	if err := s.push(to, 100, 30); err == nil {
+		t.Error("a bundle that broke off is taken")
+	}
+	s.cut = -1
+	keys := []receipt.PublicKey{s.key.Public(), s.change(-1)} // receipts are behind, and get heads of the second key
+	s.fill(140, "a")
+	must(t, s.push(to, 40, 0))
+	must(t, s.push(to, 0, 0))
+	keys = append(keys, s.change(-1))
+	must(t, s.push(to, 1, 0))
+	s.fill(250, "a")
+	must(t, s.push(to, 109, 0))
+	stranger := newSource(t, nil)
+	for i, key := range append(keys, stranger.key.Public()) {
+		rep, _, err := Verify(dir, key, nil)
+		if err != nil || rep.OK() != (i < len(keys)) {
+			t.Errorf("with key %d: %+v, %v", i, rep, err)
+		}
+		if i == len(keys) && rep.Problems[0].Reason != receipt.WrongKey {
+			t.Errorf("%+v", rep.Problems)
+		}
+	}
+	if err := stranger.fill(250, "a").push(to, 0, 0); cell.KindOf(err) != cell.Conflict {
+		t.Errorf("a ledger with other keys is taken: %v", err)
+	}
+
+	// A call that was killed before it wrote the head, and then the key changed.
+	head, err := os.ReadFile(filepath.Join(dir, headName))
+	must(t, err)
+	s.fill(253, "a")
+	must(t, s.push(to, 3, 0))
+	must(t, os.WriteFile(filepath.Join(dir, headName), head, 0o600))
+	had := contents(t, dir)
+	s.change(-1)
+	must(t, s.push(to, 4, 0))
+	must(t, s.push(to, 0, 0))
+	for name, is := range had {
+		if contents(t, dir)[name] != is {
+			t.Errorf("%s was written again", name)
+		}
+	}
+	s.verified(dir, 254)
+}
+
+// A copy names what a key signed that was revoked later, also where it was copied before.
+func TestPushSaysWhatWasRevoked(t *testing.T) {
+	s := newSource(t, nil).fill(5, "a")
+	dir := t.TempDir()
+	to, err := Open(dir, "")
+	must(t, err)
+	must(t, s.push(to, 5, 0))
+	newest := s.change(3)
+	s.fill(8, "a")
+	must(t, s.push(to, 3, 0))
+	for _, key := range []receipt.PublicKey{s.key.Public(), newest} {
+		rep, _, err := Verify(dir, key, nil)
+		must(t, err)
+		var refused []int64
+		for _, p := range rep.Problems {
+			if p.Reason != receipt.Revoked {
+				t.Errorf("%+v", p)
+			}
+			refused = append(refused, p.Index)
+		}
+		if !slices.Equal(refused, []int64{3, 4}) {
+			t.Errorf("refused %v of %+v", refused, rep.Problems)
+		}
+	}
+
+	// What was replaced in the copy, with the key of before, is not taken for what is to be there.
+	forger := newSource(t, s.key).fill(5, "forged")
+	into := t.TempDir()
+	there, err := Open(into, "")
+	must(t, err)
+	must(t, forger.push(there, 5, 0))
+	must(t, os.Remove(filepath.Join(into, headName)))
+	s.ledger.Close()
+	other := newSource(t, s.key).fill(5, "a")
+	other.change(-1)
+	if _, err := Push(t.Context(), other, there); err != nil { // 6 receipts at once: another bundle
+		t.Error(err)
+	}
+	must(t, os.Remove(filepath.Join(into, headName)))
+	b, err := other.BundleFrom(t.Context(), 0, 5)
+	must(t, err)
+	f, err := os.CreateTemp(t.TempDir(), "")
+	must(t, err)
+	defer f.Close()
+	_, err = io.Copy(f, b)
+	must(t, err)
+	at, err := other.ledger.HeadAt(5)
+	must(t, err)
+	err = putBundle(t.Context(), there, bundleName(0, 5), f, other.ledger.Keys(), at.Root, 0, 5)
+	wantKind(t, "a forged bundle", err, cell.Conflict)
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
@@ -21,6 +22,38 @@ func IsCopy(dir string) bool {
 // NoteOf is the signed head of a copy in a directory, of which nothing is checked.
 func NoteOf(dir string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, headName)) }
 
+// KeysOf is the history of the keys of a copy, as its newest bundle has it. key has to be one of them.
+func KeysOf(dir string, key receipt.PublicKey) (*receipt.Keys, error) {
+	alone := func() (*receipt.Keys, error) { return receipt.ReadKeys(key, nil) }
+	text, err := NoteOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	head, err := receipt.ReadHead(text)
+	if err != nil {
+		return alone()
+	}
+	ends, err := bundles(dir)
+	if err != nil {
+		return nil, err
+	}
+	for from, list := range ends {
+		if !slices.Contains(list, head.Size) {
+			continue
+		}
+		f, err := os.Open(filepath.Join(dir, bundleName(from, head.Size)))
+		if err != nil {
+			return nil, err
+		}
+		b, err := receipt.ArchiveExport(f)
+		f.Close()
+		if err == nil && b.Head == string(text) {
+			return receipt.ReadKeys(key, b.Keys)
+		}
+	}
+	return alone()
+}
+
 // Verify checks a copy in a directory with the public key alone: each bundle, that each goes on from the one before it, and
 // that they are all that the copy's head says. It returns the report of all, and how many files were compared.
 func Verify(dir string, key receipt.PublicKey, known *receipt.Head) (*receipt.Report, int, error) {
@@ -32,16 +65,24 @@ func Verify(dir string, key receipt.PublicKey, known *receipt.Head) (*receipt.Re
 	add := func(reason receipt.Reason, file, what string) {
 		all.Problems = append(all.Problems, receipt.Problem{Reason: reason, Index: -1, File: file, What: what})
 	}
-	head, err := receipt.ParseHead(text, key)
+	ends, err := bundles(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	keys, err := KeysOf(dir, key)
+	if cell.KindOf(err) == cell.Corrupt {
+		add(receipt.WrongKey, headName, err.Error())
+		return all, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	head, err := receipt.ParseHead(text, keys)
 	if err != nil {
 		add(receipt.Edited, headName, "it is not a head that this key signed")
 		return all, 0, nil
 	}
 	all.Head = head
-	ends, err := bundles(dir)
-	if err != nil {
-		return nil, 0, err
-	}
 	var stretches receipt.Stretches
 	last := receipt.Head{Root: head.Root}
 	next := chain(ends, head.Size)
@@ -56,7 +97,7 @@ func Verify(dir string, key receipt.PublicKey, known *receipt.Head) (*receipt.Re
 		if err != nil {
 			return nil, files, err
 		}
-		rep, n, err := stretches.Verify(f, key, from, end)
+		rep, n, err := stretches.Verify(f, keys, from, end)
 		f.Close()
 		if err != nil {
 			return nil, files, err

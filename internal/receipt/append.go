@@ -99,6 +99,9 @@ func prepare(req Request) (*pending, error) {
 	if !typePattern().MatchString(req.Type) {
 		return nil, bad("%.80q is not a predicate type", req.Type)
 	}
+	if req.Type == PredicateKey {
+		return nil, bad("keys are changed by ChangeKey")
+	}
 	if len(req.Subjects) == 0 {
 		return nil, bad("it has no subject")
 	}
@@ -111,11 +114,19 @@ func prepare(req Request) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	subjects, err := json.Marshal(req.Subjects)
+	subjects, err := marshalSubjects(req.Subjects)
 	if err != nil {
-		return nil, bad("%w", err)
+		return nil, err
 	}
 	return &pending{req: req, members: members, subjects: subjects}, nil
+}
+
+func marshalSubjects(list []Subject) ([]byte, error) {
+	text, err := json.Marshal(list)
+	if err != nil {
+		return nil, cell.Errorf(cell.Invalid, "receipt.Append", "", "cannot write a receipt: %w", err)
+	}
+	return text, nil
 }
 
 // commit writes a batch. The caller is the writer.

@@ -45,6 +45,9 @@ func ArchiveText(name string, text []byte) ArchiveFile {
 // WriteArchive writes a bundle as a tar archive: files in their order, and then their signed list. It has no more in memory
 // than the list. The same files make the same archive.
 func (l *Ledger) WriteArchive(w io.Writer, files []ArchiveFile, c Contents) error {
+	if _, keys := l.signing(); keys.last().change != c.Head.change {
+		return cell.Errorf(cell.Unavailable, "receipt.WriteArchive", "try again", "cannot write a bundle: the ledger's key was changed meanwhile")
+	}
 	t := tar.NewWriter(w)
 	subjects := make([]Subject, 0, len(files))
 	for _, f := range files {

@@ -31,13 +31,13 @@ type archive struct {
 // that nothing was added or taken away. It reads r once. files is how many were compared with what receipts say of them. It
 // fails only when r can't be read; what is wrong is in the report.
 func VerifyArchive(r io.Reader, key PublicKey, known *Head) (rep *Report, files int, err error) {
-	rep, _, files, err = verifyArchive(r, key, known, map[string]bool{})
+	rep, _, files, err = verifyArchive(r, key, known, map[string]bool{}, nil)
 	return rep, files, err
 }
 
 // verifyArchive is VerifyArchive, and returns what it read. ids are the receipts that others may come from; those of the
-// bundle are added.
-func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool) (rep *Report, b *Bundle, files int, err error) {
+// bundle are added. whole: see verify.
+func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool, whole *Keys) (rep *Report, b *Bundle, files int, err error) {
 	a, err := readArchive(r)
 	if err != nil {
 		return nil, nil, 0, err
@@ -47,15 +47,18 @@ func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool)
 		rep.addFile(Truncated, ArchiveContents, "the bundle ends before it, and it is the last file"+because(a.end))
 		return rep, nil, 0, nil
 	}
-	listed, contents, fault := a.contents(key)
+	keys, signer := keysOf(key), key
 	if text, ok := a.texts[ArchiveReceipts]; !ok {
 		rep.addFile(Missing, ArchiveReceipts, "it is not there")
 	} else if b, err = DecodeBundle(text); err != nil {
 		rep.addFile(Edited, ArchiveReceipts, "it is not what pando exports")
 		b = nil
 	} else {
-		rep = Verify(b, key, known)
+		if rep, keys, signer = verify(b, key, known, whole); keys == nil {
+			return rep, b, 0, nil
+		}
 	}
+	listed, contents, fault := a.contents(signer)
 	rep.Problems = append(rep.Problems, a.odd...)
 	switch fault {
 	case foreign:
@@ -76,7 +79,7 @@ func verifyArchive(r io.Reader, key PublicKey, known *Head, ids map[string]bool)
 		if fault == genuine && !b.All {
 			judgeChosen(rep, b, contents.Receipts)
 		}
-		files = a.judgeRuns(rep, b, key, contents.Absent, ids)
+		files = a.judgeRuns(rep, b, keys, contents.Absent, ids)
 	}
 	if fault == genuine {
 		a.judgeListed(rep, listed)
@@ -236,15 +239,15 @@ func (r *Report) tells(index int64) bool {
 }
 
 // judgeRuns compares files with what genuine receipts of runs say of them.
-func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string, ids map[string]bool) (files int) {
+func (a *archive) judgeRuns(r *Report, b *Bundle, keys *Keys, absent []string, ids map[string]bool) (files int) {
 	parents := map[string]int64{}
 	for _, proven := range b.Receipts {
 		ids[cell.Sum(proven.Envelope).String()] = true
-		e, err := parseEnvelope(proven.Envelope)
-		if err != nil || !e.signedBy(key) {
+		var room []byte
+		if it := check(proven.Envelope, keys, &room); it.fault != genuine {
 			continue
 		}
-		s, err := parseStatement(e.payload)
+		s, err := proven.Statement()
 		var p struct {
 			Run     string                 `json:"run"`
 			Files   map[string]cell.Digest `json:"files"`
@@ -260,7 +263,7 @@ func (a *archive) judgeRuns(r *Report, b *Bundle, key PublicKey, absent []string
 			var act SignedOff
 			if err := json.Unmarshal(s.Predicate, &act); err != nil {
 				r.add(Edited, proven.Index, "it says nothing that can be read of a sign-off")
-			} else if why := act.Fault(key.Origin()); why != "" {
+			} else if why := act.Fault(keys.Origin()); why != "" {
 				r.add(Edited, proven.Index, "%s", why)
 			}
 		}
@@ -322,15 +325,6 @@ func (a *archive) judgeListed(r *Report, list []Subject) {
 			r.addFile(Added, name, "it is not among the files of the bundle")
 		}
 	}
-}
-
-// ArchiveHead is the signed head in a bundle, of which nothing is checked.
-func ArchiveHead(r io.Reader) (string, error) {
-	b, err := ArchiveExport(r)
-	if err != nil {
-		return "", err
-	}
-	return b.Head, nil
 }
 
 // ArchiveExport is the export in a bundle, of which nothing is checked.

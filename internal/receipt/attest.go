@@ -13,7 +13,7 @@ const PredicateContents = "https://pando.dev/bundle/v1"
 // Attest signs a statement that is no receipt: it is in no ledger, and what it says can be made again from receipts. Types of
 // receipts are refused.
 func (l *Ledger) Attest(predicateType string, subjects []Subject, predicate any) ([]byte, error) {
-	if predicateType == PredicateRun || predicateType == PredicateVerdict || predicateType == PredicateFork || predicateType == PredicateSignOff || strings.ContainsAny(predicateType, `"\`) {
+	if predicateType == PredicateRun || predicateType == PredicateVerdict || predicateType == PredicateFork || predicateType == PredicateSignOff || predicateType == PredicateKey || strings.ContainsAny(predicateType, `"\`) {
 		return nil, cell.Errorf(cell.Invalid, "receipt.Attest", "", "cannot sign a statement of type %q outside the ledger", predicateType)
 	}
 	payload, err := json.Marshal(struct {
@@ -25,5 +25,6 @@ func (l *Ledger) Attest(predicateType string, subjects []Subject, predicate any)
 	if err != nil {
 		return nil, err
 	}
-	return seal(l.signer, payload)
+	signer, _ := l.signing()
+	return seal(signer, payload)
 }

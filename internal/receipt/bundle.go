@@ -24,7 +24,10 @@ type Bundle struct {
 	// proofs, because the head can be computed from them.
 	All bool `json:"all,omitempty"`
 	// Chosen says that they were chosen: those between them are not missing.
-	Chosen   bool     `json:"chosen,omitempty"`
+	Chosen bool `json:"chosen,omitempty"`
+	// Keys are all receipts that changed the keys of the ledger, up to the one that Head names. Those that Head does not cover
+	// have no proof.
+	Keys     []Proven `json:"keys,omitempty"`
 	Receipts []Proven `json:"receipts"`
 	// Extends shows that Head goes on from an older head which the verifier
 	// knows.
@@ -50,12 +53,16 @@ type Extension struct {
 // nothing before it was changed.
 func (l *Ledger) Export(from, to int64, known *Head) (*Bundle, error) {
 	l.state.RLock()
-	head, tree := l.head, l.tree
+	head, tree, keys := l.head, l.tree, l.history
 	l.state.RUnlock()
 	if from < 0 || to > head.Size || from >= to {
 		return nil, cell.Errorf(cell.NotFound, "receipt.Export", "", "cannot export receipts %d to %d: the ledger has %d", from, to-1, head.Size)
 	}
-	b := &Bundle{Format: BundleFormat, KeyID: l.signer.Public().ID(), Head: string(head.Note), All: from == 0 && to == head.Size}
+	b := &Bundle{Format: BundleFormat, KeyID: keys.Current().ID(), Head: string(head.Note), All: from == 0 && to == head.Size}
+	var err error
+	if b.Keys, err = l.proveKeys(tree, head, keys, b.All); err != nil {
+		return nil, err
+	}
 	for i := from; i < to; i++ {
 		e, err := l.Entry(i)
 		if err != nil {
@@ -82,6 +89,33 @@ func (l *Ledger) Export(from, to int64, known *Head) (*Bundle, error) {
 		b.Extends = &Extension{known.Size, digests(proof)}
 	}
 	return b, nil
+}
+
+// proveKeys returns the changes of keys up to the one that a head names, without proofs if all receipts are there.
+func (l *Ledger) proveKeys(t *tree, head Head, keys *Keys, all bool) (list []Proven, err error) {
+	for _, link := range keys.links[1:] {
+		e, err := l.Entry(link.index)
+		if err != nil {
+			return nil, err
+		}
+		p := Proven{Index: link.index, Envelope: e.Envelope}
+		if !all && link.index < head.Size {
+			if p.Proof, err = l.prove(t, head, e); err != nil {
+				return nil, err
+			}
+		}
+		if list = append(list, p); link.change == head.change {
+			return list, nil
+		}
+	}
+	return nil, nil
+}
+
+// Changes returns the receipts that changed the keys, for ReadKeys.
+func (l *Ledger) Changes() ([]Proven, error) {
+	_, keys := l.signing()
+	head := l.Head()
+	return l.proveKeys(nil, head, keys, true)
 }
 
 // prove returns the path of one receipt, which it has tried.
@@ -154,12 +188,14 @@ func DecodeBundle(text []byte) (*Bundle, error) {
 	if b.Format != BundleFormat {
 		return bad("its format is not \"" + BundleFormat + "\"")
 	}
-	for i := range b.Receipts {
-		var c bytes.Buffer
-		if err := json.Compact(&c, b.Receipts[i].Envelope); err != nil {
-			return bad("an envelope is missing")
+	for _, list := range [][]Proven{b.Receipts, b.Keys} {
+		for i := range list {
+			var c bytes.Buffer
+			if err := json.Compact(&c, list[i].Envelope); err != nil {
+				return bad("an envelope is missing")
+			}
+			list[i].Envelope = c.Bytes()
 		}
-		b.Receipts[i].Envelope = c.Bytes()
 	}
 	return b, nil
 }

@@ -24,11 +24,13 @@ const (
 	genuine    fault = iota
 	unreadable       // not an envelope or not a statement
 	unsigned         // the signature is wrong
-	foreign          // signed by another key
+	foreign          // signed by another key than that which signed there
+	withdrawn        // signed by a key that was revoked
+	apart            // a change of keys that is not in the history
 )
 
 // check examines one envelope. room is used and returned for the next.
-func check(rec []byte, key PublicKey, room *[]byte) item {
+func check(rec []byte, keys *Keys, room *[]byte) item {
 	it := item{leaf: tlog.RecordHash(rec), index: -1}
 	e, err := parseEnvelopeInto(rec, *room)
 	if err == nil {
@@ -38,15 +40,23 @@ func check(rec []byte, key PublicKey, room *[]byte) item {
 		it.fault = unreadable
 		return it
 	}
-	_, it.binding, _, err = parseBinding(e.payload)
-	if err == nil {
+	kind, binding, _, err := parseBinding(e.payload)
+	if it.binding = binding; err == nil {
 		it.index = it.binding.Ledger.Index
 	}
+	key := keys.at(max(it.index, 0))
 	signed := e.signedBy(key)
 	switch {
 	case signed && e.keyid == key.ID():
-		if err != nil { // genuine, but nothing that pando wrote
+		switch {
+		case err != nil: // genuine, but nothing that pando wrote
 			it.fault = unreadable
+		case kind == PredicateKey:
+			if !keys.changes(cell.Sum(rec)) {
+				it.fault = apart
+			}
+		case !keys.counts(e.keyid, it.index):
+			it.fault = withdrawn
 		}
 	case !signed && e.keyid != key.ID():
 		it.fault = foreign
@@ -61,7 +71,7 @@ func check(rec []byte, key PublicKey, room *[]byte) item {
 
 // A checker examines envelopes on all processors.
 type checker struct {
-	key   PublicKey
+	keys  *Keys
 	batch []([]byte)
 	work  chan func()
 	wg    sync.WaitGroup
@@ -71,9 +81,9 @@ type checker struct {
 // checkBatch is how many envelopes are handed over at once.
 const checkBatch = 128
 
-func newChecker(key PublicKey) *checker {
+func newChecker(keys *Keys) *checker {
 	n := runtime.GOMAXPROCS(0)
-	c := &checker{key: key, work: make(chan func(), 2*n)}
+	c := &checker{keys: keys, work: make(chan func(), 2*n)}
 	for range n {
 		c.wg.Go(func() {
 			for f := range c.work {
@@ -99,7 +109,7 @@ func (c *checker) flush() {
 		var room []byte
 		*out = make([]item, len(batch))
 		for i, rec := range batch {
-			(*out)[i] = check(rec, c.key, &room)
+			(*out)[i] = check(rec, c.keys, &room)
 		}
 	}
 }

@@ -109,17 +109,17 @@ func TestF7LedgerNamesWhatWasDone(t *testing.T) {
 		{"all signed by another key", func(t *testing.T, f *forge) { *f = *forged(t, sample(t, thief, 2)) },
 			[]string{"wrong-key -1", "wrong-key -1", "wrong-key 0", "wrong-key 1", "wrong-key -1"}, "an earlier head was changed"},
 		{"head signed by another key", func(t *testing.T, f *forge) {
-			h, err := signHead(thief, 5, rootOf(f.entries))
+			h, err := signHead(thief, keysOf(thief.Public()), 5, rootOf(f.entries))
 			must(t, err)
 			f.heads[5] = h.Note
 		}, []string{"wrong-key -1"}, "the head is signed by another key, of pando.dev/ledger/"},
 		{"head of another history, same size", func(t *testing.T, f *forge) {
-			h, err := signHead(k, 5, cell.Sum([]byte("another")))
+			h, err := signHead(k, keysOf(k.Public()), 5, cell.Sum([]byte("another")))
 			must(t, err)
 			f.heads = append(f.heads, h.Note)
 		}, []string{"forked -1", "forked -1", "forked -1"}, "the 5 receipts are genuine, but they are not those that the head signs"},
 		{"earlier head of another history", func(t *testing.T, f *forge) {
-			h, err := signHead(k, 3, cell.Sum([]byte("another")))
+			h, err := signHead(k, keysOf(k.Public()), 3, cell.Sum([]byte("another")))
 			must(t, err)
 			f.heads[3] = h.Note
 		}, []string{"forked -1"}, "the receipts are not those of an earlier head of 3 receipts"},
@@ -306,7 +306,7 @@ func TestF7BundleNamesWhatWasDone(t *testing.T) {
 		{"one, truncated", 3, 4, none, &Head{Size: 9, Root: cell.Sum(nil)}, []string{"truncated -1"}},
 		{"all, truncated", 0, 7, none, &Head{Size: 9, Root: cell.Sum(nil)}, []string{"truncated -1"}},
 		{"one, under an older head", 5, 6, func(t *testing.T, b *Bundle) {
-			h, err := signHead(k, 3, rootOf(records(t, sample(t, k, 3), entriesFile)))
+			h, err := signHead(k, keysOf(k.Public()), 3, rootOf(records(t, sample(t, k, 3), entriesFile)))
 			must(t, err)
 			b.Head = string(h.Note)
 		}, nil, []string{"truncated 5"}},
@@ -373,7 +373,7 @@ func TestF7NoByteOfABundleIsUnchecked(t *testing.T) {
 // Base64 has bits that mean nothing; they must not make two notes of one.
 func TestHeadHasOneSpelling(t *testing.T) {
 	k := newKey(t)
-	h, err := signHead(k, 1, cell.Sum(nil))
+	h, err := signHead(k, keysOf(k.Public()), 1, cell.Sum(nil))
 	must(t, err)
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	n := 0
@@ -383,7 +383,7 @@ func TestHeadHasOneSpelling(t *testing.T) {
 		}
 		changed := bytes.Clone(h.Note)
 		changed[i] = alphabet[strings.IndexByte(alphabet, changed[i])+1]
-		if _, err := ParseHead(changed, k.Public()); cell.KindOf(err) != cell.Corrupt {
+		if _, err := ParseHead(changed, keysOf(k.Public())); cell.KindOf(err) != cell.Corrupt {
 			t.Errorf("%q is accepted: %v", changed, err)
 		}
 		n++

@@ -105,19 +105,19 @@ func FuzzEnvelope(f *testing.F) {
 		if again != string(b) {
 			t.Fatalf("%q reads as %q", b, again)
 		}
-		check(b, k.Public(), new([]byte))
+		check(b, keysOf(k.Public()), new([]byte))
 	})
 }
 
 // A head that is trusted is one that was signed.
 func FuzzHead(f *testing.F) {
 	k := fixedKey(f)
-	h, err := signHead(k, 7, cell.Sum([]byte("x")))
+	h, err := signHead(k, keysOf(k.Public()), 7, cell.Sum([]byte("x")))
 	must(f, err)
 	f.Add(h.Note)
 	f.Add(headWith(h.Note, 8, h.Root))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := ParseHead(b, k.Public())
+		got, err := ParseHead(b, keysOf(k.Public()))
 		if err != nil {
 			return
 		}

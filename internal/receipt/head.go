@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,10 +19,15 @@ import (
 //	pando.dev/ledger/0123456789abcdef
 //	SIZE
 //	ROOT in base64
+//	keys sha256:…
+//
+// The last line is that of a ledger whose keys have changed: the receipt of the newest change, so that none can be left out.
 type Head struct {
 	Size int64       `json:"size"`
 	Root cell.Digest `json:"root"`
 	Note []byte      `json:"-"`
+
+	change cell.Digest // the newest of its keys
 }
 
 // noteSigner lets a Signer sign notes.
@@ -33,33 +39,41 @@ type noteSigner struct {
 func (s noteSigner) Sign(message []byte) ([]byte, error) { return s.sign(message) }
 
 // noteVerifier returns what checks notes of key.
-func noteVerifier(key PublicKey) (note.Verifier, error) {
-	text, err := note.NewEd25519VerifierKey(key.Origin(), key.key)
+func noteVerifier(origin string, key PublicKey) (note.Verifier, error) {
+	text, err := note.NewEd25519VerifierKey(origin, key.key)
 	if err != nil {
 		return nil, err
 	}
 	return note.NewVerifier(text)
 }
 
-func signHead(s Signer, size int64, root cell.Digest) (Head, error) {
-	v, err := noteVerifier(s.Public())
+func signHead(s Signer, keys *Keys, size int64, root cell.Digest) (Head, error) {
+	v, err := noteVerifier(keys.Origin(), s.Public())
 	if err != nil {
 		return Head{}, err
 	}
-	b, err := note.Sign(&note.Note{Text: headText(v.Name(), size, root)}, noteSigner{v, s.Sign})
+	h := Head{Size: size, Root: root, change: keys.last().change}
+	h.Note, err = note.Sign(&note.Note{Text: h.text(v.Name())}, noteSigner{v, s.Sign})
 	if err != nil {
 		return Head{}, fmt.Errorf("cannot sign the ledger's head: %w", err)
 	}
-	return Head{Size: size, Root: root, Note: b}, nil
+	return h, nil
 }
 
-func headText(origin string, size int64, root cell.Digest) string {
-	return fmt.Sprintf("%s\n%d\n%s\n", origin, size, base64.StdEncoding.EncodeToString(root[:]))
+func (h Head) text(origin string) string {
+	text := fmt.Sprintf("%s\n%d\n%s\n", origin, h.Size, base64.StdEncoding.EncodeToString(h.Root[:]))
+	if !h.change.IsZero() {
+		text += headKeys + h.change.String() + "\n"
+	}
+	return text
 }
 
-// ParseHead reads a signed head. One that key has not signed is Corrupt.
-func ParseHead(b []byte, key PublicKey) (Head, error) {
-	h, reason, what := checkHead(b, key)
+// headKeys is before the newest change of keys.
+const headKeys = "keys "
+
+// ParseHead reads a signed head. One that was not signed by the key of that moment is Corrupt.
+func ParseHead(b []byte, keys *Keys) (Head, error) {
+	h, reason, what := checkHead(b, keys)
 	if reason != "" {
 		return Head{}, cell.Errorf(cell.Corrupt, "receipt.ParseHead", "", "cannot trust the head: %s", what)
 	}
@@ -67,13 +81,19 @@ func ParseHead(b []byte, key PublicKey) (Head, error) {
 }
 
 // checkHead reads a head and says what is wrong with it. As far as it can be
-// read it is returned also when its signature is wrong.
-func checkHead(b []byte, key PublicKey) (h Head, reason Reason, what string) {
+// read it is returned also when its signature is wrong. It can be of any moment of
+// the history; see fresh.
+func checkHead(b []byte, keys *Keys) (h Head, reason Reason, what string) {
 	origin, h, err := readHead(b)
 	if err != nil {
 		return Head{Size: -1}, Edited, err.Error()
 	}
-	v, err := noteVerifier(key)
+	at := slices.IndexFunc(keys.links, func(l keyLink) bool { return l.change == h.change })
+	key := keys.links[max(at, 0)].key
+	if at < 0 {
+		key = keys.Current()
+	}
+	v, err := noteVerifier(keys.Origin(), key)
 	if err != nil {
 		return h, WrongKey, "the public key can't verify heads"
 	}
@@ -81,9 +101,13 @@ func checkHead(b []byte, key PublicKey) (h Head, reason Reason, what string) {
 	var unverified *note.UnverifiedNoteError
 	var invalid *note.InvalidSignatureError
 	switch {
-	case err == nil && (n.Text != headText(origin, h.Size, h.Root) || !canonical(n.Sigs[0].Base64)):
+	case err == nil && (n.Text != h.text(origin) || !canonical(n.Sigs[0].Base64)):
 		return h, Edited, "the head is spelled in an odd way"
-	case err == nil && origin == key.Origin():
+	case err == nil && origin == keys.Origin() && at < 0:
+		return h, Dropped, "the change of keys that the head names is missing: receipt " + h.change.Short()
+	case err == nil && origin == keys.Origin() && at+1 < len(keys.links) && keys.links[at+1].key.ID() != key.ID() && h.Size > keys.links[at+1].index:
+		return h, WrongKey, fmt.Sprintf("the head of %d receipts is signed by a key that was replaced by receipt %d", h.Size, keys.links[at+1].index)
+	case err == nil && origin == keys.Origin():
 		return h, "", ""
 	case errors.As(err, &invalid):
 		return h, Edited, "the head's signature is wrong"
@@ -95,18 +119,36 @@ func checkHead(b []byte, key PublicKey) (h Head, reason Reason, what string) {
 	return h, Edited, "the head is not a signed note"
 }
 
+// fresh says what is wrong with a genuine head that is to be the newest: that it is not signed by the newest key, or knows less of
+// the keys than is known otherwise. A head that is covered by another one need not be.
+func (h Head) fresh(keys *Keys) (reason Reason, what string) {
+	if h.change == keys.last().change {
+		return "", ""
+	}
+	return WrongKey, fmt.Sprintf("the head is of before the change of keys in receipt %d", keys.last().index)
+}
+
 // canonical reports whether text is the one way to write its bytes.
 func canonical(text string) bool {
 	b, err := base64.StdEncoding.DecodeString(text)
 	return err == nil && base64.StdEncoding.EncodeToString(b) == text
 }
 
+// ReadHead reads a head, of which nothing is checked.
+func ReadHead(b []byte) (Head, error) {
+	_, h, err := readHead(b)
+	if err != nil {
+		return h, cell.Errorf(cell.Corrupt, "receipt.ReadHead", "", "cannot read the head: %w", err)
+	}
+	return h, nil
+}
+
 // readHead reads the text of a head and trusts nothing.
 func readHead(b []byte) (origin string, h Head, err error) {
-	bad := errors.New("the head is not a checkpoint of three lines")
+	bad := errors.New("the head is not a checkpoint of pando")
 	text, _, ok := strings.Cut(string(b), "\n\n")
 	lines := strings.Split(text, "\n")
-	if !ok || len(lines) != 3 || lines[0] == "" {
+	if !ok || len(lines) < 3 || len(lines) > 4 || lines[0] == "" {
 		return "", h, bad
 	}
 	h.Size, err = strconv.ParseInt(lines[1], 10, 64)
@@ -118,6 +160,12 @@ func readHead(b []byte) (origin string, h Head, err error) {
 		return "", h, bad
 	}
 	h.Root = cell.Digest(root)
+	if len(lines) == 4 {
+		name, ok := strings.CutPrefix(lines[3], headKeys)
+		if h.change, err = cell.ParseDigest(name); !ok || err != nil || h.change.IsZero() {
+			return "", h, bad
+		}
+	}
 	h.Note = b
 	return lines[0], h, nil
 }

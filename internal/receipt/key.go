@@ -95,22 +95,26 @@ type Key struct {
 // key: a new one in silence would make all earlier receipts look foreign. The
 // caller sees to it that only one process makes a key at a time.
 func OpenKey(fsys durable.FS) (*Key, error) {
-	text, info, err := durable.ReadInfo(fsys, KeyFile)
+	k, err := readKey(fsys, KeyFile)
 	if cell.KindOf(err) == cell.NotFound {
 		return makeKey(fsys)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if info.Perm&0o077 != 0 {
-		return nil, cell.Errorf(cell.Denied, "receipt.OpenKey", "make it private with chmod 600, or make a new key if others may have read it",
-			"cannot use %s: others on this host can read it (mode %04o)", KeyFile, info.Perm)
-	}
-	k, err := parseKey(text)
+	return k, k.publish(fsys)
+}
+
+func readKey(fsys durable.FS, name string) (*Key, error) {
+	text, info, err := durable.ReadInfo(fsys, name)
 	if err != nil {
 		return nil, err
 	}
-	return k, k.publish(fsys)
+	if info.Perm&0o077 != 0 {
+		return nil, cell.Errorf(cell.Denied, "receipt.OpenKey", "make it private with chmod 600, or make a new key if others may have read it",
+			"cannot use %s: others on this host can read it (mode %04o)", name, info.Perm)
+	}
+	return parseKey(text)
 }
 
 func makeKey(fsys durable.FS) (*Key, error) {
@@ -121,6 +125,14 @@ func makeKey(fsys durable.FS) (*Key, error) {
 		return nil, cell.Errorf(cell.NotFound, "receipt.OpenKey", "restore it from a backup, or move "+PublicFile+" and the ledger away to begin anew",
 			"cannot find %s, to which %s belongs", KeyFile, PublicFile)
 	}
+	k, err := newKeyFile(fsys, KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return k, k.publish(fsys)
+}
+
+func newKeyFile(fsys durable.FS, name string) (*Key, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
@@ -130,14 +142,10 @@ func makeKey(fsys durable.FS) (*Key, error) {
 		return nil, err
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := durable.WriteFile(fsys, KeyFile, text, 0o600); err != nil {
+	if err := durable.WriteFile(fsys, name, text, 0o600); err != nil {
 		return nil, err
 	}
-	k, err := parseKey(text)
-	if err != nil {
-		return nil, err
-	}
-	return k, k.publish(fsys)
+	return parseKey(text)
 }
 
 func parseKey(text []byte) (*Key, error) {

@@ -1,6 +1,7 @@
 package receipt
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -23,10 +24,13 @@ const headsLimit = 256 << 10
 // A Ledger is the append-only log of an installation's receipts. It is safe
 // for concurrent use; one process at a time may have it open.
 type Ledger struct {
-	signer  Signer
-	fs      durable.FS
-	entries *durable.Log
-	heads   *durable.Log
+	signers []Signer // that can sign, of which one does
+	keyFS   durable.FS
+	// elsewhere is to sign after the next change of keys; nil for a key of keyFS.
+	elsewhere Signer
+	fs        durable.FS
+	entries   *durable.Log
+	heads     *durable.Log
 
 	// writer is full during an append; see durable.Log.
 	writer chan struct{}
@@ -37,6 +41,8 @@ type Ledger struct {
 
 	// state guards what follows. It is written by the writer only.
 	state      sync.RWMutex
+	signer     Signer
+	history    *Keys
 	tree       *tree
 	at         []int64          // places in entries
 	ids        []cell.Digest    // of the receipts, by index
@@ -48,12 +54,13 @@ type Ledger struct {
 }
 
 // OpenLedger opens the ledger in a directory and begins one where there is
-// none. It reads all receipts and fails as Corrupt when they are not those
+// none, which the first of signers signs. One that is there is signed on by the one of
+// them that its history of keys has come to; without that it is Denied. It reads all receipts and fails as Corrupt when they are not those
 // that the newest head signs, or fewer. What a crash left undone (a head that
 // was not signed, tiles that were not written) it completes.
-func OpenLedger(fsys durable.FS, signer Signer) (*Ledger, error) {
+func OpenLedger(fsys durable.FS, signers ...Signer) (*Ledger, error) {
 	l := &Ledger{
-		fs: fsys, signer: signer, writer: make(chan struct{}, 1), tiles: newTileStore(fsys),
+		fs: fsys, signers: signers, writer: make(chan struct{}, 1), tiles: newTileStore(fsys),
 		keys: map[string]int64{}, incomplete: map[cell.Digest]bool{},
 	}
 	l.tree = &tree{load: l.tiles.load}
@@ -73,11 +80,14 @@ func corrupt(format string, args ...any) error {
 func (l *Ledger) open() (err error) {
 	l.head.Size = -1
 	roots := map[int64]cell.Digest{} // of all heads
+	var notes [][]byte               // that are checked when the keys are known
 	l.heads, err = durable.OpenLog(l.fs, headsFile, func(rec []byte) error {
-		h, reason, what := checkHead(rec, l.signer.Public())
-		if reason != "" {
-			return corrupt("%s", what)
+		_, h, err := readHead(rec)
+		if err != nil {
+			return corrupt("%v", err)
 		}
+		notes = append(notes, bytes.Clone(rec))
+		h.Note = notes[len(notes)-1]
 		if h.Size < l.head.Size {
 			return corrupt("a head of %d receipts was written after one of %d", h.Size, l.head.Size)
 		}
@@ -109,7 +119,38 @@ func (l *Ledger) open() (err error) {
 	if l.tree.size < l.head.Size {
 		return corrupt("it has %d receipts, its newest head has %d", l.tree.size, l.head.Size)
 	}
+	if l.history == nil {
+		l.history = keysOf(l.signers[0].Public())
+	}
+	for _, rec := range notes {
+		if _, reason, what := checkHead(rec, l.history); reason != "" {
+			return corrupt("%s", what)
+		}
+	}
+	if l.signer = l.signerOf(l.history.Current().ID()); l.signer == nil {
+		return cell.Errorf(cell.Denied, "receipt.OpenLedger", "give it the key that signed it last, or move the ledger and its keys away to begin anew",
+			"cannot open the ledger: it is signed by the key %s, which is not at hand", l.history.Current().ID())
+	}
 	return l.settle()
+}
+
+// signerOf is the one with a key, nil for none.
+func (l *Ledger) signerOf(id string) Signer {
+	for _, s := range l.signers {
+		if s.Public().ID() == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// begin is the history of keys before the first receipt, whose signer that is: one that is at hand, or one that a later receipt
+// says more of.
+func (l *Ledger) begin(keyid string) *Keys {
+	if s := l.signerOf(keyid); s != nil {
+		return keysOf(s.Public())
+	}
+	return keysOf(PublicKey{id: keyid})
 }
 
 // restore takes in one entry at opening. Those that a head covers are known
@@ -119,23 +160,50 @@ func (l *Ledger) restore(at int64, rec []byte) error {
 	if err != nil {
 		return corrupt("receipt %d: %v", l.tree.size, err)
 	}
-	_, b, _, err := parseBinding(e.payload)
+	kind, b, _, err := parseBinding(e.payload)
+	if l.history == nil {
+		l.history = l.begin(e.keyid)
+	}
 	switch {
 	case err != nil:
 		return corrupt("receipt %d: %v", l.tree.size, err)
-	case e.keyid != l.signer.Public().ID():
+	case e.keyid != l.history.Current().ID():
 		return corrupt("receipt %d is signed by another key", l.tree.size)
 	case b.Ledger.Index != l.tree.size:
 		return corrupt("receipt %d stands where %d belongs", b.Ledger.Index, l.tree.size)
 	}
 	// What no head covers yet is about to be covered by a new one.
-	if l.tree.size >= l.head.Size && (b.Ledger.Root != l.tree.root() || !e.signedBy(l.signer.Public())) {
+	if l.tree.size >= l.head.Size && (b.Ledger.Root != l.tree.root() || !e.signedBy(l.history.Current())) {
 		return corrupt("receipt %d, which no head covers, is not genuine", l.tree.size)
+	}
+	if kind == PredicateKey {
+		if err := l.follow(rec); err != nil {
+			return err
+		}
 	}
 	before := len(l.tree.full)
 	l.tree.add(tlog.RecordHash(rec))
 	l.enter(at, cell.Sum(rec), b)
 	return l.checkTiles(before)
+}
+
+// follow takes in a change of keys at opening.
+func (l *Ledger) follow(rec []byte) error {
+	if first := &l.history.links[0]; first.key.key == nil { // as its id only
+		_, c, err := parseChange(rec)
+		if err != nil {
+			return corrupt("receipt %d: %v", l.tree.size, err)
+		}
+		key, err := ParseKeyText(c.By)
+		if err != nil || key.ID() != first.key.ID() {
+			return corrupt("receipt %d names another key than its own", l.tree.size)
+		}
+		first.key = key
+	}
+	if reason, what := l.history.extend(l.tree.size, rec); reason != "" {
+		return corrupt("%s", what)
+	}
+	return nil
 }
 
 // checkTiles compares the tiles that the last receipt completed, those of
@@ -171,7 +239,7 @@ func (l *Ledger) enter(at int64, id cell.Digest, b Binding) {
 // that has not been done. The caller is the writer.
 func (l *Ledger) settle() error {
 	if l.head.Size < l.tree.size {
-		h, err := signHead(l.signer, l.tree.size, l.tree.root())
+		h, err := signHead(l.signer, l.history, l.tree.size, l.tree.root())
 		if err != nil {
 			return err
 		}

@@ -138,7 +138,7 @@ func TestFormats(t *testing.T) {
 		t.Errorf("%+v, own %s", s, s.own)
 	}
 
-	v, err := noteVerifier(k.Public())
+	v, err := noteVerifier(k.Public().Origin(), k.Public())
 	must(t, err)
 	n, err := note.Open(l.Head().Note, note.VerifierList(v))
 	must(t, err)
@@ -147,7 +147,7 @@ func TestFormats(t *testing.T) {
 	if n.Text != wantNote {
 		t.Errorf("head %q, want %q", n.Text, wantNote)
 	}
-	if got, err := ParseHead(h.Note, k.Public()); err != nil || got.Size != 3 || got.Root != h.Root {
+	if got, err := ParseHead(h.Note, keysOf(k.Public())); err != nil || got.Size != 3 || got.Root != h.Root {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -34,6 +34,8 @@ const (
 	Unlinked Reason = "unlinked"
 	// Added: there is more at the end than was sealed.
 	Added Reason = "added"
+	// Revoked: it is signed by a key of the ledger, after the receipt from which on that key is revoked.
+	Revoked Reason = "revoked"
 	// Missing: a file that a receipt binds is not there.
 	Missing Reason = "missing"
 )

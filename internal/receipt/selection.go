@@ -38,7 +38,8 @@ func (l *Ledger) HeadAt(size int64) (Head, error) {
 			return Head{}, err
 		}
 	}
-	return signHead(l.signer, size, cell.Digest(root))
+	signer, keys := l.signing()
+	return signHead(signer, keys, size, cell.Digest(root))
 }
 
 // Extends proves that a head goes on from the older one of the first since receipts.
@@ -55,10 +56,10 @@ func (l *Ledger) Extends(head Head, since int64) ([]cell.Digest, error) {
 // WriteSelection writes a bundle of receipts as Encode does, one receipt after the other. Twice it writes the same.
 func (l *Ledger) WriteSelection(w io.Writer, s Selection) error {
 	l.state.RLock()
-	tree := l.tree
+	tree, keys := l.tree, l.history
 	l.state.RUnlock()
 	n := int64(len(s.Indexes))
-	b := Bundle{Format: BundleFormat, KeyID: l.signer.Public().ID(), Head: string(s.Head.Note), All: n > 0 && n == s.Head.Size, Receipts: []Proven{}}
+	b := Bundle{Format: BundleFormat, KeyID: keys.Current().ID(), Head: string(s.Head.Note), All: n > 0 && n == s.Head.Size, Receipts: []Proven{}}
 	b.Chosen = n > 0 && s.Indexes[n-1]-s.Indexes[0] != n-1
 	if s.Since > 0 && s.Since < s.Head.Size && !b.All {
 		proof, err := l.Extends(s.Head, s.Since)
@@ -66,6 +67,10 @@ func (l *Ledger) WriteSelection(w io.Writer, s Selection) error {
 			return err
 		}
 		b.Extends = &Extension{s.Since, proof}
+	}
+	var err error
+	if b.Keys, err = l.proveKeys(tree, s.Head, keys, b.All); err != nil {
+		return err
 	}
 	frame, err := b.Encode()
 	if err != nil {

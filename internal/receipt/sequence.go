@@ -104,6 +104,10 @@ func (s *sequence) judgeItem(r *Report, i int64, fits bool) {
 		r.add(reason, i, "the signature of receipt %d is not right, %s", i, how)
 	case foreign:
 		r.add(WrongKey, i, "receipt %d is signed by another key", i)
+	case withdrawn:
+		r.add(Revoked, i, "receipt %d is signed by a key that is revoked from before it on", i)
+	case apart:
+		r.add(Forked, i, "receipt %d changes keys, and the history of keys does not have it", i)
 	}
 }
 
@@ -156,7 +160,7 @@ func (s *sequence) judgeOrder(r *Report) {
 func (s *sequence) judgeHead(r *Report, fits bool) {
 	switch {
 	case s.headFault == "":
-	case s.headFault == WrongKey, s.headFault == Truncated:
+	case s.headFault == WrongKey, s.headFault == Truncated, s.headFault == Dropped:
 		r.add(s.headFault, -1, "%s", s.headWhat)
 	case fits && s.head.Size > 0:
 		r.add(Recomputed, -1, "%s, though it fits the receipts", s.headWhat)

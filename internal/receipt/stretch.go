@@ -17,8 +17,9 @@ type Stretches struct {
 }
 
 // Verify checks a bundle as VerifyArchive does, and that it has the receipts with indexes from up to, but not including, end,
-// no others, and a head of that size that is shown to go on from the one of the bundle before it.
-func (s *Stretches) Verify(r io.Reader, key PublicKey, from, end int64) (rep *Report, files int, err error) {
+// no others, and a head of that size that is shown to go on from the one of the bundle before it. keys is the history that the
+// newest head knows; that of the bundle is a beginning of it.
+func (s *Stretches) Verify(r io.Reader, keys *Keys, from, end int64) (rep *Report, files int, err error) {
 	if s.ids == nil {
 		s.ids = map[string]bool{}
 	}
@@ -26,7 +27,7 @@ func (s *Stretches) Verify(r io.Reader, key PublicKey, from, end int64) (rep *Re
 	if known.Size != from || from == 0 {
 		known = Head{Root: cell.Sum(nil)}
 	}
-	rep, b, files, err := verifyArchive(r, key, &known, s.ids)
+	rep, b, files, err := verifyArchive(r, keys.links[0].key, &known, s.ids, keys)
 	if err != nil {
 		return nil, 0, err
 	}

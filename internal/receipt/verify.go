@@ -6,13 +6,37 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verify checks a bundle with the public key alone. known is the newest head that the
+// Verify checks a bundle with the public key alone, which is any of those that the ledger has had: the bundle's history of keys
+// has to lead from it or to it. known is the newest head that the
 // verifier has seen, or nil; without it a missing end of the ledger is not detected.
 func Verify(b *Bundle, key PublicKey, known *Head) *Report {
-	r := &Report{Receipts: int64(len(b.Receipts))}
-	head, headFault, headWhat := checkHead([]byte(b.Head), key)
+	r, _, _ := verify(b, key, known, nil)
+	return r
+}
+
+// verify is Verify, and returns the history of keys, nil for one that is wrong, and the key that signed the bundle. whole, nil for
+// none, is a history that is known to go on from the bundle's: the key then does not count.
+func verify(b *Bundle, key PublicKey, known *Head, whole *Keys) (r *Report, keys *Keys, signer PublicKey) {
+	r = &Report{Receipts: int64(len(b.Receipts))}
+	if whole != nil {
+		key = whole.links[0].key
+	}
+	own, broken := readKeys(key, b.Keys)
+	if keys = own; broken == nil && whole != nil {
+		if keys = whole; !whole.begin(own) {
+			broken = &Problem{Reason: WrongKey, Index: -1, What: "its history of keys is another one"}
+		}
+	}
+	if broken != nil { // nothing else can be judged
+		r.Head, r.Problems = Head{Size: -1}, []Problem{*broken}
+		return r, nil, key
+	}
+	head, headFault, headWhat := checkHead([]byte(b.Head), keys)
+	if headFault == "" {
+		headFault, headWhat = head.fresh(own)
+	}
 	r.Head = head
-	c := newChecker(key)
+	c := newChecker(keys)
 	for i := range b.Receipts {
 		c.add(b.Receipts[i].Envelope)
 	}
@@ -31,7 +55,26 @@ func Verify(b *Bundle, key PublicKey, known *Head) *Report {
 	if known == nil {
 		r.unproven("that no newer receipts were cut off: no newer head is known")
 	}
-	return r
+	judgeChanges(r, b, items, headFault)
+	return r, keys, own.Current()
+}
+
+// judgeChanges looks whether the changes of keys are among the receipts that a genuine head signs.
+func judgeChanges(r *Report, b *Bundle, items []item, headFault Reason) {
+	for i := range b.Keys {
+		p := &b.Keys[i]
+		leaf, fits := tlog.RecordHash(p.Envelope), true
+		switch {
+		case headFault != "" || p.Index >= r.Head.Size:
+		case b.All:
+			fits = !r.OK() || items[p.Index].leaf == leaf
+		default:
+			fits = tlog.CheckRecord(hashes(p.Proof), r.Head.Size, tlog.Hash(r.Head.Root), p.Index, leaf) == nil
+		}
+		if !fits {
+			r.add(NotIncluded, p.Index, "the change of keys in receipt %d is not shown to be in the ledger that the head signs", p.Index)
+		}
+	}
 }
 
 // verifyPart judges receipts that are shown to be in a ledger by their proofs.
@@ -49,6 +92,10 @@ func verifyPart(r *Report, b *Bundle, items []item, headFault Reason, headWhat s
 		switch {
 		case it.fault == foreign:
 			r.add(WrongKey, p.Index, "receipt %d is signed by another key", p.Index)
+		case it.fault == withdrawn:
+			r.add(Revoked, p.Index, "receipt %d is signed by a key that is revoked from before it on", p.Index)
+		case it.fault == apart:
+			r.add(Forked, p.Index, "receipt %d changes keys, and the history of keys does not have it", p.Index)
 		case it.fault != genuine && fits:
 			r.add(Recomputed, p.Index, "the signature of receipt %d is not right, though its hash fits the ledger", p.Index)
 		case it.fault != genuine:
@@ -77,8 +124,8 @@ func verifyPart(r *Report, b *Bundle, items []item, headFault Reason, headWhat s
 		}
 	}
 	switch {
-	case headFault == WrongKey:
-		r.add(WrongKey, -1, "%s", headWhat)
+	case headFault == WrongKey || headFault == Dropped:
+		r.add(headFault, -1, "%s", headWhat)
 	case headFault != "" && anyFits:
 		r.add(Recomputed, -1, "%s, though it fits the receipts", headWhat)
 	case headFault != "":

@@ -16,11 +16,22 @@ func VerifyLedger(fsys durable.FS, key PublicKey, known *Head) (*Report, error) 
 	// Heads first: receipts that are written meanwhile are then newer than
 	// the head, and not missing.
 	s := sequence{known: known}
-	if err := s.readHeads(fsys, key, r); err != nil {
+	notes, err := readNotes(fsys)
+	if err != nil {
 		return nil, err
 	}
+	changes, n, err := readChanges(fsys)
+	if err != nil {
+		return nil, err
+	}
+	keys, broken := readKeys(key, changes)
+	if broken != nil { // nothing else can be judged
+		r.Head, r.Receipts, r.Problems = Head{Size: -1}, n, []Problem{*broken}
+		return r, nil
+	}
+	s.judgeHeads(notes, keys, r)
 	r.Head = s.head
-	frames, err := s.readEntries(fsys, key, r)
+	frames, err := s.readEntries(fsys, keys, n, r)
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +56,46 @@ func VerifyLedger(fsys durable.FS, key PublicKey, known *Head) (*Report, error) 
 	return r, nil
 }
 
-// readHeads finds the newest head and what is wrong with those before it.
-func (s *sequence) readHeads(fsys durable.FS, key PublicKey, r *Report) error {
+// readNotes finds all heads.
+func readNotes(fsys durable.FS) (notes [][]byte, err error) {
+	err = durable.Scan(fsys, headsFile, func(f durable.Found) error {
+		if !f.Intact && (!f.Whole || bytes.IndexByte(f.Rec, 0) >= 0) {
+			return nil // torn, or the first line; a head that is missing shows by itself
+		}
+		notes = append(notes, bytes.Clone(f.Rec))
+		return nil
+	})
+	if cell.KindOf(err) == cell.NotFound {
+		err = nil
+	}
+	return notes, err
+}
+
+// readChanges finds the changes of keys, and says how many envelopes there are.
+func readChanges(fsys durable.FS) (changes []Proven, n int64, err error) {
+	err = durable.Scan(fsys, entriesFile, func(f durable.Found) error {
+		if noEntry(f) {
+			return nil
+		}
+		if mayBeChange(f.Rec) && f.Intact {
+			changes = append(changes, Proven{Index: n, Envelope: bytes.Clone(f.Rec)})
+		}
+		n++
+		return nil
+	})
+	if cell.KindOf(err) == cell.NotFound {
+		err = nil
+	}
+	return changes, n, err
+}
+
+// noEntry reports whether what was found is the first line, without which no other is intact.
+func noEntry(f durable.Found) bool {
+	return !f.Intact && f.At == 0 && !bytes.Contains(f.Rec, []byte(envelope1))
+}
+
+// judgeHeads finds the newest head and what is wrong with those before it.
+func (s *sequence) judgeHeads(notes [][]byte, keys *Keys, r *Report) {
 	s.head, s.headFault, s.headWhat = Head{Size: -1}, Truncated, "the ledger has no signed head"
 	type signed struct {
 		Head
@@ -54,17 +103,10 @@ func (s *sequence) readHeads(fsys durable.FS, key PublicKey, r *Report) error {
 		what  string
 	}
 	var all []signed
-	err := durable.Scan(fsys, headsFile, func(f durable.Found) error {
-		if !f.Intact && (!f.Whole || bytes.IndexByte(f.Rec, 0) >= 0) {
-			return nil // torn, or the first line; a head that is missing shows by itself
-		}
+	for _, rec := range notes {
 		var h signed
-		h.Head, h.fault, h.what = checkHead(f.Rec, key)
+		h.Head, h.fault, h.what = checkHead(rec, keys)
 		all = append(all, h)
-		return nil
-	})
-	if err != nil && cell.KindOf(err) != cell.NotFound {
-		return err
 	}
 	newest := int64(-1)
 	for i, h := range all {
@@ -86,7 +128,10 @@ func (s *sequence) readHeads(fsys durable.FS, key PublicKey, r *Report) error {
 			}
 		}
 	}
-	return nil
+	// A crash leaves a change of keys that no head covers yet, and nothing else.
+	if s.headFault == "" && s.head.Size > keys.last().index {
+		s.headFault, s.headWhat = s.head.fresh(keys)
+	}
 }
 
 // A frame is the line in which an envelope was found.
@@ -96,14 +141,14 @@ type frame struct {
 }
 
 // readEntries finds all envelopes, also where the lines around them were
-// changed.
-func (s *sequence) readEntries(fsys durable.FS, key PublicKey, r *Report) ([]frame, error) {
-	c := newChecker(key)
+// changed, up to n: those that come meanwhile may be signed by keys that are not known.
+func (s *sequence) readEntries(fsys durable.FS, keys *Keys, n int64, r *Report) ([]frame, error) {
+	c := newChecker(keys)
 	var frames []frame
 	torn := -1 // from here on nothing was intact
 	err := durable.Scan(fsys, entriesFile, func(f durable.Found) error {
-		if !f.Intact && f.At == 0 && !bytes.Contains(f.Rec, []byte(envelope1)) {
-			return nil // the first line; without it no other is intact
+		if noEntry(f) || int64(len(frames)) == n {
+			return nil
 		}
 		switch {
 		case f.Intact:

@@ -24,7 +24,7 @@ func TestHeadWithWitnesses(t *testing.T) {
 	if lines := strings.Count(string(signed), "\u2014 "); lines != 2 {
 		t.Fatalf("the note has %d signatures:\n%s", lines, signed)
 	}
-	got, err := ParseHead(signed, k.Public())
+	got, err := ParseHead(signed, keysOf(k.Public()))
 	if err != nil || got.Size != head.Size || got.Root != head.Root {
 		t.Errorf("a head with a witness: %+v, %v", got, err)
 	}
@@ -37,7 +37,7 @@ func TestHeadWithWitnesses(t *testing.T) {
 	text, signatures, _ := strings.Cut(string(signed), "\n\n")
 	for line := range strings.Lines(signatures) {
 		if strings.Contains(line, "witness") {
-			if _, err := ParseHead([]byte(text+"\n\n"+line), k.Public()); err == nil {
+			if _, err := ParseHead([]byte(text+"\n\n"+line), keysOf(k.Public())); err == nil {
 				t.Error("a head that the witness alone signed is taken")
 			}
 		}
@@ -46,7 +46,7 @@ func TestHeadWithWitnesses(t *testing.T) {
 
 func mustVerifier(t *testing.T, key PublicKey) note.Verifier {
 	t.Helper()
-	v, err := noteVerifier(key)
+	v, err := noteVerifier(key.Origin(), key)
 	must(t, err)
 	return v
 }
