@@ -21,6 +21,7 @@ type Cell struct {
 	ImageID      string       `json:"image_digest,omitempty"` // of an OCI image: the digest of its manifest
 	Created      time.Time    `json:"created"`
 	Expires      time.Time    `json:"expires,omitzero"`
+	Hold         *Hold        `json:"hold,omitempty"`       // a legal hold on it
 	Head         int          `json:"head"`                 // number of the checkpoint that its workspace is at or started from
 	Checkpoints  int          `json:"checkpoints"`          // number of its checkpoints
 	Runs         int          `json:"runs"`                 // number of its runs

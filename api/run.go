@@ -212,6 +212,9 @@ type Run struct {
 	NeedsSignOff *SignOffNeed `json:"needs_sign_off,omitempty"`
 	// SignOffs is what approvers signed about it, oldest first.
 	SignOffs []SignOff `json:"sign_offs,omitempty"`
+	// Hold is a legal hold on it, and Erased what of its evidence was erased, oldest first.
+	Hold   *Hold    `json:"hold,omitempty"`
+	Erased []Erased `json:"erased,omitempty"`
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.

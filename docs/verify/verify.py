@@ -204,8 +204,10 @@ def bundle(pinned, sums, texts):
             tell("edited", f"receipt {at}", "it is not what its approver signed")
         open_ends.extend(f"what receipt {at} comes from, {parent}" for parent in set(p.get("parents", [])) - ids)
         wanted.update({f"runs/{p['run']}/{name}": digest[7:] for name, digest in p.get("files", {}).items()})
-    open_ends.extend(f"what {name} said: it was gone when the bundle was made"
-                     for name in says.get("absent", []) if name not in sums and wanted.pop(name, None))
+    erased = {f"runs/{e['run']}/{e['file']}": (e["digest"][7:], e.get("found"), f"erased on {p['at'][:10]} by {p['by']}, for: {p['reason']}")
+              for p in (s["predicate"] for s in found.values()) if p.get("act") == "erase" for e in p["erased"]}
+    open_ends.extend(f"what {name} said: it was {how if was == d else 'gone when the bundle was made'}" for name in says.get("absent", [])
+                     for was, odd, how in [erased.get(name, ("", "", ""))] if name not in sums and (d := wanted.get(name) if odd else wanted.pop(name, None)))
     for name in sorted({n for n, _ in sums.items() ^ wanted.items() if n in wanted or not fault}):
         tell("added" if name not in wanted else "edited" if name in sums else "missing", name, "its digest is not the one signed for it")
     return found
@@ -226,13 +228,11 @@ def read(path):  # the digests of an archive's files, and the text of some
 
 def tell(kind, where, what):
     told.append((kind, where))
-    if len(told) <= 100:
-        print(kind, ascii(f"{where}: {what}")[1:-1])  # a name can have anything in it
+    len(told) > 100 or print(kind, ascii(f"{where}: {what}")[1:-1])  # a name can have anything in it
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("file", "--key"):
-        args.add_argument(name, type=pathlib.Path)
+    [args.add_argument(name, type=pathlib.Path) for name in ("file", "--key")]
     args, found = args.parse_args(), {}
     try:
         sums, texts = ({}, {}) if (plain := args.file.open("rb").read(1) == b"{") else read(args.file)

@@ -195,6 +195,9 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 	}
 	field(w, "workspace", ws)
 	field(w, "created", ago(c.Created))
+	if c.Hold != nil {
+		field(w, "on hold", holdWords(c.Hold))
+	}
 	if !c.Expires.IsZero() {
 		field(w, "expires", c.Expires.Local().Format("2006-01-02 15:04"))
 	}
@@ -333,6 +336,12 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	showNetwork(w, r.Network)
 	if len(r.MissingCalls) > 0 {
 		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, but missing in the cell's kernel")
+	}
+	if r.Hold != nil {
+		field(w, "on hold", holdWords(r.Hold))
+	}
+	for _, e := range r.Erased {
+		field(w, "erased", erasedWords(e))
 	}
 	if rec := r.Recording; rec != nil {
 		field(w, "recording", rec.Words(size))

@@ -236,7 +236,7 @@ signed evidence.
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.syncCmd(), a.fetchCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.statusCmd(), a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.timelineCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.reportCmd(), a.compareCmd(), a.replayCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd(), a.cacheCmd()}},
-		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approveCmd(), a.approvalsCmd(), a.credentialCmd(), a.configCmd()}},
+		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approveCmd(), a.approvalsCmd(), a.holdCmd(), a.eraseCmd(), a.credentialCmd(), a.configCmd()}},
 		{"system", "System", []*cobra.Command{a.doctorCmd(), a.dfCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.mcpCmd(), a.benchCmd(), a.versionCmd()}},
 	}
 	for _, g := range groups {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,9 @@ func (a *app) logsCmd() *cobra.Command {
 					continue
 				}
 				body, err := a.client.RunFile(cmd.Context(), run.ID, name)
+				if slices.ContainsFunc(run.Erased, func(e api.Erased) bool { return e.File == name }) && err != nil {
+					return err // it says when it was erased, and why
+				}
 				if e, ok := err.(*api.Error); ok && e.Kind == "not-found" {
 					continue // it never started
 				}

@@ -108,6 +108,10 @@ type Engine struct {
 	races    races
 	acts     atomic.Int64 // under way, but for runs and commands: see Working
 
+	retaining  sync.Mutex   // held while a record of what is kept is changed
+	holding    sync.RWMutex // held for reading while a cell is recorded as removed, and for writing while a hold is put on something
+	evidenceAt time.Time    // when evidence was last looked at that may be kept no longer; of keepHouse alone
+
 	hostHas func() (spawn.Needs, error) // what forks may use of the host now
 
 	mu        sync.Mutex // guards what follows
@@ -318,6 +322,7 @@ func (e *Engine) keepHouse() {
 		case now := <-tick.C:
 			e.spawn.Tend(e.life, now)
 			e.expireUploads(now)
+			e.tendEvidence(now)
 		}
 	}
 }

@@ -28,7 +28,8 @@ func (e *Engine) newGC() *gc.Manager {
 		},
 		TryLock: e.locks.TryAcquire, AtRest: e.alive.AtRest, AwaitGone: e.alive.AwaitGone, Remove: e.remove, Dropped: e.services.Follow,
 		Tree: e.trees.get, ForgetTrees: e.trees.forget, Above: func(id cell.ID) []workspace.State { return e.spawn.Above(id) }, Begun: spawn.BegunLayers, BegunObjects: result.BegunObjects,
-		Kept: e.govern.Keep, Leftovers: e.leftovers, Background: e.background,
+		ExpireEvidence: e.expireEvidence,
+		Kept:           e.govern.Keep, Leftovers: e.leftovers, Background: e.background,
 	})
 }
 

@@ -143,6 +143,9 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	if err := c.ForkedOnly(); err != nil && c.State != cell.Removed {
 		return api.Cell{}, err
 	}
+	if err := e.unheld(&c); err != nil {
+		return api.Cell{}, err
+	}
 	if dry {
 		return e.cellView(&c), nil
 	}
@@ -216,7 +219,15 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
+	if err := e.unheld(&c); err != nil {
+		return err
+	}
 	if err := e.alive.Deactivate(ctx, id, cell.CauseRemoved); err != nil {
+		return err
+	}
+	e.holding.RLock()
+	defer e.holding.RUnlock()
+	if err := e.unheld(&c); err != nil { // a hold that came meanwhile
 		return err
 	}
 	if c.State != cell.Removed {
@@ -264,6 +275,9 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 		if err != nil || c.State == cell.Removed {
 			continue
 		}
+		if err := e.unheld(&c); err != nil {
+			return errors.Join(err, workers.Wait())
+		}
 		if err := c.To(cell.Removed); err != nil {
 			return errors.Join(err, workers.Wait())
 		}
@@ -277,6 +291,13 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 	}
 	if err := workers.Wait(); err != nil {
 		return err
+	}
+	e.holding.RLock()
+	defer e.holding.RUnlock()
+	for _, c := range gone { // a hold that came meanwhile
+		if err := e.unheld(c); err != nil {
+			return err
+		}
 	}
 	if err := e.reg.Commit(objects...); err != nil {
 		return err

@@ -60,6 +60,9 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	e.govern.ExpireAsks()
+	if err := e.evidence.FinishErasing(); err != nil {
+		e.log.Warn("cannot finish an erasure of an earlier daemon", "error", err)
+	}
 	e.recoverRaces()
 	e.spawn.FillPools()
 	e.background(func(context.Context) { e.gc.RemoveStrays(strays) })

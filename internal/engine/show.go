@@ -93,7 +93,7 @@ func (e *Engine) cellView(c *state.Cell) api.Cell {
 func (e *Engine) recordView(c *state.Cell) api.Cell {
 	v := api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source, Repositories: c.Repositories,
-		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.Runs(c.ID)),
+		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Hold: c.Hold.API(), Runs: len(e.reg.Runs(c.ID)),
 		Agent: c.Agent, LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: state.LeftOutAPI(leftOutOf(c.LeftOut, c.Setup.Hidden)), Policy: c.Setup.Policy.String(),
 		Checkpoints: len(e.reg.Checkpoints(c.ID)), Head: e.reg.HeadNumber(c),

@@ -955,7 +955,7 @@ func (h *history) check() {
 	for _, r := range h.runs {
 		now, err := h.reg.Run(cell.RunID(r.ID))
 		h.must(err)
-		if _, problems := h.evidence.VerifyRun(&now); len(problems) > 0 {
+		if _, problems, _ := h.evidence.VerifyRun(&now); len(problems) > 0 {
 			h.Errorf("run %s (%s): %+v", r.ID, now.Verdict, problems)
 		}
 		switch now.Verdict {

@@ -97,7 +97,10 @@ func (c *collection) isCell(sel, dir string) bool {
 	}
 	before := len(c.in)
 	for _, r := range c.m.cfg.Records.Runs(id) {
-		c.named(r.Receipts...)
+		c.named(r.AllReceipts()...)
+	}
+	if of, err := c.m.cfg.Records.Cell(id); err == nil {
+		c.named(of.Acts...)
 	}
 	c.named(c.m.parents(id)...)
 	return len(c.in) > before
@@ -138,7 +141,7 @@ func (c *collection) follow() error {
 		}
 		c.named(p.Parents...)
 		if run, err := c.m.cfg.Records.Run(cell.RunID(p.Run)); err == nil && s.PredicateType == receipt.PredicateRun {
-			c.named(run.Receipts...)
+			c.named(run.AllReceipts()...)
 		}
 		for _, d := range p.Runs {
 			if asked > 0 { // a decision that was asked for itself; others may be on many runs

@@ -103,6 +103,9 @@ func noEvents(r *state.Run, underWay bool) error {
 	if r.NeverStarted() {
 		return cell.Errorf(cell.NotFound, "evidence.Events", "see why: pando show "+r.ID, "run %s has no events: its command never started", r.ID)
 	}
+	if e := r.ErasedFile(eventsFile); e != nil {
+		return cell.Errorf(cell.NotFound, "evidence.Events", "its receipt has the digest of them: pando receipt show "+r.ID, "the events of run %s were %s", r.ID, e.Words())
+	}
 	return cell.Errorf(cell.NotFound, "evidence.Events", "see what else is missing: pando receipt verify "+r.ID, "the events of run %s are gone", r.ID)
 }
 

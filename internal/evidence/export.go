@@ -87,6 +87,9 @@ func (m *Manager) Log(id cell.RunID, name string) (*os.File, error) {
 		return nil, cell.Errorf(cell.NotFound, "evidence.Log", "", "a run keeps no %q", name)
 	}
 	f, err := OpenRecord(r.Folder, name)
+	if errors.Is(err, os.ErrNotExist) && r.ErasedFile(name) != nil {
+		return nil, m.gone("evidence.Log", &r, name, name, "")
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, cell.Errorf(cell.NotFound, "evidence.Log", "", "run %s has no %s", id, name)
 	}

@@ -222,6 +222,8 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 	for _, s := range p.SignedBy {
 		row(b, "approved by", s.Approver+", "+s.At.Format(time.RFC3339)+", key `"+s.Key+"`")
 	}
+	row(b, "by", p.By)
+	row(b, "reason", p.Reason)
 	if p.Forced {
 		row(b, "forced", "yes")
 	}
@@ -255,6 +257,15 @@ func (p *act) markdown(b *strings.Builder, _ []api.Receipt) {
 		merged = append(merged, fmt.Sprintf("`%s`, %d conflicts", f.Path, f.Conflicts))
 	}
 	section(b, "Merged", "- %s\n", merged)
+	erased := []string{}
+	for _, e := range p.Erased {
+		text := fmt.Sprintf("`%s` of run %s, %d bytes, %s", e.File, e.Run, e.Bytes, e.Digest)
+		if e.Found != "" {
+			text += ", and was not that: " + e.Found
+		}
+		erased = append(erased, text)
+	}
+	section(b, "Erased", "- %s\n", erased)
 	if len(p.Held) > 0 {
 		b.WriteString("\nHeld back, because it controls what runs on the host:\n\n")
 		for _, h := range p.Held {

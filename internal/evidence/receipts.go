@@ -94,7 +94,7 @@ func (m *Manager) laterReceipts(v api.Receipt) (later []api.Receipt, err error) 
 	if err != nil || len(r.Receipts) == 0 {
 		return nil, nil // the receipt outlives the record
 	}
-	for _, id := range r.Receipts[1:] {
+	for _, id := range r.AllReceipts()[1:] {
 		entry, err := m.cfg.Ledger.Find(id)
 		if err != nil {
 			return nil, err
@@ -207,6 +207,8 @@ func (p *act) show(v *api.Receipt) {
 	}
 	v.Summary = p.Act
 	switch {
+	case p.Reason != "" && p.By != "":
+		v.Summary = p.Act + " by " + p.By + ": " + p.Reason
 	case p.SignOff != nil:
 		v.Summary = p.Act + " by " + p.SignOff.Approver + strings.TrimSuffix(": "+p.SignOff.Message, ": ")
 	case p.Act == "fork":

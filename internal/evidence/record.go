@@ -93,7 +93,7 @@ func (m *Manager) SealedFile(r *state.Run, name string) (*os.File, cell.Digest, 
 	}
 	f, err := OpenRecord(r.Folder, name)
 	if os.IsNotExist(err) {
-		err = cell.Errorf(cell.NotFound, opName, "", "%s of run %s is not kept any more", name, r.ID)
+		err = m.gone(opName, r, name, name, "")
 	}
 	return f, d, err
 }

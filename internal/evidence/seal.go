@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,7 +44,7 @@ type sealArgs struct {
 // without its receipt, nor a receipt of an act that did not happen. Runs among
 // objects get the receipt's digest.
 func (m *Manager) Seal(ctx context.Context, key string, act state.Act, objects ...any) (cell.Digest, error) {
-	act.Pando, act.At = m.cfg.Version, time.Now().UTC()
+	act.Pando, act.At = m.cfg.Version, cmp.Or(act.At, time.Now().UTC())
 	args := sealArgs{Key: key, Predicate: act}
 	for _, o := range m.cfg.Records.WithLeases(objects) { // a later daemon does not know the cells' maker
 		switch v := o.(type) {
@@ -55,6 +56,8 @@ func (m *Manager) Seal(ctx context.Context, key string, act state.Act, objects .
 			args.Records = append(args.Records, state.Record{Lease: v})
 		case *state.CellCaches:
 			args.Records = append(args.Records, state.Record{CellCaches: v})
+		case *state.Retained:
+			args.Records = append(args.Records, state.Record{Retained: v})
 		case *state.Run:
 			args.Records = append(args.Records, state.Record{Run: v})
 			args.Predicate.Runs = append(args.Predicate.Runs, decided(v))
@@ -90,6 +93,9 @@ func (m *Manager) seal(ctx context.Context, args sealArgs) (cell.Digest, error) 
 			objects = append(objects, r.Lease)
 		case r.CellCaches != nil:
 			objects = append(objects, r.CellCaches)
+		case r.Retained != nil:
+			r.Retained.AddReceipt(d)
+			objects = append(objects, r.Retained)
 		case r.Run != nil:
 			r.Run.AddReceipt(d)
 			objects = append(objects, r.Run)

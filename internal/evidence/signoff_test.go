@@ -58,7 +58,7 @@ func TestSignOffIsTheApprovers(t *testing.T) {
 		run.SignOffs = []state.SignOff{so.Kept()}
 		_, err = b.Seal(b.ctx, "sign-off/"+run.ID, state.Act{Act: "approve", Cell: run.Cell, Digest: so.Digest, Backend: run.Backend, SignOff: &so}, &run)
 		b.must(err)
-		_, problems := b.VerifyRun(&run)
+		_, problems, _ := b.VerifyRun(&run)
 		bundle := b.bundled(b.all(), run.ID)
 		rep, _, err := receipt.VerifyArchive(bytes.NewReader(bundle), public, nil)
 		b.must(err)
@@ -74,7 +74,7 @@ func TestSignOffIsTheApprovers(t *testing.T) {
 			}
 		}
 		run.SignOffs[0].Decision = "reject"
-		if _, problems := b.VerifyRun(&run); len(problems) == 0 || !strings.Contains(problems[len(problems)-1].What+problems[0].What, "sign-offs") {
+		if _, problems, _ := b.VerifyRun(&run); len(problems) == 0 || !strings.Contains(problems[len(problems)-1].What+problems[0].What, "sign-offs") {
 			t.Errorf("a record that says reject: %v", problems)
 		}
 	}

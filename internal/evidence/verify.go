@@ -52,8 +52,9 @@ func (m *Manager) Verify(r Reader, sel, dir string) (api.Verification, error) {
 	out := api.Verification{Receipts: rep.Receipts, Head: rep.Head.Size, Root: rep.Head.Root.String(), KeyID: key.ID(),
 		Problems: []api.Problem{}, Unproven: append([]string{}, rep.Unproven...)}
 	for i := range runs {
-		n, bad := m.VerifyRun(&runs[i])
+		n, bad, unproven := m.VerifyRun(&runs[i])
 		out.Files += n
+		out.Unproven = append(out.Unproven, unproven...)
 		problems = append(problems, bad...)
 	}
 	for _, p := range problems {
@@ -65,24 +66,24 @@ func (m *Manager) Verify(r Reader, sel, dir string) (api.Verification, error) {
 }
 
 // VerifyRun compares a run's record and files with what its receipt says.
-func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem) {
+func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem, unproven []string) {
 	if len(r.Receipts) == 0 {
 		if r.Phase == cell.Ended {
 			problems = append(problems, receipt.Problem{Reason: receipt.Missing, Index: -1, What: "run " + r.ID + " has no receipt"})
 		}
-		return 0, problems
+		return 0, problems, nil
 	}
 	bad := func(index int64, what string) {
 		problems = append(problems, receipt.Problem{Reason: receipt.Edited, Index: index, File: "run " + r.ID, What: what})
 	}
 	entry, err := m.cfg.Ledger.Find(r.Receipts[0])
 	if err != nil {
-		return 0, append(problems, receipt.Problem{Reason: receipt.Missing, Index: -1, What: "the receipt of run " + r.ID + " is not in the ledger"})
+		return 0, append(problems, receipt.Problem{Reason: receipt.Missing, Index: -1, What: "the receipt of run " + r.ID + " is not in the ledger"}), nil
 	}
 	p, err := predicate[runPredicate](entry)
 	if err != nil {
 		bad(entry.Index, err.Error())
-		return 0, problems
+		return 0, problems, nil
 	}
 	// The record may have had later verdicts: the newest receipt says which.
 	verdict := p.Verdict.Verdict
@@ -121,7 +122,11 @@ func (m *Manager) VerifyRun(r *state.Run) (files int, problems []receipt.Problem
 		q.Index, q.File = entry.Index, r.ID+"/"+q.File
 		problems = append(problems, q)
 	}
-	return len(p.Files), append(problems, verifyEvents(r, p)...)
+	if why := m.verifyHold("run "+r.ID, r.Acts, r.Hold); why != "" {
+		bad(entry.Index, why)
+	}
+	problems, unproven = m.verifyErased(r, p.Files, entry.Index, problems)
+	return len(p.Files), append(problems, verifyEvents(r, p)...), unproven
 }
 
 // verifyEvents follows the hash chain of a run's events.

@@ -290,7 +290,7 @@ func (m *Manager) forgetResult(id cell.ID, at cell.CheckpointID) error {
 		return err
 	}
 	k, err := m.cfg.Records.Checkpoint(at)
-	if err != nil || k.Gone || k.Expires.IsZero() || c.Head == at || slices.Contains(c.KnownAt, at) || m.beginsResult(id, at) || m.cfg.Records.IsPart(&c, at) {
+	if err != nil || k.Gone || k.Expires.IsZero() || m.held(id) || c.Head == at || slices.Contains(c.KnownAt, at) || m.beginsResult(id, at) || m.cfg.Records.IsPart(&c, at) {
 		return err
 	}
 	k.Gone = true

@@ -53,6 +53,7 @@ func (m *Manager) collect(ctx context.Context, dry bool) (api.GCResult, error) {
 		func() ([]api.GCItem, error) { return m.expireCells(ctx, dry, now) },
 		func() ([]api.GCItem, error) { return m.expireCheckpoints(ctx, dry, now) },
 		func() ([]api.GCItem, error) { return m.expireServices(ctx, dry, now) },
+		func() ([]api.GCItem, error) { return m.cfg.ExpireEvidence(ctx, dry, now) },
 		func() ([]api.GCItem, error) { return m.expireSources(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireImages(dry, now) },
 		func() ([]api.GCItem, error) { return m.expireCaches(dry, now) },
@@ -105,12 +106,18 @@ func (m *Manager) expireCells(ctx context.Context, dry bool, now time.Time) (ite
 
 // over reports whether a cell is kept no longer. That of a service goes with the cell that it serves.
 func (m *Manager) over(c *state.Cell, now time.Time) bool {
-	return c.Serves == nil && (m.expired(c, now) || m.keptOut(c, now))
+	return c.Serves == nil && !m.held(c.ID) && (m.expired(c, now) || m.keptOut(c, now))
+}
+
+// held reports whether a hold keeps a cell and its checkpoints.
+func (m *Manager) held(id cell.ID) bool {
+	_, hold := m.cfg.Records.HoldOn(id)
+	return hold != nil
 }
 
 // expired reports whether a cell has been kept for long enough, and nothing happens in it.
 func (m *Manager) expired(c *state.Cell, now time.Time) bool {
-	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && m.cfg.AtRest(c.ID) && !m.cfg.Records.HasOpenRun(c.ID)
+	return !c.Expires.IsZero() && !m.held(c.ID) && now.After(c.Expires) && c.State != cell.Removed && m.cfg.AtRest(c.ID) && !m.cfg.Records.HasOpenRun(c.ID)
 }
 
 // keptOut reports whether a cell was paused for as long as its maker's ceilings keep it.
@@ -160,6 +167,9 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 		}
 	}
 	for _, c := range cells {
+		if m.held(c.ID) {
+			continue
+		}
 		list := reg.Checkpoints(c.ID)
 		many := manySteps(list)
 		over := func(k *state.Checkpoint) bool {
@@ -187,7 +197,7 @@ func (m *Manager) expireCheckpoints(ctx context.Context, dry bool, now time.Time
 			items = append(items, item)
 			fresh, ferr := reg.Cell(c.ID)
 			kk, kerr := reg.Checkpoint(k.ID)
-			if ferr == nil && kerr == nil && fresh.Head != k.ID && over(&kk) {
+			if ferr == nil && kerr == nil && fresh.Head != k.ID && over(&kk) && !m.held(c.ID) {
 				kk.Gone = true
 				err = reg.Commit(&kk)
 			}

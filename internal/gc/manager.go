@@ -72,6 +72,8 @@ type Config struct {
 	// BegunObjects returns the trees, and the contents of files, that such an operation goes on with. It calls no
 	// function of the registry.
 	BegunObjects func(*operation.Redo) (trees, contents []cell.Digest)
+	// ExpireEvidence erases the contents of runs' evidence that the policy keeps no longer; dry only says which.
+	ExpireEvidence func(ctx context.Context, dry bool, now time.Time) ([]api.GCItem, error)
 	// Kept is for how long a paused cell with a lease is kept, and by which rule.
 	Kept func(*state.Lease) (time.Duration, string)
 	// Leftovers removes what keepers that died left, and names it; dry only names it.

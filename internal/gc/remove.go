@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -175,6 +176,9 @@ func (m *Manager) RemoveFolder(id cell.ID) error {
 // lock.
 func (m *Manager) RemoveCheckpoint(c *state.Cell, number int) error {
 	const opName = "gc.RemoveCheckpoint"
+	if err := m.cfg.Records.Unheld(c.ID, "remove", fmt.Sprintf("checkpoint %s@%d", c.Title(), number)); err != nil {
+		return err
+	}
 	k, err := m.cfg.Records.Numbered(c.ID, number)
 	switch {
 	case err != nil:

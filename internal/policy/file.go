@@ -29,6 +29,7 @@ type File struct {
 	Prices      []FilePrice
 	Findings    FileFindings
 	Accept      FileAccept
+	Keep        FileKeep
 }
 
 // Line is one line's worth of a policy, and where it stands.

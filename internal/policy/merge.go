@@ -82,7 +82,7 @@ func MergeLayers(base Effective, layers []Layer, flags Flags) (Result, error) {
 		if l.File == nil {
 			continue
 		}
-		for _, step := range []func(Layer) error{m.isolation, m.secrets, m.files, m.environment, m.home, m.prices, m.findings, m.limits, m.accept, m.approvals, m.network, m.credentials} {
+		for _, step := range []func(Layer) error{m.isolation, m.secrets, m.files, m.environment, m.home, m.prices, m.findings, m.limits, m.accept, m.keep, m.approvals, m.network, m.credentials} {
 			if err := step(l); err != nil {
 				return m.r, err
 			}

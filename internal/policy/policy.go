@@ -45,6 +45,7 @@ type Effective struct {
 	// Findings is left out of the canonical form where it says nothing.
 	Findings Findings `json:"findings,omitzero"`
 	Accept   Accept   `json:"accept,omitzero"`
+	Keep     Keep     `json:"keep,omitzero"`
 }
 
 // Files says which of the host's files a cell sees besides its image.

@@ -145,6 +145,11 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	if len(e.Accept.Approvers) > 0 {
 		add("accept", "accept.approvers", "approvers "+e.Accept.names(), enforced, "the daemon, by their signatures")
 	}
+	for _, w := range Kept() {
+		if p := *e.Keep.Of(w); p.Says() {
+			add("keep", "keep."+w, p.text(w), enforced, "the daemon, after the end of a run")
+		}
+	}
 	if len(n.Ask) > 0 || o.Lines["approvals.timeout"] != "" {
 		add("approvals", "approvals.timeout", "a question waits "+(time.Duration(e.Approvals.Timeout)*time.Millisecond).String(), enforced, "the gateway")
 	}

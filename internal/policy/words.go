@@ -54,6 +54,7 @@ func (f *File) words() section {
 		{name: "prices", about: "What models cost, for budgets of usd: by the name of a model, or a pattern of names in which * stands for any characters. They come before those that are built in.", shape: pricesShape{f}},
 		{name: "findings", about: "What is looked for in the evidence of a run.", shape: f.Findings.words()},
 		{name: "accept", about: "Which results are accepted only when approvers have signed them (`pando approve`).", shape: f.acceptWords()},
+		{name: "keep", about: "For how long the contents of a run's evidence are kept after its end; of several layers the longest counts. A project, or a file for one run, only lengthens what the host or the user say. Receipts are kept for ever.", shape: f.Keep.words()},
 		{name: "approvals", about: "How a person is asked.", shape: section{words: []word{
 			{name: "timeout", about: "How long a question waits; then it is denied.", line: &f.Approvals.TimeoutLine,
 				shape: text{set: func(s string) error { f.Approvals.Timeout = s; _, err := ParseTimeout(s); return err }}},

@@ -240,7 +240,16 @@ func (r *Report) tells(index int64) bool {
 
 // judgeRuns compares files with what genuine receipts of runs say of them.
 func (a *archive) judgeRuns(r *Report, b *Bundle, keys *Keys, absent []string, ids map[string]bool) (files int) {
-	parents := map[string]int64{}
+	parents, erased := map[string]int64{}, erasures{}
+	for _, proven := range b.Receipts { // before the runs that they are about
+		var room []byte
+		if it := check(proven.Envelope, keys, &room); it.fault != genuine {
+			continue
+		}
+		if s, err := proven.Statement(); err == nil && s.PredicateType == PredicateVerdict {
+			erased.add(s.Predicate)
+		}
+	}
 	for _, proven := range b.Receipts {
 		ids[cell.Sum(proven.Envelope).String()] = true
 		var room []byte
@@ -269,7 +278,7 @@ func (a *archive) judgeRuns(r *Report, b *Bundle, keys *Keys, absent []string, i
 		}
 		if s.PredicateType == PredicateRun {
 			files += len(p.Files)
-			a.judgeRun(r, proven.Index, p.Run, p.Files, absent)
+			a.judgeRun(r, proven.Index, p.Run, p.Files, absent, erased)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(parents)) {
@@ -280,12 +289,17 @@ func (a *archive) judgeRuns(r *Report, b *Bundle, keys *Keys, absent []string, i
 	return files
 }
 
-func (a *archive) judgeRun(r *Report, index int64, run string, digests map[string]cell.Digest, absent []string) {
+func (a *archive) judgeRun(r *Report, index int64, run string, digests map[string]cell.Digest, absent []string, erased erasures) {
 	for _, name := range slices.Sorted(maps.Keys(digests)) {
 		path := ArchiveRun(run, name)
 		sum, there := a.sums[path]
 		reason, what := Reason(""), ""
 		switch chain := a.chains[path]; {
+		case !there && slices.Contains(absent, path) && erased[path].words != "" && erased[path].digest == digests[name]:
+			r.unproven("what %s said: it was %s", path, erased[path].words)
+			if found := erased[path].found; found != "" {
+				reason, what = Missing, "it was not what the receipt names when it was erased: its digest was "+found
+			}
 		case !there && slices.Contains(absent, path):
 			r.unproven("what %s said: the installation did not have it any more", path)
 		case !there:

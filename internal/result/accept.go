@@ -554,7 +554,7 @@ func (m *Manager) checkRecord(run *state.Run) error {
 	if len(run.Receipts) == 0 {
 		return cell.Errorf(cell.Corrupt, opName, "", "run %s has no receipt", run.ID)
 	}
-	if _, problems := m.cfg.Evidence.VerifyRun(run); len(problems) > 0 {
+	if _, problems, _ := m.cfg.Evidence.VerifyRun(run); len(problems) > 0 {
 		p := problems[0]
 		return cell.Errorf(cell.Corrupt, opName, "see pando receipt verify "+run.ID+"; what was changed there is no run's result",
 			"the records of run %s are not what its receipt says: %s: %s", run.ID, p.File, p.What)

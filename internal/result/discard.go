@@ -189,6 +189,9 @@ func (m *Manager) doDiscard(ctx context.Context, c *state.Cell, at, to state.Che
 // space itself: a disk that such results have filled has this way out.
 func (m *Manager) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	const opName = "result.Discard"
+	if err := m.cfg.Records.Unheld(c.ID, "give up", "the result of run "+run.ID); err != nil {
+		return out, err
+	}
 	k, err := m.cfg.Records.Checkpoint(run.In.After)
 	if err != nil {
 		return out, err

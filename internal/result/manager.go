@@ -123,7 +123,7 @@ type Evidence interface {
 	// Sealed reports whether there is a receipt with a key.
 	Sealed(key string) bool
 	// VerifyRun compares a run's record and files with its receipts.
-	VerifyRun(*state.Run) (files int, problems []receipt.Problem)
+	VerifyRun(*state.Run) (files int, problems []receipt.Problem, unproven []string)
 }
 
 // Space is what results hold on disk.

@@ -10,7 +10,7 @@ import (
 
 // Act is what the receipt of a later verdict, or of a restore or fork by hand, says. See ActOn.
 type Act struct {
-	Act      string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch", "replay", "approve", "reject"
+	Act      string      `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen", "sync", "fetch", "replay", "approve", "reject", "hold", "release", "erase"
 	Run      string      `json:"run,omitempty"`  // of Runs, when it is one
 	Runs     []Decided   `json:"runs,omitempty"` // that it decides
 	Cell     string      `json:"cell"`
@@ -52,6 +52,10 @@ type Act struct {
 	SignOff *SignOff `json:"sign_off,omitempty"`
 	// SignedBy are the approvals that an accept went by, where the policy demanded some.
 	SignedBy []SignedBy `json:"signed_by,omitempty"`
+	// By and Reason are of "hold", "release" and "erase": the caller, and why. Erased is what was erased.
+	By     string      `json:"by,omitempty"`
+	Reason string      `json:"reason,omitempty"`
+	Erased []ErasedRun `json:"erased,omitempty"`
 }
 
 // SignedBy names an approval by its approver and its time.
@@ -59,6 +63,15 @@ type SignedBy struct {
 	Approver string    `json:"approver"`
 	Key      string    `json:"key"` // public, as in the policy
 	At       time.Time `json:"at"`
+}
+
+// ErasedRun is a file of a run's evidence that was erased.
+type ErasedRun struct {
+	Run    string `json:"run"`
+	File   string `json:"file"`
+	Digest string `json:"digest"`          // as the receipt of the run has it; of what was there, if that names none
+	Found  string `json:"found,omitempty"` // digest of what was there, if that was something else; "unreadable"
+	Bytes  int64  `json:"bytes"`
 }
 
 // Decided is a run with the verdict that an act gave it.

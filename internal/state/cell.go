@@ -75,6 +75,9 @@ type Cell struct {
 	Applied []Applied `json:"applied,omitempty"`
 	// SignOffs is what approvers signed about what the cell has, oldest first.
 	SignOffs []SignOff `json:"sign_offs,omitempty"`
+	// Hold and Acts are of its Retained: a legal hold, and the receipts of such.
+	Hold *Hold    `json:"-"`
+	Acts []string `json:"-"`
 
 	// SSHAgent is the socket of the SSH agent that the latest run came with, if keys of it
 	// are lent.

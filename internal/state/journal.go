@@ -136,6 +136,9 @@ func (r *Registry) all() iter.Seq[[]byte] {
 	for _, c := range r.cellCaches {
 		recs = append(recs, Record{CellCaches: c})
 	}
+	for _, k := range r.retained {
+		recs = append(recs, Record{Retained: k})
+	}
 	for id, l := range r.leases.each() {
 		if c := r.cells.of[id]; c != nil && (c.State != cell.Removed || len(l.Labels) > 0) { // by its labels callers see what is left of it
 			recs = append(recs, Record{Lease: l})

@@ -28,6 +28,7 @@ type Record struct {
 	CellCaches *CellCaches     `json:"cell_caches,omitempty"`
 	Race       *Race           `json:"race,omitempty"`
 	Attempt    *Attempt        `json:"attempt,omitempty"`
+	Retained   *Retained       `json:"retained,omitempty"`
 	Change     *StateChange    `json:"change,omitempty"`
 	Forget     string          `json:"forget,omitempty"` // the id of a record that is dropped
 }

@@ -48,6 +48,7 @@ type Registry struct {
 	caches      map[string]*Cache // by id
 	cellCaches  map[cell.ID]*CellCaches
 	leases      table[cell.ID, Lease]
+	retained    map[string]*Retained // by the id of a run or a cell
 	templates   map[string]*Template
 	shared      map[cell.Digest]*Shared
 	races       map[cell.RaceID]*Race
@@ -76,7 +77,7 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*operation.Redo{}, outcomes: map[string]*operation.Redo{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, budgets: map[cell.ID]*Budget{}, counted: map[cell.ID]*Counted{}, interps: newTable[cell.ID, Interp](walked), caches: map[string]*Cache{}, cellCaches: map[cell.ID]*CellCaches{}, leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, races: map[cell.RaceID]*Race{}, attempts: map[cell.RaceID]map[int]*Attempt{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, budgets: map[cell.ID]*Budget{}, counted: map[cell.ID]*Counted{}, interps: newTable[cell.ID, Interp](walked), caches: map[string]*Cache{}, cellCaches: map[cell.ID]*CellCaches{}, retained: map[string]*Retained{}, leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, races: map[cell.RaceID]*Race{}, attempts: map[cell.RaceID]map[int]*Attempt{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	empty := true
 	var err error
@@ -181,6 +182,9 @@ func (r *Registry) Commit(objects ...any) error {
 		case *CellCaches:
 			c := v.clone()
 			recs[i].CellCaches = &c
+		case *Retained:
+			c := v.clone()
+			recs[i].Retained = &c
 		case *Shared:
 			recs[i].Shared = v
 		case *Race:
@@ -283,6 +287,9 @@ func (r *Registry) apply(rec *Record) {
 			c.Maker.Claim.made[c.ID] = true
 		}
 		c.Maker = nil
+		if c.Hold, c.Acts = nil, nil; r.retained[string(c.ID)] != nil {
+			c.Hold, c.Acts = r.retained[string(c.ID)].Hold, r.retained[string(c.ID)].Receipts
+		}
 		if old == nil || old.State == cell.Removed {
 			r.alive++
 		}
@@ -321,6 +328,7 @@ func (r *Registry) apply(rec *Record) {
 	case rec.Run != nil:
 		v := rec.Run
 		v.Folder = filepath.Join(r.home.Runs(), filepath.Base(v.ID))
+		v.retain(r.retained[v.ID])
 		if old := r.runs.at(v.RunID()); old != nil {
 			r.indexRun(old, false)
 		} else {
@@ -384,6 +392,8 @@ func (r *Registry) apply(rec *Record) {
 		r.applyCache(rec.Cache.ID, rec.Cache)
 	case rec.CellCaches != nil:
 		r.applyCellCaches(rec.CellCaches.Cell, rec.CellCaches)
+	case rec.Retained != nil:
+		r.applyRetained(rec.Retained)
 	case rec.Change != nil:
 		if c := r.cells.of[rec.Change.Cell]; c != nil && c.State == rec.Change.From {
 			now := *c

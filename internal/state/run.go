@@ -87,9 +87,13 @@ type Run struct {
 	Services []ServiceUse `json:"services,omitempty"`
 	// Recording is what was recorded of its network, with --record.
 	Recording *cell.Recording `json:"recording,omitempty"`
-	Error     *Error          `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
-	Folder    string          `json:"-"`                 // where its records are
-	Secrets   *Secrets        `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
+	Error     *Error          `json:"error,omitempty"` // why it did not start; with an exit code, why its result could not be read or recorded
+	Folder    string          `json:"-"`               // where its records are
+	// Hold, Erased and Acts are of its Retained: a legal hold, what of its evidence was erased, and the receipts of that.
+	Hold    *Hold    `json:"-"`
+	Erased  []Erased `json:"-"`
+	Acts    []string `json:"-"`
+	Secrets *Secrets `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
 
 	In RunInternal `json:"internal"`
 }

@@ -18,7 +18,7 @@ func (r *Run) API() api.Run {
 		Before: r.Before.API(), After: r.After.API(), Receipt: r.Receipt, Receipts: r.Receipts, Policy: r.Policy,
 		Changes: r.Changes.API(), LeftOut: LeftOutAPI(r.LeftOut), Notes: r.Notes, Conflicts: r.Conflicts, Commits: r.Commits.API(),
 		Check: (*api.Check)(r.Check), Usage: api.Usage(r.Usage), Output: r.Output.API(), Timings: api.Timings(r.Timings),
-		Assurance: r.Assurance.API(), Provider: api.Provider(r.Provider), TTY: r.TTY, Agent: r.Agent, Mode: r.Mode, Autonomy: r.Autonomy, ModelURL: r.ModelURL, ReplayOf: r.ReplayOf, Ref: r.Ref, Asked: r.Asked.API(), NeedsSignOff: r.NeedsSignOff.API(), SignOffs: each(r.SignOffs, SignOff.API), ModeReason: r.ModeReason, DowngradeWords: r.DowngradeWords, Interactive: r.Interactive, Downgrades: r.Downgrades,
+		Assurance: r.Assurance.API(), Provider: api.Provider(r.Provider), TTY: r.TTY, Agent: r.Agent, Mode: r.Mode, Autonomy: r.Autonomy, ModelURL: r.ModelURL, ReplayOf: r.ReplayOf, Ref: r.Ref, Asked: r.Asked.API(), NeedsSignOff: r.NeedsSignOff.API(), SignOffs: each(r.SignOffs, SignOff.API), Hold: r.Hold.API(), Erased: each(r.Erased, Erased.API), ModeReason: r.ModeReason, DowngradeWords: r.DowngradeWords, Interactive: r.Interactive, Downgrades: r.Downgrades,
 		Network: r.Network.API(), MissingCalls: r.MissingCalls, Caches: each(r.Caches, func(c CacheUse) api.CacheUse { return api.CacheUse(c) }), Services: each(r.Services, func(s ServiceUse) api.ServiceUse { return api.ServiceUse(s) }), Error: r.Error.API(), Folder: r.Folder, Secrets: r.Secrets.API(), Recording: recordingAPI(r.Recording),
 	}
 }
