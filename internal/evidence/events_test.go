@@ -206,6 +206,7 @@ func TestEventText(t *testing.T) {
 			"ended by SIGKILL (memory limit), 2 KiB to stdout, 0 B to stderr, CPU 0s, 2 left over ended with it", false},
 		{"process.exec", `{"pid":12,"parent":3,"argv":["go","test","./..."],"cut":0,"path":"/usr/bin/go","tried":[],"as":"asked"}`, "go test ./... (pid 12, asked)", false},
 		{"process.exec", `{"pid":12,"argv":["sh","-c","e"],"cut":2048,"as":"observed"}`, "sh -c e … (2 KiB more) (pid 12, observed)", false},
+		{"process.exec", `{"pid":12,"argv":["x"],"cut":-1,"as":"asked"}`, "x … (more) (pid 12, asked)", false},
 		{"process.ended", `{"pid":12,"code":3,"signal":"","as":"observed"}`, "pid 12 exit 3", false},
 		{"process.ended", `{"pid":12,"code":137,"signal":"SIGKILL","as":"observed"}`, "pid 12 ended by SIGKILL", false},
 		{"process.ended", `{"pid":12,"code":null,"signal":"","as":"not seen"}`, "pid 12 ended, how was not seen", false},

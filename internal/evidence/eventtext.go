@@ -86,7 +86,7 @@ func EventKinds() []EventKind {
 			{"signal", "which: SIGINT"}}},
 		{"process.exec", "A process of the command executes a program: the command itself, and whatever it starts. docs/reference/processes.md says where that is observed.", []EventField{
 			{"pid", "its number, as the keeper sees it; of a cell with a kernel of its own, in the cell"}, {"parent", "that of its parent, 0 if not known"},
-			{"argv", "its words, without credentials; at most 1 KiB of a word, 4 KiB and 256 words of all"}, {"cut", "how many bytes of its words are not here"},
+			{"argv", "its words, without credentials; at most 1 KiB of a word, 4 KiB and 256 words of all"}, {"cut", "how many bytes of its words are not here; -1: there are more, and it is not known how many"},
 			{"path", "the file"}, {"tried", "files that the same call looked for before, as a search through PATH does"},
 			{"as", "observed: the cell's kernel reports what it executed; asked: what the process asked for, which another thread of it could change afterwards, and which may have failed"}}},
 		{"process.ended", "A process that executed a program has ended.", []EventField{
@@ -237,8 +237,11 @@ func told[T any](ev receipt.Event, text func(T) string) string {
 }
 
 func cutText(n int64) string {
-	if n == 0 {
+	switch {
+	case n == 0:
 		return ""
+	case n < 0:
+		return " … (more)"
 	}
 	return fmt.Sprintf(" … (%s more)", policy.FormatSize(n))
 }

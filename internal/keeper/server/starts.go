@@ -21,7 +21,6 @@ const (
 	maxWord  = 1 << 10 // bytes of a word, or of a path
 	maxWords = 4 << 10 // bytes of all words of a command
 	maxCount = 256     // words of a command
-	maxTried = 8       // paths that were tried before
 
 	startsRoom = 16 << 20 // bytes of events about processes that a run may write at once
 	startsRate = 8 << 10  // bytes a second that are added to them
@@ -31,12 +30,15 @@ const (
 	lostEvery = 10 * time.Second
 )
 
+// MaxTried is how many paths of one search are recorded.
+const MaxTried = 16
+
 // An Exec is a process that executes a program.
 type Exec struct {
 	PID    int // as the keeper sees it; in a cell with a kernel of its own, in the cell
 	Parent int // 0: not known
 	Args   []string
-	Cut    int64 // bytes of args that the observer did not read
+	Cut    int64 // bytes of args that the observer did not read; below 0: there are more, and it is not known how many
 	Path   string
 	Tried  []string // paths that the same call of the program looked at before, as a search through PATH does
 	As     string   // Observed, Asked
@@ -122,8 +124,11 @@ func (s *Starts) Exec(e Exec) {
 			left -= len(kept)
 		}
 	}
-	for _, t := range e.Tried[:min(len(e.Tried), maxTried)] {
+	for _, t := range e.Tried[:min(len(e.Tried), MaxTried)] {
 		f.Tried = append(f.Tried, clip(s.redactor.String(t), maxWord))
+	}
+	if e.Cut < 0 {
+		f.Cut = -1
 	}
 	s.write("process.exec", f, func() { s.lost.Starts++ })
 }
