@@ -135,7 +135,7 @@ func (v *View) reportPolicy(id cell.RunID, r *api.Report, e *finding.Evidence) e
 	return nil
 }
 
-// reportEvents reads the events of a run, of which the first are shown, and the samples of its use.
+// reportEvents reads the events of a run, of which the first are shown, the processes, and the samples of its use.
 func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) error {
 	events, err := v.Events(ctx, id, evidence.EventQuery{})
 	if cell.KindOf(err) == cell.NotFound && r.Run.ExitCode == nil {
@@ -144,6 +144,8 @@ func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) e
 	if err != nil {
 		return err
 	}
+	var started processes
+	defer func() { r.Processes = started.listed() }() // also what was whole of a stream that is not
 	for line, err := range events {
 		if err != nil {
 			return err
@@ -157,6 +159,9 @@ func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) e
 			if json.Unmarshal(ev.Fields, &s) == nil && len(r.Samples) < reportSamples {
 				r.Samples = append(r.Samples, api.Sample{At: ev.Time, CPUMS: s.CPU / 1000, Memory: s.Memory, Wrote: s.Written})
 			}
+			continue
+		}
+		if started.add(ev) {
 			continue
 		}
 		if len(r.Events) == reportEvents {
