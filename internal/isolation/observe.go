@@ -20,7 +20,7 @@ const (
 	observedBacklog = 8 << 20
 	observedEvents  = 16 << 10
 	// searchTime is how long the tries of one search take. An event is recorded after it.
-	searchTime = 20 * time.Millisecond
+	searchTime = 100 * time.Millisecond
 	// quietTime is how long, at the end of a command, nothing may happen before what is left of it is taken
 	// for what goes on.
 	quietTime = 20 * time.Millisecond
