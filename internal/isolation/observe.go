@@ -221,6 +221,7 @@ type watching struct {
 	byFD     map[int32]*tracked
 	own      linux.ExecCall // of the command itself
 	tries    int            // its own
+	number   int32          // of the last process that was tracked
 	quiet    bool           // nothing is told any more
 	refused  bool           // that memory can't be read was told
 }
@@ -228,17 +229,19 @@ type watching struct {
 // tracked is a process whose end is waited for.
 type tracked struct {
 	linux.ProcessHandle
-	last *seen
+	last   *seen
+	number int32
 }
 
 // serve answers until the last process that could ask is gone.
 func (w *watching) serve() {
 	defer w.forget()
 	defer w.settle()
-	w.add(w.listener, unix.EPOLLIN)
-	w.add(w.o.settling, unix.EPOLLIN)
+	w.add(w.listener, unix.EPOLLIN, 0)
+	w.add(w.o.settling, unix.EPOLLIN, 0)
 	events := make([]unix.EpollEvent, 128)
 	timeout, until := -1, time.Time{}
+	alone := false // no process is left that could ask; those that ended are not all reaped
 	for {
 		n, err := unix.EpollWait(w.poll, events, timeout)
 		if err != nil && err != unix.EINTR {
@@ -251,8 +254,8 @@ func (w *watching) serve() {
 				if ev.Events&unix.EPOLLIN != 0 {
 					w.answer()
 				} else if ev.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-					w.remaining()
-					return
+					unix.EpollCtl(w.poll, unix.EPOLL_CTL_DEL, w.listener, nil)
+					alone = true
 				}
 			case w.o.settling:
 				timeout, until = int(quietTime.Milliseconds()), time.Now().Add(settleTime/2)
@@ -265,26 +268,8 @@ func (w *watching) serve() {
 			w.settle()
 			timeout = -1
 		}
-	}
-}
-
-// remaining takes the ends of processes that nothing else can tell of: the listener's last process is gone, so
-// that all of them are, and are reaped sooner or later.
-func (w *watching) remaining() {
-	events := make([]unix.EpollEvent, 128)
-	until := time.Now().Add(settleTime / 2)
-	unix.EpollCtl(w.poll, unix.EPOLL_CTL_DEL, w.listener, nil)
-	for !w.quiet && len(w.byPID) > 0 && time.Now().Before(until) {
-		n, err := unix.EpollWait(w.poll, events, int(quietTime.Milliseconds()))
-		if err != nil && err != unix.EINTR {
+		if alone && (w.quiet || len(w.byPID) == 0) {
 			return
-		}
-		for _, ev := range events[:max(n, 0)] {
-			if int(ev.Fd) != w.o.settling {
-				w.ends(ev)
-			} else {
-				unix.EpollCtl(w.poll, unix.EPOLL_CTL_DEL, w.o.settling, nil)
-			}
 		}
 	}
 }
@@ -306,8 +291,9 @@ func (w *watching) forget() {
 	w.byFD, w.byPID = map[int32]*tracked{}, map[int]*tracked{}
 }
 
-func (w *watching) add(fd int, events uint32) bool {
-	return unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}) == nil
+// add waits for a descriptor. number tells it from an earlier one of its number, whose events may be read already.
+func (w *watching) add(fd int, events uint32, number int32) bool {
+	return unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd), Pad: number}) == nil
 }
 
 // answer lets one process go on, and tells of it.
@@ -360,7 +346,8 @@ func (w *watching) process(n linux.ExecNotice) (t *tracked, fresh bool) {
 		}
 		w.over(t)
 	}
-	t = &tracked{ProcessHandle: n.Process()}
+	w.number++
+	t = &tracked{ProcessHandle: n.Process(), number: w.number}
 	if old := w.byPID[t.PID]; old != nil { // of a thread that is not the first
 		unix.Close(t.FD)
 		if old.Still() {
@@ -369,7 +356,7 @@ func (w *watching) process(n linux.ExecNotice) (t *tracked, fresh bool) {
 		w.over(old)
 		t.FD = -1
 	}
-	if t.FD >= 0 && len(w.byPID) < observedAtOnce && w.add(t.FD, unix.EPOLLIN|unix.EPOLLET) {
+	if t.FD >= 0 && len(w.byPID) < observedAtOnce && w.add(t.FD, unix.EPOLLIN|unix.EPOLLET, w.number) {
 		w.byPID[t.PID], w.byFD[int32(t.FD)] = t, t
 		return t, true
 	}
@@ -383,7 +370,7 @@ func (w *watching) process(n linux.ExecNotice) (t *tracked, fresh bool) {
 // ends handles a process that has ended, or was reaped: then it is known how it ended.
 func (w *watching) ends(ev unix.EpollEvent) {
 	t := w.byFD[ev.Fd]
-	if t == nil {
+	if t == nil || t.number != ev.Pad {
 		return
 	}
 	if ev.Events&unix.EPOLLHUP != 0 || !linux.TellsExits() { // there, nothing more will be known of it
