@@ -26,7 +26,9 @@ type Report struct {
 	Output   []ReportOutput `json:"output"`         // the end of what the command wrote
 	// ToolCalls are what its agent reports of its tool calls; null where none are kept.
 	ToolCalls *ToolCalls `json:"tool_calls,omitempty"`
-	Events    []Event    `json:"events"` // the first of the run's events
+	// Processes are those that the command started, as far as its backend observes them; null: nothing is known.
+	Processes *Processes `json:"processes,omitempty"`
+	Events    []Event    `json:"events"` // the first of the run's events, without those about processes
 	// Samples are what the cell used while the command ran, in their order.
 	Samples []Sample `json:"samples"`
 	// MoreEvents is the number of further events: pando events RUN has all.
@@ -128,6 +130,34 @@ func (r *CellReport) Unjudged() string {
 		return r.Problems[0]
 	}
 	return ""
+}
+
+// Processes are those that a command started.
+type Processes struct {
+	Starts     int             `json:"starts"`         // programs that were executed, of those that are recorded
+	Ends       int             `json:"ends"`           // processes that ended, of those that are recorded
+	Failed     int             `json:"failed"`         // of those, the number with another exit code than 0
+	LostStarts int64           `json:"lost_starts"`    // starts that were counted, and not recorded
+	LostEnds   int64           `json:"lost_ends"`      // ends that were counted, and not recorded
+	Why        []string        `json:"why"`            // why some were not recorded
+	Unseen     []string        `json:"unseen"`         // what could not be observed, and why
+	List       []ReportProcess `json:"list"`           // those that failed first, then by their start
+	More       int             `json:"more,omitempty"` // number of further ones: pando events RUN --kind process.exec has all
+}
+
+// ReportProcess is a process that executes a program.
+type ReportProcess struct {
+	PID      int       `json:"pid"`                 // its number, as the keeper sees it; of a cell with a kernel of its own, in the cell
+	Parent   int       `json:"parent"`              // that of its parent; 0: not known
+	Args     []string  `json:"args"`                // its words, without credentials, cut
+	Path     string    `json:"path"`                // the file
+	Cut      bool      `json:"cut,omitempty"`       // there was more of its words
+	As       string    `json:"as"`                  // "observed", "asked": what the process asked for
+	At       time.Time `json:"at"`                  // when it was recorded
+	Ended    bool      `json:"ended"`               // whether its end is recorded
+	ExitCode *int      `json:"exit_code,omitempty"` // 128+n after signal n; null: not known
+	Signal   string    `json:"signal,omitempty"`    // that ended it; empty: none
+	MS       int64     `json:"ms"`                  // from its start to its end, in milliseconds
 }
 
 // Sample is what a cell used at some time in a run.

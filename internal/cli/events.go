@@ -85,7 +85,7 @@ code is 7.
 // eventKinds are the words that --kind completes; docs/reference/events.md has the fields of
 // each.
 var eventKinds = []string{"process", "limit", "decision", "flow", "budget", "network.earlier", "network.none", "network.unresolved", "kernel", "kernel.missing",
-	"process.start", "process.running", "process.failed", "process.signal", "process.exit", "sample", "output", "limit.time", "limit.disk"}
+	"process.start", "process.running", "process.failed", "process.signal", "process.exit", "process.exec", "process.ended", "process.lost", "process.unseen", "sample", "output", "limit.time", "limit.disk"}
 
 // tell prints an event as one line.
 func (a *app) tell(ev api.Event) {

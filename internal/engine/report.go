@@ -135,7 +135,7 @@ func (v *View) reportPolicy(id cell.RunID, r *api.Report, e *finding.Evidence) e
 	return nil
 }
 
-// reportEvents reads the events of a run, of which the first are shown, and the samples of its use.
+// reportEvents reads the events of a run, of which the first are shown, the processes, and the samples of its use.
 func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) error {
 	events, err := v.Events(ctx, id, evidence.EventQuery{})
 	if cell.KindOf(err) == cell.NotFound && r.Run.ExitCode == nil {
@@ -144,6 +144,8 @@ func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) e
 	if err != nil {
 		return err
 	}
+	var started processes
+	defer func() { r.Processes = started.listed() }() // also what was whole of a stream that is not
 	for line, err := range events {
 		if err != nil {
 			return err
@@ -159,7 +161,7 @@ func (v *View) reportEvents(ctx context.Context, id cell.RunID, r *api.Report) e
 			}
 			continue
 		}
-		if ev.Kind == "output" { // the page has the output itself
+		if ev.Kind == "output" || started.add(ev) { // the page has the output itself, and the processes apart
 			continue
 		}
 		if len(r.Events) == reportEvents {

@@ -204,6 +204,14 @@ func TestEventText(t *testing.T) {
 		{"process.signal", `{"signal":"SIGINT"}`, "was sent SIGINT", false},
 		{"process.exit", `{"code":137,"signal":"SIGKILL","cause":"memory limit","left_over":2,"stdout":{"bytes":2048}}`,
 			"ended by SIGKILL (memory limit), 2 KiB to stdout, 0 B to stderr, CPU 0s, 2 left over ended with it", false},
+		{"process.exec", `{"pid":12,"parent":3,"argv":["go","test","./..."],"cut":0,"path":"/usr/bin/go","tried":[],"as":"asked"}`, "go test ./... (pid 12, asked)", false},
+		{"process.exec", `{"pid":12,"argv":["sh","-c","e"],"cut":2048,"as":"observed"}`, "sh -c e … (2 KiB more) (pid 12, observed)", false},
+		{"process.exec", `{"pid":12,"argv":["x"],"cut":-1,"as":"asked"}`, "x … (more) (pid 12, asked)", false},
+		{"process.ended", `{"pid":12,"code":3,"signal":"","as":"observed"}`, "pid 12 exit 3", false},
+		{"process.ended", `{"pid":12,"code":137,"signal":"SIGKILL","as":"observed"}`, "pid 12 ended by SIGKILL", false},
+		{"process.ended", `{"pid":12,"code":null,"signal":"","as":"not seen"}`, "pid 12 ended, how was not seen", false},
+		{"process.lost", `{"starts":2,"ends":1,"why":"too many"}`, "not recorded: 2 starts and 1 ends of processes: too many", false},
+		{"process.unseen", `{"what":"exit codes","why":"old kernel"}`, "not seen: exit codes: old kernel", false},
 		{"limit.time", `{"timeout_ms":1500}`, "its time was up after 1.5s", true},
 		{"limit.disk", `{"limit":1048576,"used":2097152}`, "over its disk: 2 MiB of 1 MiB", true},
 		{"decision", `{"id":"q-1","access":{"act":"request","host":"api.github.com","port":443,"scheme":"https","method":"POST","path":"/repos"},
@@ -257,6 +265,7 @@ func TestEventKindsAreComplete(t *testing.T) {
 	}
 	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(server.Earlier{}),
 		"sample": tags(cell.Sample{}), "output": tags(cell.Written{}), "process.start": tags(startFields{}), "process.running": tags(runningFields{}), "process.exit": tags(exitFields{}), "process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}),
+		"process.exec": tags(server.ExecFields{}), "process.ended": tags(server.EndedFields{}), "process.lost": tags(server.LostFields{}), "process.unseen": tags(server.UnseenFields{}),
 		"limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(server.Missing{}), "budget": tags(cell.BudgetNote{})}
 	for kind, names := range has {
 		slices.Sort(names)
@@ -313,7 +322,7 @@ func TestEventsAsOCSF(t *testing.T) {
 // list.
 func TestEveryRecordedKindIsListed(t *testing.T) {
 	t.Parallel()
-	call := regexp.MustCompile(`\.(?:[eE]mit|during)\("([a-z.]+)"`)
+	call := regexp.MustCompile(`(?:\.[eE]mit\(|\.during\(|s\.write\()"([a-z.]+)"`)
 	listed := map[string]bool{}
 	for _, k := range EventKinds() {
 		listed[k.Kind] = false

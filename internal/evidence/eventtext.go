@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 )
@@ -83,6 +84,18 @@ func EventKinds() []EventKind {
 			{"error", "why"}}},
 		{"process.signal", "It was sent a signal.", []EventField{
 			{"signal", "which: SIGINT"}}},
+		{"process.exec", "A process of the command executes a program: the command itself, and whatever it starts. docs/reference/processes.md says where that is observed.", []EventField{
+			{"pid", "its number, as the keeper sees it; of a cell with a kernel of its own, in the cell"}, {"parent", "that of its parent, 0 if not known"},
+			{"argv", "its words, without credentials; at most 1 KiB of a word, 4 KiB and 256 words of all"}, {"cut", "how many bytes of its words are not here; -1: there are more, and it is not known how many"},
+			{"path", "the file"}, {"tried", "files that the same call looked for before, as a search through PATH does"},
+			{"as", "observed: the cell's kernel reports what it executed; asked: what the process asked for, which another thread of it could change afterwards, and which may have failed"}}},
+		{"process.ended", "A process that executed a program has ended.", []EventField{
+			{"pid", "its number"}, {"code", "exit code; 128+n after signal n; null where it was not seen"}, {"signal", "the signal that ended it, empty for none"},
+			{"as", "observed; not seen: that it ended is known, and not how"}}},
+		{"process.lost", "Processes started or ended and are not in the events.", []EventField{
+			{"starts", "how many starts, since the last such event"}, {"ends", "how many ends"}, {"why", "the first reason"}}},
+		{"process.unseen", "What can't be observed of the command's processes.", []EventField{
+			{"what", "what is not seen"}, {"why", "why not"}}},
 		{"process.exit", "It has ended. Always the last event of a command that ran.", []EventField{
 			{"code", "exit code; 128+n after signal n"}, {"signal", "the signal that ended it, empty for none"},
 			{"cause", "why, when it was not its own doing: timeout, interrupted, memory limit, disk limit, stopped"},
@@ -161,6 +174,18 @@ func eventText(ev receipt.Event) string {
 		return told(ev, func(f failedFields) string { return "failed to start: " + f.Error })
 	case "process.signal":
 		return told(ev, func(f signalFields) string { return "was sent " + f.Signal })
+	case "process.exec":
+		return told(ev, func(f server.ExecFields) string {
+			return strings.Join(f.Argv, " ") + cutText(f.Cut) + fmt.Sprintf(" (pid %d, %s)", f.PID, f.As)
+		})
+	case "process.ended":
+		return told(ev, endedText)
+	case "process.lost":
+		return told(ev, func(f server.LostFields) string {
+			return fmt.Sprintf("not recorded: %d starts and %d ends of processes: %s", f.Starts, f.Ends, f.Why)
+		})
+	case "process.unseen":
+		return told(ev, func(f server.UnseenFields) string { return "not seen: " + f.What + ": " + f.Why })
 	case "sample":
 		return told(ev, func(f cell.Sample) string {
 			return fmt.Sprintf("uses %s, %.1f s of processors so far", policy.FormatSize(f.Memory), float64(f.CPU)/1e6)
@@ -215,6 +240,26 @@ func told[T any](ev receipt.Event, text func(T) string) string {
 		return text(f)
 	}
 	return string(ev.Fields)
+}
+
+func cutText(n int64) string {
+	switch {
+	case n == 0:
+		return ""
+	case n < 0:
+		return " … (more)"
+	}
+	return fmt.Sprintf(" … (%s more)", policy.FormatSize(n))
+}
+
+func endedText(f server.EndedFields) string {
+	switch {
+	case f.Code == nil:
+		return fmt.Sprintf("pid %d ended, how was %s", f.PID, f.As)
+	case f.Signal != "":
+		return fmt.Sprintf("pid %d ended by %s", f.PID, f.Signal)
+	}
+	return fmt.Sprintf("pid %d exit %d", f.PID, *f.Code)
 }
 
 func exitText(f exitFields) string {

@@ -24,7 +24,7 @@ const workdirOp = "enter "
 //
 // control is descriptor 3 of an interpreter. An interpreter has no Landlock domain: its rules
 // would restrict its forks to the files that the interpreter itself sees.
-func (c *Cell) command(p cell.Process, stdio [3]*os.File, control *os.File, entry cgroupEntry, rules *linux.LandlockRuleset, gated bool) (s *linux.Script, made confine.Measured, proof *proof, err error) {
+func (c *Cell) command(p cell.Process, stdio [3]*os.File, control *os.File, entry cgroupEntry, rules *linux.LandlockRuleset, listener *os.File, gated bool) (s *linux.Script, made confine.Measured, proof *proof, err error) {
 	s = &linux.Script{Gated: gated || c.link != nil}
 	keep := append([]*os.File{c.Init.PIDFD}, entry.tasks...)
 	var later []*os.File
@@ -37,6 +37,9 @@ func (c *Cell) command(p cell.Process, stdio [3]*os.File, control *os.File, entr
 	}
 	if control != nil {
 		later = append(later, control)
+	}
+	if listener != nil {
+		later = append(later, listener)
 	}
 	s.Stdio(stdio, append(keep, later...)...)
 	for _, f := range entry.tasks {
@@ -62,6 +65,9 @@ func (c *Cell) command(p cell.Process, stdio [3]*os.File, control *os.File, entr
 	caps := c.become(s)
 	s.Call(workdirOp+p.Workdir, unix.SYS_CHDIR, p.Workdir)
 	confine.Shed(s, caps)
+	if listener != nil { // before the cell's own filter, which refuses listeners
+		s.Listen(c.d.execs, listener)
+	}
 	c.confine(s, rules, control != nil)
 	c.canaries(s, &made, landlock)
 	if proof, err = c.talkingCanaries(s, &made); err != nil {

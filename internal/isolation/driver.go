@@ -33,6 +33,7 @@ type Driver struct {
 	// Additional filters for cells that write to directories of the host: for commands, and for
 	// the file server of a cell with its own kernel.
 	noSetID, servesNoSetID *linux.SeccompProgram
+	execs                  *linux.SeccompProgram // has execve wait for an observer; nil where the kernel can't
 
 	storing sync.Mutex        // guards mounts
 	mounts  *linux.MountStore // nil until the first fork
@@ -77,6 +78,11 @@ func NewDriver(kin func(*Cell) any) (*Driver, error) {
 			return nil, err
 		}
 		if *x.to, err = linux.NewSeccompProgram(filter); err != nil {
+			return nil, err
+		}
+	}
+	if linux.ExecNotices() == nil {
+		if d.execs, err = linux.NewSeccompProgram(linux.ExecNoticeFilter()); err != nil {
 			return nil, err
 		}
 	}
@@ -229,6 +235,11 @@ func explainSetup(err error) error {
 
 // Start implements server.Driver.
 func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (server.Started, error) {
+	return d.StartWatched(id, p, stdio, begins, nil)
+}
+
+// StartWatched implements server.StartWatcher.
+func (d *Driver) StartWatched(id cell.ID, p cell.Process, stdio [3]*os.File, begins func(), starts *server.Starts) (server.Started, error) {
 	c, err := d.Cell(id)
 	if err != nil {
 		return server.Started{}, err
@@ -242,7 +253,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins fun
 		defer slave.Close()
 		stdio = [3]*os.File{slave, slave, slave}
 	}
-	started, err := c.Start(p, stdio, nil, begins)
+	started, err := c.start(p, stdio, nil, begins, starts)
 	if err != nil {
 		if term != nil {
 			term.Close()

@@ -20,6 +20,45 @@ import (
 // Start starts a process with files as its standard streams. control is an interpreter's
 // socket. begins, unless nil, is called before the first instruction of the program.
 func (c *Cell) Start(p cell.Process, stdio [3]*os.File, control *os.File, begins func()) (server.Started, error) {
+	return c.start(p, stdio, control, begins, nil)
+}
+
+// start is Start of a command whose processes are told to starts, unless that is nil.
+func (c *Cell) start(p cell.Process, stdio [3]*os.File, control *os.File, begins func(), starts *server.Starts) (server.Started, error) {
+	if starts == nil {
+		return c.startOnce(p, stdio, control, begins, nil, nil)
+	}
+	const what = "starts and ends of processes"
+	if err := linux.ExecNotices(); err != nil {
+		starts.Unseen(what, err.Error())
+		return c.startOnce(p, stdio, control, begins, nil, nil)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		starts.Unseen(what, os.NewSyscallError("socketpair", err).Error())
+		return c.startOnce(p, stdio, control, begins, nil, nil)
+	}
+	ours := os.NewFile(uintptr(pair[0]), "listener")
+	theirs, err := linux.Raise(os.NewFile(uintptr(pair[1]), "listener"))
+	if err == nil {
+		defer theirs.Close()
+		var o *observer
+		if o, err = observe(ours, p, starts); err == nil {
+			started, err := c.startOnce(p, stdio, control, begins, theirs, o)
+			if se, ok := errors.AsType[*linux.ScriptError](err); !ok || se.Call != linux.ListenOp {
+				return started, err
+			}
+			starts.Unseen(what, err.Error())
+			return c.startOnce(p, stdio, control, begins, nil, nil)
+		}
+	}
+	ours.Close()
+	starts.Unseen(what, err.Error())
+	return c.startOnce(p, stdio, control, begins, nil, nil)
+}
+
+// startOnce starts a process, whose execve is told to the other end of listener, unless that is nil.
+func (c *Cell) startOnce(p cell.Process, stdio [3]*os.File, control *os.File, begins func(), listener *os.File, o *observer) (server.Started, error) {
 	var high [4]*os.File
 	for i, f := range append(stdio[:], control) {
 		if f == nil {
@@ -44,7 +83,7 @@ func (c *Cell) Start(p cell.Process, stdio [3]*os.File, control *os.File, begins
 	if err != nil {
 		return server.Started{}, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
 	}
-	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], entry, rules, begins != nil)
+	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], entry, rules, listener, begins != nil)
 	var child *linux.Child
 	if err == nil {
 		pass := func(pid int) error {
@@ -63,7 +102,7 @@ func (c *Cell) Start(p cell.Process, stdio [3]*os.File, control *os.File, begins
 	made.At = time.Now().UTC()
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
-	return server.Started{Process: &Process{Child: child, cell: c, descendants: openDescendants(child), group: linux.Group{PID: child.PID}}, Measured: measured}, nil
+	return server.Started{Process: &Process{Child: child, cell: c, descendants: openDescendants(child), group: linux.Group{PID: child.PID}, observer: o}, Measured: measured}, nil
 }
 
 // explainStart explains why a command did not start.
@@ -119,6 +158,14 @@ type Process struct {
 	group       linux.Group
 	cell        *Cell
 	descendants *descendants // nil: not known
+	observer    *observer    // nil: none
+}
+
+// Settle implements server.Settler.
+func (p *Process) Settle() {
+	if p.observer != nil {
+		p.observer.Settle()
+	}
 }
 
 func (p *Process) PID() int { return p.Child.PID }

@@ -36,6 +36,5 @@ func WaitGone(f *os.File) error {
 // child of the caller (Linux 6.15 and later). It is not known before the process was
 // reaped.
 func ExitStatus(f *os.File) (syscall.WaitStatus, bool) {
-	code, ok := pidfdExit(f)
-	return syscall.WaitStatus(code), ok
+	return pidfdExit(f)
 }

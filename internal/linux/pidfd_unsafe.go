@@ -2,6 +2,7 @@ package linux
 
 import (
 	"os"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,17 +20,29 @@ const (
 	pidfdInfoExit = 1 << 3     // PIDFD_INFO_EXIT
 )
 
-func pidfdExit(f *os.File) (int32, bool) {
+// pidfdAbout describes a living process (Linux 6.13): ESRCH if it is gone, ENOTTY on an older kernel.
+func pidfdAbout(fd int) (info pidfdInfo, err error) {
+	info.mask = 1 // PIDFD_INFO_PID
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info))); e != 0 {
+		return info, e
+	}
+	return info, nil
+}
+
+// ExitOfHandle is ExitStatus of a descriptor.
+func ExitOfHandle(fd int) (syscall.WaitStatus, bool) {
 	info := pidfdInfo{mask: pidfdInfoExit}
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info)))
+	return syscall.WaitStatus(info.exit), e == 0 && info.mask&pidfdInfoExit != 0
+}
+
+func pidfdExit(f *os.File) (ws syscall.WaitStatus, ok bool) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return 0, false
 	}
-	var errno unix.Errno
-	if err := c.Control(func(fd uintptr) {
-		_, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, pidfdGetInfo, uintptr(unsafe.Pointer(&info)))
-	}); err != nil || errno != 0 || info.mask&pidfdInfoExit == 0 {
+	if cerr := c.Control(func(fd uintptr) { ws, ok = ExitOfHandle(int(fd)) }); cerr != nil {
 		return 0, false
 	}
-	return info.exit, true
+	return ws, ok
 }

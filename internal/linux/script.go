@@ -38,6 +38,7 @@ type op struct {
 	want   uint64 // mustFail: up to eight errnos, one byte each
 	slots  uint8  // bit i: args[i] is the index of an earlier op, and stands for its result
 	mode   uint8
+	needs  Slot    // the index of an earlier op, plus 1: without its success this one is left out; 0: always
 	result uintptr // in the child: what the call returned
 	errno  uintptr
 	name   string

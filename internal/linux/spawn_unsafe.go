@@ -327,6 +327,9 @@ func runScript(ops []op, report, gate uintptr) {
 	var worst syscall.Errno // of execs: "not executable" tells more than "not there"
 	for i := 0; i < len(ops); i++ {
 		o := &ops[i]
+		if o.needs != 0 && ops[o.needs-1].errno != 0 {
+			continue
+		}
 		if o.nr == opReport {
 			for j := 0; j < i; j++ {
 				if ops[j].mode == record {

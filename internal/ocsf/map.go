@@ -150,6 +150,22 @@ func (m *Mapper) command() *Process {
 	return p
 }
 
+// child is another process than the command itself.
+func (m *Mapper) child(f map[string]any, pid int) *Process {
+	p := &Process{UID: fmt.Sprintf("%s/%d", m.facts.Run, pid), PID: pid, Container: m.container()}
+	p.Path, _ = f["path"].(string)
+	if words, ok := f["argv"].([]any); ok {
+		var list []string
+		for _, w := range words {
+			s, _ := w.(string)
+			list = append(list, s)
+		}
+		p.CmdLine = strings.Join(list, " ")
+		p.Name = path.Base(cmp.Or(p.Path, "unknown"))
+	}
+	return p
+}
+
 // process maps the events of a command's life.
 func (m *Mapper) process(s Source) Event {
 	var f map[string]any
@@ -187,6 +203,25 @@ func (m *Mapper) process(s Source) Event {
 		if sig := word("signal"); sig != "" {
 			e.StatusCode = sig
 		}
+	case "process.exec":
+		e.is(processActivity, launch)
+		e.LaunchTypeID, e.LaunchType = 3, "Exec"
+		e.Actor.Process = m.command()
+		e.Process = m.child(f, number("pid"))
+		e.Process.CreatedTime = s.Time.UnixMilli()
+		e.Unmapped["as"], e.Unmapped["parent"] = word("as"), number("parent")
+		return e
+	case "process.ended":
+		e.is(processActivity, terminate)
+		e.Actor.Process = m.command()
+		e.Process = m.child(f, number("pid"))
+		e.Process.TerminatedTime = s.Time.UnixMilli()
+		if f["code"] != nil {
+			code := number("code")
+			e.ExitCode, e.StatusCode = &code, cmp.Or(word("signal"), fmt.Sprint(code))
+		}
+		e.Unmapped["as"] = word("as")
+		return e
 	case "process.signal":
 		e.is(processActivity, other("Signal"))
 		e.StatusCode = word("signal")

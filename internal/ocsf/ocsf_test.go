@@ -120,13 +120,18 @@ func sources(t *testing.T) (list []Source) {
 	add("process.signal", `{"signal":"SIGINT"}`)
 	add("process.exit", `{"code":0,"signal":"","cause":"","left_over":0,"stdout":{"bytes":1},"stats":{"measured":["memory"]}}`)
 	add("process.exit", `{"code":137,"signal":"SIGKILL","cause":"memory limit"}`)
+	add("process.exec", `{"pid":43,"parent":42,"argv":["go","test","./..."],"cut":0,"path":"/usr/bin/go","tried":["/bin/go"],"as":"asked"}`)
+	add("process.ended", `{"pid":43,"code":137,"signal":"SIGKILL","as":"observed"}`)
+	add("process.ended", `{"pid":43,"code":null,"signal":"","as":"not seen"}`)
+	add("process.lost", `{"starts":3,"ends":1,"why":"too many"}`)
+	add("process.unseen", `{"what":"ends","why":"none"}`)
 	add("limit.time", `{"timeout_ms":100}`)
 	add("limit.disk", `{"limit":1,"used":2}`)
 	add("network.none", `{"tries":3}`)
 	add("network.unresolved", `{"host":"a.test","error":"no answer"}`)
 	add("kernel.missing", `{"calls":["mseal"],"others":0}`)
 	add("kind.of.tomorrow", `{"a":1}`)
-	for _, kind := range []string{"process.start", "process.failed", "process.running", "process.exit", "limit.time", "kind", "decision", "flow", "network.earlier", "network.none", "network.unresolved"} {
+	for _, kind := range []string{"process.start", "process.failed", "process.running", "process.exit", "process.exec", "process.ended", "limit.time", "kind", "decision", "flow", "network.earlier", "network.none", "network.unresolved"} {
 		add(kind, ``)
 		add(kind, `"text"`)
 		add(kind, `{}`)
@@ -372,6 +377,23 @@ func TestFindings(t *testing.T) {
 	two := NewMapper(f).Map(at(5, "decision", fields(t, cell.Decided{Access: cell.Access{Act: cell.Connect, Addr: ip("169.254.169.254")}})))
 	if one[1].FindingInfo.UID == two[1].FindingInfo.UID {
 		t.Error("two runs have the same finding")
+	}
+}
+
+// A process that the command starts is another one than the command, which is its actor.
+func TestStartsOfProcesses(t *testing.T) {
+	m := NewMapper(facts())
+	m.Map(at(1, "process.running", `{"pid":42}`))
+	e := m.Map(at(2, "process.exec", `{"pid":43,"parent":42,"argv":["go","test","./..."],"path":"/usr/bin/go","as":"asked"}`))[0]
+	if e.TypeName != "Process Activity: Launch" || e.LaunchType != "Exec" || e.Process.PID != 43 || e.Process.CmdLine != "go test ./..." || e.Process.Name != "go" || e.Actor.Process.PID != 42 || e.Unmapped["as"] != "asked" || e.Unmapped["parent"] != 42 {
+		t.Errorf("%+v %+v", e, e.Process)
+	}
+	e = m.Map(at(3, "process.ended", `{"pid":43,"code":3,"signal":"","as":"observed"}`))[0]
+	if e.TypeName != "Process Activity: Terminate" || *e.ExitCode != 3 || e.StatusCode != "3" || e.Process.PID != 43 {
+		t.Errorf("%+v", e)
+	}
+	if e = m.Map(at(4, "process.ended", `{"pid":43,"code":null,"as":"not seen"}`))[0]; e.ExitCode != nil {
+		t.Errorf("exit code %d", *e.ExitCode)
 	}
 }
 

@@ -77,7 +77,7 @@ var functions = template.FuncMap{
 		return fmt.Sprintf("%+.3f s", t.Sub(start).Seconds())
 	},
 	"ext":  func(p string) string { return strings.TrimPrefix(path.Ext(p), ".") },
-	"join": strings.Join, "toolCounts": toolCounts, "callEnd": callEnd, "seenCalls": seenCalls, "callProblems": callProblems,
+	"join": strings.Join, "processNumbers": processNumbers, "processGaps": processGaps, "processWords": processWords, "processFailed": processFailed, "processEnd": processEnd, "toolCounts": toolCounts, "callEnd": callEnd, "seenCalls": seenCalls, "callProblems": callProblems,
 	"firstCalls": func(t *api.ToolCalls) []api.ToolCall { return t.Calls[:min(len(t.Calls), htmlCalls)] },
 	"moreCalls":  func(t *api.ToolCalls) int { return t.More + max(0, len(t.Calls)-htmlCalls) },
 	"allCalls":   func(t *api.ToolCalls) string { return count(len(t.Calls)+t.More, "call") },

@@ -79,6 +79,7 @@ func Markdown(w io.Writer, raw *api.Report) error {
 	}
 
 	markdownCalls(&b, r)
+	markdownProcesses(&b, r)
 	markdownNetwork(&b, run.Network)
 	if rec := run.Recording; rec != nil {
 		fmt.Fprintf(&b, "\nRecorded for a replay: %s.\n", text(rec.Words(policy.FormatSize)))

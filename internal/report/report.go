@@ -196,7 +196,15 @@ func unknown(r *api.Report) []string {
 	list := []string{
 		"That the result is right. The exit code and the check say what they test, and no more.",
 		"What the command meant, or why it did something: its output is its own word.",
-		"Which processes it started in between, with which arguments: only the command itself is recorded, its start and its end, and the use of all together.",
+	}
+	switch p := r.Processes; {
+	case p == nil || p.Starts == 0:
+		list = append(list, "Which processes it started in between, with which arguments: only the command itself is recorded, its start and its end, and the use of all together.")
+	default:
+		list = append(list, "What processes did that executed nothing after their fork, and that a process with the words \"asked\" really executed those: another thread of it can change them after they were read.")
+		if p.LostStarts+p.LostEnds > 0 {
+			list = append(list, "Which processes those were that are only counted.")
+		}
 	}
 	if run.Network != nil {
 		list = append(list, "What went through connections that the gateway did not open: of those, names, sizes and times are known, and no content.")

@@ -28,6 +28,7 @@ func whole(s string) *api.Report {
 			Lines: []api.DiffLine{{Kind: "@", Text: s}, {Kind: "+", Text: s, New: 1}, {Kind: "-", Text: s, Old: 1}, {Kind: " ", Text: s, Old: 1, New: 1}, {Kind: `\`, Text: s}}, MoreLines: 2}, {File: api.FileChange{Path: s}, NoLines: s}},
 		More: 3, Notes: []string{s}, Output: []api.ReportOutput{{Name: "stdout", Text: s}}, Events: []api.Event{{Kind: s, Text: s, Time: now, Denied: true}}, MoreEvents: 1,
 		Receipts: []api.Receipt{{ID: s, Summary: s, At: now}}, Verification: &api.Verification{Root: s, KeyID: s, Problems: []api.Problem{{Reason: s, File: s, What: s}}, Unproven: []string{s}}, Problems: []string{s},
+		Processes: &api.Processes{Starts: 2, Ends: 1, Failed: 1, LostStarts: 3, Why: []string{s}, Unseen: []string{s}, More: 1, List: []api.ReportProcess{{Args: []string{s, s}, Path: s, As: s, Cut: true, Signal: s, ExitCode: &code, Ended: true}, {Path: s, As: s}}},
 		ToolCalls: &api.ToolCalls{Basis: api.Reported, Agent: s, Read: []api.Transcript{{Path: s, Problem: s}}, Problems: []string{s}, More: 1, Calls: []api.ToolCall{{Time: now, Tool: s, What: s, Files: []string{s}, Ended: true, Failed: true}, {Tool: s, What: s}}},
 	}
 	Complete(r)

@@ -34,6 +34,7 @@ var (
 	_ server.Linker       = (*Driver)(nil)
 	_ server.MountKeeper  = (*Driver)(nil)
 	_ server.Observer     = (*Driver)(nil)
+	_ server.StartWatcher = (*Driver)(nil)
 )
 
 // NewDriver prepares what all cells of a keeper share.
@@ -56,6 +57,11 @@ func (d *Driver) cell(id cell.ID) (*liveCell, error) {
 
 // Start implements server.Driver.
 func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (server.Started, error) {
+	return d.StartWatched(id, p, stdio, begins, nil)
+}
+
+// StartWatched implements server.StartWatcher.
+func (d *Driver) StartWatched(id cell.ID, p cell.Process, stdio [3]*os.File, begins func(), starts *server.Starts) (server.Started, error) {
 	c, err := d.cell(id)
 	if err == nil {
 		err = c.startable()
@@ -63,7 +69,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins fun
 	if err != nil {
 		return server.Started{}, err
 	}
-	return d.Driver.Start(id, p, stdio, begins)
+	return d.Driver.StartWatched(id, p, stdio, begins, starts)
 }
 
 // startable returns an error if nothing can be started in the cell now.

@@ -115,6 +115,16 @@ func (d *fakeDriver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins
 	return Started{Process: k, Measured: json.RawMessage(`"measured"`)}, nil
 }
 
+// StartWatched tells the words of the command, as one that started all of them would be told.
+func (d *fakeDriver) StartWatched(id cell.ID, p cell.Process, stdio [3]*os.File, begins func(), starts *Starts) (Started, error) {
+	started, err := d.Start(id, p, stdio, begins)
+	if err == nil && p.Args[0] == "starts" {
+		starts.Exec(Exec{PID: 7, Args: p.Args, As: Asked})
+		starts.Ended(End{PID: 7, As: NotSeen})
+	}
+	return started, err
+}
+
 func (d *fakeDriver) Tried(cell.ID) int64 { return d.tried.Load() }
 
 func (d *fakeDriver) DeniedPrograms(cell.ID) map[Denied]int64 { return nil }
@@ -243,8 +253,9 @@ func (e *fakeEvents) all() (string, bool) {
 // The programs of fake cells.
 func programs() map[string]program {
 	return map[string]program{
-		"true": func(*fakeProcess) cell.Exit { return cell.Exit{} },
-		"seek": func(*fakeProcess) cell.Exit { return cell.Exit{Code: 6} },
+		"true":   func(*fakeProcess) cell.Exit { return cell.Exit{} },
+		"starts": func(*fakeProcess) cell.Exit { return cell.Exit{} },
+		"seek":   func(*fakeProcess) cell.Exit { return cell.Exit{Code: 6} },
 		"seven": func(p *fakeProcess) cell.Exit {
 			fmt.Fprintln(p.stdout, "out")
 			fmt.Fprintln(p.stder, "err")

@@ -7,6 +7,7 @@
 // forked or branched from it. It ends with the last of them.
 //
 // Lock order: 1. Server.mu, 2. talk.mu, 3. Proc.mu, 4. sizes.mu, 5. Output.mu, 6. deaths.mu;
+// Starts.mu is held while events are written alone;
 // warm.mu, intakes.mu and drain.mu are held while nothing else is taken.
 package server
 
@@ -124,6 +125,20 @@ type Guest interface {
 	// Programs are the processes on the host that this kernel and its memory are, if
 	// that can be told apart from what they have in common with those of copies.
 	Programs() []int
+}
+
+// A StartWatcher is a driver that observes which processes a command starts.
+type StartWatcher interface {
+	// StartWatched is Start of a command whose processes are told to starts, from the command's
+	// own execve on. Where that fails, the command runs all the same, and starts is told
+	// what is not seen, and why.
+	StartWatched(id cell.ID, p cell.Process, stdio [3]*os.File, begins func(), starts *Starts) (Started, error)
+}
+
+// A Settler is a process of a StartWatcher. Settle is called once, after Wait, and returns
+// when what has happened up to then was told.
+type Settler interface {
+	Settle()
 }
 
 // A Releaser is a process that holds resources until what it left behind has ended.

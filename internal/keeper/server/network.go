@@ -3,6 +3,7 @@ package server
 import (
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,6 +105,32 @@ type talk struct {
 	news    chan struct{} // closed and replaced with each version
 	over    chan struct{}
 	ended   bool
+	lent    []string // values of credentials
+}
+
+// secrets are the values of the credentials that are lent to the cell.
+func (t *talk) secrets() []string {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.lent)
+}
+
+// keepOut keeps the credentials of g out of the events about processes.
+func (t *talk) keepOut(g cell.Governance) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lent = nil
+	for _, l := range g.Credentials {
+		t.lent = append(t.lent, l.Secret)
+	}
+	for p := range t.procs {
+		if p.starts != nil {
+			p.starts.knows(t.lent)
+		}
+	}
 }
 
 // open makes the gateway of a cell that the driver has made.
@@ -123,6 +150,7 @@ func (s *Server) open(id cell.ID, g cell.Governance) (*talk, error) {
 		}
 		return nil, err
 	}
+	t.keepOut(g)
 	linker.Witness(id, t.n)
 	list, changed := t.n.Asked()
 	t.publish(list)
@@ -329,6 +357,7 @@ func (s *Server) refused(q proto.OfCell) ([]cell.Refused, error) {
 func (s *Server) govern(q proto.Governance) (proto.None, error) {
 	t, err := s.gateway("govern", q.Cell)
 	if err == nil {
+		t.keepOut(q.Network)
 		err = t.n.Govern(q.Network)
 	}
 	return proto.None{}, err

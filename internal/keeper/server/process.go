@@ -47,7 +47,8 @@ type Proc struct {
 	denied  map[Denied]int64 // see Server.denied, when it began
 	missing map[string]int64 // see Server.missing, when it began
 	opening sync.Once        // see opens
-	told    atomic.Int64     // number of events, without samples
+	told    atomic.Int64     // number of events that are a sign of work, see background
+	starts  *Starts          // nil without events
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // it has ended
@@ -177,9 +178,10 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	p.emit("process.start", map[string]any{"args": len(req.Process.Args), "tty": req.Process.TTY})
 	p.denied = s.denied(p) // before it can do anything: it may be denied itself
 	p.missing = s.missing(p)
-	p.started, err = s.Driver.Start(id, req.Process, theirs, s.begins(p))
+	p.started, err = s.startWatched(p, theirs)
 	proto.CloseAll(theirs[:])
 	if err != nil {
+		p.starts.end()
 		p.emit("process.failed", map[string]any{"error": err.Error()})
 		p.talk.leave(p)
 		p.taped.end(&p.status)
@@ -261,6 +263,10 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	if r, ok := p.started.Process.(Releaser); ok {
 		r.Release()
 	}
+	if w, ok := p.started.Process.(Settler); ok && p.starts != nil {
+		w.Settle()
+	}
+	p.starts.end()
 	s.tellDenied(p)
 	s.tellMissing(p)
 	if n := s.tried(p); n > 0 {
@@ -361,10 +367,34 @@ func (s *Server) killed(id cell.ID) int64 {
 func (p *Proc) emit(kind string, fields any) {
 	if p.events != nil {
 		p.events.Emit(kind, fields)
-		if kind != "sample" && kind != "output" {
+		if !background(kind) {
 			p.told.Add(1)
 		}
 	}
+}
+
+// background reports whether events of a kind are no sign of work: a program that polls
+// starts processes, too.
+func background(kind string) bool {
+	switch kind {
+	case "sample", "output", "process.exec", "process.ended", "process.lost", "process.unseen":
+		return true
+	}
+	return false
+}
+
+// startWatched has the driver start p, and tell which processes that starts if p has a record
+// of events.
+func (s *Server) startWatched(p *Proc, stdio [3]*os.File) (Started, error) {
+	if p.events == nil {
+		return s.Driver.Start(p.cell, p.start.Process, stdio, s.begins(p))
+	}
+	p.starts = newStarts(p.emit, p.talk.secrets())
+	if w, ok := s.Driver.(StartWatcher); ok {
+		return w.StartWatched(p.cell, p.start.Process, stdio, s.begins(p), p.starts)
+	}
+	p.starts.Unseen("starts and ends of processes", "the backend "+s.Backend+" does not observe them")
+	return s.Driver.Start(p.cell, p.start.Process, stdio, s.begins(p))
 }
 
 // stdioPipes makes the pipes of a process without a terminal. Our ends can be
