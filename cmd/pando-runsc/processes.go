@@ -33,10 +33,9 @@ type processes struct {
 	mu     sync.Mutex // guards the fields below
 	known  map[*kernel.ThreadGroup]*process
 	queue  []report
-	size   int                        // of queue, in bytes
-	losing map[*command]bool          // those with counts to write
-	ending map[*kernel.Task]time.Time // leaders of processes that may have ended unnoticed, and since when
-	gone   bool                       // the reader is
+	size   int               // of queue, in bytes
+	losing map[*command]bool // those with counts to write
+	gone   bool              // the reader is
 	wake   chan struct{}
 }
 
@@ -52,8 +51,6 @@ const (
 	pipeRoom  = 32 << 10          // bytes in the pipe beyond which nothing is added: other lines are lost without room
 	roomPause = time.Millisecond
 	roomMost  = 20 * time.Millisecond
-	endPause  = 10 * time.Millisecond
-	endLimit  = time.Second
 )
 
 // report is one report. Its kinds are exec, end and lost. internal/backend/gvisor/processes.go reads it.
@@ -93,10 +90,10 @@ type process struct {
 
 // begin registers the sink, before there is a kernel.
 func (p *processes) begin() {
-	p.known, p.losing, p.ending, p.wake = map[*kernel.ThreadGroup]*process{}, map[*command]bool{}, map[*kernel.Task]time.Time{}, make(chan struct{}, 1)
+	p.known, p.losing, p.wake = map[*kernel.ThreadGroup]*process{}, map[*command]bool{}, make(chan struct{}, 1)
 	seccheck.Global.AppendSink(p, []seccheck.PointReq{
 		{Pt: seccheck.GetPointForSyscall(seccheck.SyscallRawEnter, freezeCall)},
-		{Pt: seccheck.PointClone}, {Pt: seccheck.PointExecve}, {Pt: seccheck.PointTaskExit}, {Pt: seccheck.PointExitNotifyParent},
+		{Pt: seccheck.PointClone}, {Pt: seccheck.PointExecve}, {Pt: seccheck.PointExitNotifyParent},
 	})
 	go p.write()
 }
@@ -186,6 +183,7 @@ func (p *processes) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Ex
 	defer p.mu.Unlock()
 	k.executed = true
 	p.add(r)
+	p.rouse()
 	return nil
 }
 
@@ -201,7 +199,8 @@ func (r *report) words(argv []string) {
 	}
 }
 
-// ExitNotifyParent implements seccheck.Sink. gVisor's set of tasks is locked.
+// ExitNotifyParent implements seccheck.Sink. gVisor's set of tasks is locked. It is not called for a process that its
+// own parent traces; the filter of commands refuses ptrace.
 func (p *processes) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, info *pb.ExitNotifyParentInfo) error {
 	if t := kernel.TaskFromContext(ctx); t != nil {
 		p.ended(t.ThreadGroup(), uint32(info.GetExitStatus()))
@@ -220,48 +219,8 @@ func (p *processes) ended(tg *kernel.ThreadGroup, status uint32) {
 	k.of.left--
 	if k.executed || k.own || k.of.left == 0 { // the last two tell when all was told
 		p.add(report{Kind: "end", Command: k.of.number, PID: int32(k.pid), Status: status, Silent: !k.executed, Own: k.own, Left: k.of.left, of: k.of})
+		p.rouse()
 	}
-}
-
-// TaskExit implements seccheck.Sink. gVisor tells of no end of a process that its own parent traces: those are
-// looked at.
-func (p *processes) TaskExit(ctx context.Context, _ seccheck.FieldSet, _ *pb.TaskExit) error {
-	t := kernel.TaskFromContext(ctx)
-	if t == nil {
-		return nil
-	}
-	tg := t.ThreadGroup()
-	if p.of(tg) == nil {
-		return nil
-	}
-	leader := tg.Leader()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ending[leader] = time.Now()
-	p.rouse()
-	return nil
-}
-
-// look tells of processes that have ended and were not told of, and reports whether to look again.
-func (p *processes) look() bool {
-	p.mu.Lock()
-	list := make([]*kernel.Task, 0, len(p.ending))
-	for t, since := range p.ending {
-		if p.known[t.ThreadGroup()] == nil || time.Since(since) > endLimit {
-			delete(p.ending, t)
-		} else if time.Since(since) > endPause/2 { // it could end by itself
-			list = append(list, t)
-		}
-	}
-	again := len(p.ending) > 0
-	p.mu.Unlock()
-	for _, t := range list {
-		// The leader is asked for last: it is another one after an exec by another thread.
-		if t.ExitState() >= kernel.TaskExitZombie && t.ThreadGroup().Count() <= 1 && t.ThreadGroup().Leader() == t {
-			p.ended(t.ThreadGroup(), uint32(t.ThreadGroup().ExitStatus()))
-		}
-	}
-	return again
 }
 
 // add queues a report, or counts what it says as lost. mu is held.
@@ -280,7 +239,6 @@ func (p *processes) add(r report) {
 		return
 	}
 	p.queue, p.size = append(p.queue, r), p.size+size
-	p.rouse()
 }
 
 // rouse wakes the writer.
@@ -332,14 +290,7 @@ func (p *processes) write() {
 	for {
 		r, ok := p.next()
 		if !ok {
-			if p.look() {
-				select {
-				case <-p.wake:
-				case <-time.After(endPause):
-				}
-			} else {
-				<-p.wake
-			}
+			<-p.wake
 			continue
 		}
 		b, err := json.Marshal(r)
@@ -353,7 +304,7 @@ func (p *processes) write() {
 			}
 			if !p.line(append(append([]byte(kind), b[:n]...), '\n')) {
 				p.mu.Lock()
-				p.gone, p.queue, p.known, p.losing, p.ending = true, nil, nil, nil, map[*kernel.Task]time.Time{}
+				p.gone, p.queue, p.known, p.losing = true, nil, nil, nil
 				p.mu.Unlock()
 				return
 			}
