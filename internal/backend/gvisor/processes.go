@@ -35,9 +35,16 @@ type report struct {
 	Ends    int64    `json:"ends"`
 }
 
+// starts is what is told of processes: server.Starts.
+type starts interface {
+	Exec(server.Exec)
+	Ended(server.End)
+	Lost(starts, ends int64, why string)
+}
+
 // watched is a command whose processes are reported.
 type watched struct {
-	starts *server.Starts
+	starts starts
 
 	mu    sync.Mutex // guards the fields below
 	own   bool       // the end of its first process was reported
