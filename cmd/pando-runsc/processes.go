@@ -39,7 +39,7 @@ type processes struct {
 	wake   chan struct{}
 }
 
-// markOp is the operation of freezeCall with which a child of the guest begins a command, whose number is the
+// markOp is the operation of freezeCall with which a child of the guest begins a command, and the number is the
 // argument after it. internal/guest/freezer_unsafe.go has the same.
 const markOp = 7
 

@@ -42,7 +42,7 @@ type starts interface {
 	Lost(starts, ends int64, why string)
 }
 
-// watched is a command whose processes are reported.
+// watched is a command with reported processes.
 type watched struct {
 	starts starts
 
@@ -100,11 +100,9 @@ func (t *told) part(text string, last bool) {
 		return
 	}
 	b := t.parts
-	if t.parts = nil; len(b) > reportSize {
-		return
-	}
+	t.parts = nil
 	var r report
-	if json.Unmarshal(b, &r) != nil {
+	if json.Unmarshal(b, &r) != nil { // one that is too long was cut
 		return
 	}
 	if w := t.watched[r.Command]; w != nil {

@@ -78,6 +78,12 @@ func TestReportsAreToldToTheirCommand(t *testing.T) {
 	for i := range text {
 		m.take([]byte{text[i]})
 	}
+	for range 2 * reportSize / 4000 {
+		m.take([]byte("part " + strings.Repeat("x", 4000) + "\n"))
+	}
+	if len(m.parts) > reportSize+1 {
+		t.Errorf("%d bytes of a report are kept", len(m.parts))
+	}
 	want := []string{"exec 2 of 0 /bin/sh sh|-c|two words -5", "end 3 3 ", "end 4 137 SIGKILL", "exec 8 of 0  " + strings.Repeat("w\n", 10_000) + " -0", "end 2 0 "}
 	if strings.Join(one.list, ";") != strings.Join(want, ";") {
 		t.Errorf("%.2000q", one.list)
