@@ -38,6 +38,7 @@ func tellMissing() error {
 		}
 		eventchannel.AddEmitter(missing{fd})
 		watch{fd: fd}.begin()
+		(&processes{fd: fd}).begin()
 	}
 	return nil
 }

@@ -72,6 +72,9 @@ func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *co
 	// The command and its descendants see its cgroup as the root.
 	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	s.CaptureLink(selfLink, 32)
+	if n, err := strconv.ParseUint(c.ID, 10, 63); err == nil && p.kernel {
+		s.Try("begin a command", unix.SYS_SCHED_GET_PRIORITY_MAX, freezeMagic, markOp, int(n))
+	}
 	if control != nil {
 		s.Call("hand over the socket", unix.SYS_DUP3, int(control.Fd()), 3, 0)
 		s.Call("close", unix.SYS_CLOSE, int(control.Fd()))

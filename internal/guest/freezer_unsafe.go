@@ -20,6 +20,9 @@ const (
 	freezeThaw  = 4 // thaw all
 	freezeRests = 5 // 1 if each thread of a process, by its PID in the cell, is frozen and stopped
 	freezeMop   = 6 // let killed processes end
+	// markOp says that the caller begins a command, with its number: pando-runsc tells of its processes from then on.
+	// It is heeded while the caller has the guest's memory. See processes.go there.
+	markOp = 7
 )
 
 // freezer calls the application kernel's freezer. On another kernel, or if pando-runsc has

@@ -16,9 +16,10 @@ import (
 
 // told counts the reports of a cell's application kernel about the commands. pando-runsc writes
 // a line each into a pipe: missing system calls (number and arguments), executed programs
-// ("exec" and the quoted path), connections to other hosts without a route ("away"). Code that
+// ("exec" and the quoted path), connections to other hosts without a route ("away"), and what becomes of the
+// processes of commands ("part" and "proc", see report). Code that
 // broke out of the application kernel can write anything there. So the names come from this
-// package, and their number is limited.
+// package, and their number is limited; of processes it can say what it likes.
 type told struct {
 	ours, theirs *os.File
 	denies       map[string]cell.Denial // denied programs by their path
@@ -28,6 +29,8 @@ type told struct {
 	missing map[string]int64
 	denied  map[string]int64 // executions by path
 	away    int64
+	parts   []byte             // of an incomplete report
+	watched map[int64]*watched // commands by their number
 }
 
 const (
@@ -42,7 +45,7 @@ func newTold(mounts []cell.Mount) (*told, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &told{ours: r, theirs: w, denies: map[string]cell.Denial{}, missing: map[string]int64{}, denied: map[string]int64{}}
+	t := &told{ours: r, theirs: w, denies: map[string]cell.Denial{}, missing: map[string]int64{}, denied: map[string]int64{}, watched: map[int64]*watched{}}
 	for _, m := range mounts {
 		if m.Denies != nil {
 			t.denies[m.Target] = *m.Denies
@@ -103,6 +106,14 @@ func (t *told) count(line string) {
 	}
 	if line == "away" {
 		t.away++
+		return
+	}
+	if text, ok := strings.CutPrefix(line, "part "); ok {
+		t.part(text, false)
+		return
+	}
+	if text, ok := strings.CutPrefix(line, "proc "); ok {
+		t.part(text, true)
 		return
 	}
 	if name := missingName(line); name != "" {

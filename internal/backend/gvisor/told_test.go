@@ -15,7 +15,7 @@ import (
 
 // toldOf is of a cell in which one program is denied.
 func toldOf() *told {
-	return &told{denies: map[string]cell.Denial{"/usr/bin/env": {Rule: "deny program env"}}, missing: map[string]int64{}, denied: map[string]int64{}}
+	return &told{denies: map[string]cell.Denial{"/usr/bin/env": {Rule: "deny program env"}}, missing: map[string]int64{}, denied: map[string]int64{}, watched: map[int64]*watched{}}
 }
 
 func TestToldOfExecutionsAndConnections(t *testing.T) {
@@ -68,12 +68,15 @@ func FuzzTold(f *testing.F) {
 	f.Add([]byte("278 0 0 0\n157 59 0 0\n"))
 	f.Add([]byte("exec \"/usr/bin/env\"\naway\nexec \"\\x00\"\n"))
 	f.Add([]byte("{\"msg\":\"Unsupported\"}\n334 18446744073709551615 1 2\n99999999999999999999 0 0 0\n"))
+	f.Add([]byte("part {\"kind\":\"exec\",\"command\":7,\npart \"argv\":[\"a\",\"\"],\nproc \"pid\":3}\nproc {\"kind\":\"end\",\"command\":7,\"status\":4294967295}\nproc {}\n"))
+	f.Add([]byte("proc {\"kind\":\"lost\",\"command\":7,\"starts\":-5}\nproc {\"argv\":[" + strings.Repeat("0,", 6000) + "\nproc {\"argv\":[" + strings.Repeat(`"",`, 5000) + `""]}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		boundtest.Allocates(t, len(b), func() {
 			m := toldOf()
+			m.watched[7] = &watched{starts: &toldStarts{t: t}}
 			m.take(b[:len(b)/2])
 			m.take(b[len(b)/2:])
-			if len(m.missing) > missingKinds+1 || len(m.line) > toldLine+1 || len(m.denied) > 1 {
+			if len(m.missing) > missingKinds+1 || len(m.line) > toldLine+1 || len(m.denied) > 1 || len(m.parts) > reportSize+1 || len(m.watched) != 1 {
 				t.Fatalf("%d kinds, a line of %d", len(m.missing), len(m.line))
 			}
 			for name := range m.missing {

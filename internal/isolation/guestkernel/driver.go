@@ -67,6 +67,14 @@ type Captured struct {
 	Taken string          // how the memory was captured, in words; "" if there is only one way
 }
 
+// A Watcher is a Kernel that observes which processes commands start.
+type Watcher interface {
+	// Watch tells starts of the processes of the command with a number, from its start on. settle is
+	// called when the command has ended, and returns when what has happened up to then was told; or, with false,
+	// when it did not start. Nothing is told afterwards.
+	Watch(number int64, starts *server.Starts) (settle func(started bool))
+}
+
 // Made is the input to make a cell's kernel.
 type Made struct {
 	ID    cell.ID
@@ -193,11 +201,20 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 
 // Start implements server.Driver.
 func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (server.Started, error) {
+	return d.StartWatched(id, p, stdio, begins, nil)
+}
+
+// StartWatched implements server.StartWatcher. Where the kernel is no Watcher, it says so.
+func (d *Driver) StartWatched(id cell.ID, p cell.Process, stdio [3]*os.File, begins func(), starts *server.Starts) (server.Started, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return server.Started{}, err
 	}
-	proc, err := s.start(p, nil, stdio, nil, begins)
+	if _, ok := s.kernel.(Watcher); !ok && starts != nil {
+		starts.Unseen("starts and ends of processes", "the backend "+d.kind.Name+" does not observe them")
+		starts = nil
+	}
+	proc, err := s.start(p, nil, stdio, nil, begins, starts)
 	if err != nil {
 		return server.Started{}, err
 	}
@@ -217,7 +234,7 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *server.Interpre
 	if input != nil {
 		stdio[0] = nil
 	}
-	proc, err := s.start(p, input, stdio, control, nil)
+	proc, err := s.start(p, input, stdio, control, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -227,12 +244,12 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *server.Interpre
 
 // start starts a process through the guest. If the kernel is lost, or can no longer read the
 // cell's files because its file server ended, another kernel is booted first.
-func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func()) (*process, error) {
+func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func(), starts *server.Starts) (*process, error) {
 	g, err := s.revive()
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.startIn(g, what, input, stdio, control, begins)
+	p, err := s.startIn(g, what, input, stdio, control, begins, starts)
 	if err == nil || !blind(g, err) {
 		return p, err
 	}
@@ -240,7 +257,7 @@ func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, cont
 	if g, err = s.revive(); err != nil {
 		return nil, err
 	}
-	return s.startIn(g, what, input, stdio, control, begins)
+	return s.startIn(g, what, input, stdio, control, begins, starts)
 }
 
 // blind reports whether a process did not start because the kernel cannot read any file, not
@@ -259,8 +276,8 @@ func blind(g *guest.Client, err error) bool {
 const blindGrace = 5 * time.Second
 
 // startIn starts a process through one guest. begins, unless nil, is called before the first
-// instruction of the process.
-func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func()) (*process, error) {
+// instruction of the process. starts, unless nil, is told of its processes.
+func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func(), starts *server.Starts) (*process, error) {
 	u := s.spec.User
 	caps := uint64(0)
 	if u.UID == 0 {
@@ -280,10 +297,15 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 		return err
 	}
 	before, _ := s.counted()
+	number := s.procs.Add(1)
+	settle := func(bool) {}
+	if w, ok := s.kernel.(Watcher); ok && starts != nil {
+		settle = w.Watch(number, starts)
+	}
 	ended := make(chan struct{})
 	go s.attend(g, ended)
 	p, err := g.Start(context.Background(), guest.Command{
-		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps, NoSetID: s.spec.WritesOutside(),
+		ID: strconv.FormatInt(number, 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps, NoSetID: s.spec.WritesOutside(),
 		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.MaxFile(control != nil), Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: pass, Gated: begins != nil,
 	}, stdio, control)
 	over := sync.OnceFunc(func() { close(ended) })
@@ -294,9 +316,10 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 		err = cell.Errorf(cell.Unavailable, s.kind.Name+".Start", "try again: another one is started", "cannot start it: %s does not answer", s.kind.Title)
 	}
 	if err != nil {
+		settle(false)
 		return nil, err
 	}
-	return &process{p, s, before, over}, nil
+	return &process{p, s, before, over, settle}, nil
 }
 
 // process is a process inside the kernel. It has no PID on the host.
@@ -305,7 +328,11 @@ type process struct {
 	s      *sandbox
 	before cell.Stats
 	over   func() // ends the polling of the guest
+	settle func(started bool)
 }
+
+// Settle implements server.Settler.
+func (p *process) Settle() { p.settle(true) }
 
 // Wait implements server.Process.
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {

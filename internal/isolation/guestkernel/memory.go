@@ -280,7 +280,7 @@ func (s *sandbox) rehearseCommand(ctx context.Context, g *guest.Client) error {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { g.Close() })() // nothing else ends a machine that hangs
-	p, err := s.startIn(g, cell.Process{Args: []string{"sh", "-c", ":"}, Path: []string{"/bin/sh"}, Workdir: "/"}, nil, [3]*os.File{}, nil, nil)
+	p, err := s.startIn(g, cell.Process{Args: []string{"sh", "-c", ":"}, Path: []string{"/bin/sh"}, Workdir: "/"}, nil, [3]*os.File{}, nil, nil, nil)
 	if k := cell.KindOf(err); k == cell.NoSuchBinary || k == cell.NotRunnable {
 		return nil
 	}
@@ -365,7 +365,7 @@ func (d *Driver) Resume(id cell.ID, i *server.Interpreter, stdio [3]*os.File, co
 	if err != nil {
 		return err
 	}
-	i.Process, i.Layer = &process{p, s, before, func() {}}, s.spec.Layer
+	i.Process, i.Layer = &process{p, s, before, func() {}, func(bool) {}}, s.spec.Layer
 	s.in = i
 	return nil
 }
