@@ -64,6 +64,8 @@ type Start struct {
 	// Hold says that output beyond the limit waits a while for the first client that
 	// attaches, instead of being dropped.
 	Hold bool `json:"hold,omitempty"`
+	// Hide are parts of the command and its environment that are credentials: no record of it has them.
+	Hide []string `json:"hide,omitempty"`
 	// NoInput says that its standard input is at its end from the beginning.
 	NoInput bool `json:"no_input,omitempty"`
 	// Screen says that the program draws a screen, and throws away what was typed before: input of

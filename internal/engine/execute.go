@@ -213,7 +213,7 @@ func (x *execution) startCommand(ctx context.Context) error {
 	}
 	x.proc, err = x.inst.Start(ctx, x.run.ID, cell.Start{
 		Process: cell.Process{Args: req.Command, Env: env, Path: path, Workdir: x.resolvedWorkdir(), TTY: req.TTY, Rows: req.Rows, Cols: req.Cols},
-		Run:     x.run.RunID(), Timeout: x.p.policy.Limits.CellLimits().Timeout, EndsCell: x.c.Anonymous(), LogLimit: logLimit, Wire: tape, NoInput: x.p.again != nil, Screen: x.p.agent != nil && req.TTY,
+		Run:     x.run.RunID(), Timeout: x.p.policy.Limits.CellLimits().Timeout, EndsCell: x.c.Anonymous(), LogLimit: logLimit, Wire: tape, NoInput: x.p.again != nil, Hide: redactor.Found(append(slices.Clone(req.Command), env...)...), Screen: x.p.agent != nil && req.TTY,
 	}, logs)
 	if err != nil {
 		return err

@@ -273,7 +273,7 @@ func (e *Engine) tendEvidence(now time.Time) {
 	}
 }
 
-// expireEvidence erases what the policies of the host and the user, as the policy of each run lengthens them, keep no longer. A run whose policy can't
+// expireEvidence erases what the policies of the host and the user, as the policy of each run lengthens them, keep no longer. A run with a policy that can't
 // be read keeps all, and so does one on hold. There is one receipt for the runs of a cell.
 func (e *Engine) expireEvidence(ctx context.Context, dry bool, now time.Time) (items []api.GCItem, failed error) {
 	keep, at, err := e.govern.KeepEvidence()

@@ -34,7 +34,7 @@ const (
 // records, so that no process waits for a disk.
 type observer struct {
 	starts *server.Starts
-	own    cell.Process // the command, whose memory is the keeper's until it has executed
+	own    cell.Process // the command: its memory is the keeper's until it has executed
 
 	mu      sync.Mutex // guards what follows
 	queue   []*seen
@@ -226,7 +226,7 @@ type watching struct {
 	refused  bool           // that memory can't be read was told
 }
 
-// tracked is a process whose end is waited for.
+// tracked is a process that is waited for.
 type tracked struct {
 	linux.ProcessHandle
 	last   *seen
@@ -291,7 +291,7 @@ func (w *watching) forget() {
 	w.byFD, w.byPID = map[int32]*tracked{}, map[int]*tracked{}
 }
 
-// add waits for a descriptor. number tells it from an earlier one of its number, whose events may be read already.
+// add waits for a descriptor. number tells it from an earlier one of its number: events of that may be read already.
 func (w *watching) add(fd int, events uint32, number int32) bool {
 	return unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd), Pad: number}) == nil
 }

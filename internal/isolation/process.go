@@ -23,7 +23,7 @@ func (c *Cell) Start(p cell.Process, stdio [3]*os.File, control *os.File, begins
 	return c.start(p, stdio, control, begins, nil)
 }
 
-// start is Start of a command whose processes are told to starts, unless that is nil.
+// start is Start of a command, and tells its processes to starts, unless that is nil.
 func (c *Cell) start(p cell.Process, stdio [3]*os.File, control *os.File, begins func(), starts *server.Starts) (server.Started, error) {
 	if starts == nil {
 		return c.startOnce(p, stdio, control, begins, nil, nil)
@@ -57,7 +57,7 @@ func (c *Cell) start(p cell.Process, stdio [3]*os.File, control *os.File, begins
 	return c.startOnce(p, stdio, control, begins, nil, nil)
 }
 
-// startOnce starts a process, whose execve is told to the other end of listener, unless that is nil.
+// startOnce starts a process, and its execve is told to the other end of listener, unless that is nil.
 func (c *Cell) startOnce(p cell.Process, stdio [3]*os.File, control *os.File, begins func(), listener *os.File, o *observer) (server.Started, error) {
 	var high [4]*os.File
 	for i, f := range append(stdio[:], control) {

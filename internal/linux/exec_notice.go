@@ -252,7 +252,7 @@ func (n *ExecNotice) Process() (h ProcessHandle) {
 	return h
 }
 
-// Still reports whether h is the process of a notice, whose number was the same before. It brings its
+// Still reports whether h is the process of a notice that had the same number before. It brings its
 // parent up to date.
 func (h *ProcessHandle) Still() bool {
 	info, err := pidfdAbout(h.FD)

@@ -89,7 +89,7 @@ func (h Home) Socket() string { return filepath.Join(h.Run, "pando.sock") }
 // whatever the environment of its clients.
 func (h Home) Lock() string { return filepath.Join(h.State, "pando.lock") }
 
-// ServeLock is held by a pando serve, whose daemon comes back when it fails.
+// ServeLock is held by a pando serve: its daemon comes back when it fails.
 func (h Home) ServeLock() string { return filepath.Join(h.State, "serve.lock") }
 
 // Holder is what the daemon that took the lock last wrote into it.

@@ -9,7 +9,7 @@ import (
 // Locked reports whether a daemon holds the installation's lock.
 func (h Home) Locked() bool { return held(h.Lock()) }
 
-// Served reports whether a pando serve is there, whose daemon comes back by itself.
+// Served reports whether a pando serve is there: its daemon comes back by itself.
 func (h Home) Served() bool { return held(h.ServeLock()) }
 
 func held(path string) bool {

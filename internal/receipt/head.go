@@ -21,7 +21,7 @@ import (
 //	ROOT in base64
 //	keys sha256:…
 //
-// The last line is that of a ledger whose keys have changed: the receipt of the newest change, so that none can be left out.
+// The last line is that of a ledger with keys that have changed: the receipt of the newest change, so that none can be left out.
 type Head struct {
 	Size int64       `json:"size"`
 	Root cell.Digest `json:"root"`

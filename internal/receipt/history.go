@@ -40,7 +40,7 @@ type NextKey struct {
 	Proof string `json:"proof"` // base64
 }
 
-// A RevokedKey is a key whose signatures of receipts from an index on count for nothing.
+// A RevokedKey is a key by which signatures of receipts from an index on count for nothing.
 type RevokedKey struct {
 	Key   string `json:"key"` // its ID
 	Since int64  `json:"since"`

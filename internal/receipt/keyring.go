@@ -12,7 +12,7 @@ import (
 // nextFile is a key that has been made and that the ledger does not name yet, or that was not put in the place of KeyFile yet.
 const nextFile = KeyFile + ".next"
 
-// Elsewhere are signers whose keys are not in the directory of keys; nil for none.
+// Elsewhere are signers with keys that are not in the directory of keys; nil for none.
 type Elsewhere struct {
 	Signs  Signer // that is to sign: a ledger that begins, and others after the next change of keys
 	Before Signer // that signed until the next change of keys

@@ -144,7 +144,7 @@ func (l *Ledger) signerOf(id string) Signer {
 	return nil
 }
 
-// begin is the history of keys before the first receipt, whose signer that is: one that is at hand, or one that a later receipt
+// begin is the history of keys before the first receipt, and says which signer that is: one that is at hand, or one that a later receipt
 // says more of.
 func (l *Ledger) begin(keyid string) *Keys {
 	if s := l.signerOf(keyid); s != nil {

@@ -105,6 +105,16 @@ func (r *Redactor) String(s string) string {
 	return b.String()
 }
 
+// Found returns the parts of texts that String would replace.
+func (r *Redactor) Found(texts ...string) (found []string) {
+	for _, s := range texts {
+		for _, sp := range r.find([]byte(s)) {
+			found = append(found, s[sp.from:sp.to])
+		}
+	}
+	return found
+}
+
 // Args returns a copy of a command line with each secret replaced.
 func (r *Redactor) Args(args []string) []string {
 	out := make([]string, len(args))

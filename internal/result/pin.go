@@ -72,7 +72,7 @@ func Pin(before, after *workspace.Tree, pins []string) (*Pinned, error) {
 // maxPinned bounds the paths that pins lead to.
 const maxPinned = 1000
 
-// shown reports whether a change is one that a person means: a folder whose time alone differs is none.
+// shown reports whether a change is one that a person means: a folder of which the time alone differs is none.
 func shown(ch *workspace.Change) bool {
 	return !ch.Meta() || ch.Old.Mode != ch.New.Mode || !slices.Equal(ch.Old.XAttrs, ch.New.XAttrs)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Retained is what was decided on how long the evidence of a run, or a cell, is kept. It is a record of its own: a hold can be put
-// on a run that goes on, whose own record is the run's to write.
+// on a run that goes on, since its own record is the run's to write.
 type Retained struct {
 	ID     string   `json:"id"` // of a run or a cell
 	Hold   *Hold    `json:"hold,omitempty"`

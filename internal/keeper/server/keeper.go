@@ -129,7 +129,7 @@ type Guest interface {
 
 // A StartWatcher is a driver that observes which processes a command starts.
 type StartWatcher interface {
-	// StartWatched is Start of a command whose processes are told to starts, from the command's
+	// StartWatched is Start of a command, and tells its processes to starts, from the command's
 	// own execve on. Where that fails, the command runs all the same, and starts is told
 	// what is not seen, and why.
 	StartWatched(id cell.ID, p cell.Process, stdio [3]*os.File, begins func(), starts *Starts) (Started, error)

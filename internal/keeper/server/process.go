@@ -389,7 +389,7 @@ func (s *Server) startWatched(p *Proc, stdio [3]*os.File) (Started, error) {
 	if p.events == nil {
 		return s.Driver.Start(p.cell, p.start.Process, stdio, s.begins(p))
 	}
-	p.starts = newStarts(p.emit, p.talk.secrets())
+	p.starts = newStarts(p.emit, append(p.talk.secrets(), p.start.Hide...))
 	if w, ok := s.Driver.(StartWatcher); ok {
 		return w.StartWatched(p.cell, p.start.Process, stdio, s.begins(p), p.starts)
 	}
