@@ -300,9 +300,7 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 		}()
 	}
 	<-ctx.Done()
-	if d.cfg.Engine != nil { // a test's has none
-		d.cfg.Engine.AwaitStarts(starting)
-	}
+	d.cfg.Engine.AwaitStarts(starting)
 	if local != nil {
 		local.refuse()
 		<-accepted

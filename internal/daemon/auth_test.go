@@ -89,7 +89,7 @@ func restricted(t *testing.T, d *Daemon, level access.Level, labels map[string]s
 // that is new is in none of the two lists: what does it tell of others' cells, and
 // do to them? That is what e2e's TestOthersCells goes through.
 var ofAll = []string{
-	"POST /v1/daemon/stop", "POST /v1/daemon/drain", "GET /metrics", "GET /v1/tokens", "POST /v1/tokens", "DELETE /v1/tokens/{token}", "GET /v1/disk", "POST /v1/gc",
+	"POST /v1/daemon/stop", "POST /v1/daemon/drain", "GET /metrics", "POST /v1/ledger/keys", "GET /v1/tokens", "POST /v1/tokens", "DELETE /v1/tokens/{token}", "GET /v1/disk", "POST /v1/gc",
 	"DELETE /v1/images", "GET /v1/caches", "GET /v1/caches/{cache}/check", "DELETE /v1/caches/{cache}", "GET /v1/policies/allowed", "POST /v1/policies/allow", "POST /v1/credentials", "DELETE /v1/credentials/{credential}",
 }
 

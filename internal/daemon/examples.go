@@ -32,6 +32,7 @@ var examples = sync.OnceValue(func() map[string]string {
 		"POST /v1/races":                           `{"count": 3, "attempt": {"command": ["./fix", "--seed", "{{.n}}"], "from": "/home/me/project", "check": "make test"}}`,
 		"POST /v1/runs/{run}/accept":               `{"dry_run": true}`,
 		"POST /v1/runs/{run}/sign-offs":            `{"envelope": {"payload": "e30=", "payloadType": "application/vnd.in-toto+json", "signatures": [{"keyid": "sha256:…", "sig": "…"}]}}`,
+		"POST /v1/ledger/keys":                     `{"reason": "a new year"}`,
 		"POST /v1/cells/{cell}/sign-offs":          `{"envelope": {"payload": "e30=", "payloadType": "application/vnd.in-toto+json", "signatures": [{"keyid": "sha256:…", "sig": "…"}]}}`,
 		"POST /v1/runs/{run}/hold":                 `{"reason": "case 4711"}`,
 		"POST /v1/cells/{cell}/hold":               `{"release": true, "reason": "case 4711 is closed"}`,

@@ -183,6 +183,7 @@ var fields = access.Fields{
 	"DiscardRequest.dry_run": harmless, "DiscardRequest.lose": harmless, "DiscardRequest.reason": harmless, "RevertRequest.dry_run": harmless, "RevertRequest.reason": harmless,
 	"AcceptRequest.apply":   hostThing("the source, which apply writes to,"),
 	"AcceptRequest.include": harmless, "AcceptRequest.paths": harmless, "AcceptRequest.patch": harmless, "AcceptRequest.exact": harmless, "AcceptRequest.merge": harmless, "AcceptRequest.no_conflicts": harmless, "AcceptRequest.commits": harmless, "AcceptRequest.sign": hostThing("the key "), "AcceptRequest.ssh_agent": hostThing("the SSH agent "), "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
+	"KeyChangeRequest.revoke": harmless, "KeyChangeRequest.since": harmless, "KeyChangeRequest.reason": harmless,
 	"SignOffRequest.envelope": harmless,                                                                                                                                    // a signature
 	"HoldRequest.reason":      harmless, "HoldRequest.release": harmless, "EraseRequest.what": harmless, "EraseRequest.reason": harmless, "EraseRequest.dry_run": harmless, // refused to a caller that may not name files of the host
 	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless, "AcceptRequest.expect": harmless,

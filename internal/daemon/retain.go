@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (d *Daemon) hold(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -11,7 +12,7 @@ func (d *Daemon) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
+	t, err := d.targetOf(r, func(string, string) (cell.ID, error) { return d.cellOf(r) })
 	if err != nil {
 		return nil, err
 	}
@@ -27,9 +28,9 @@ func (d *Daemon) erase(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
+	id, err := d.runOf(r)
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Erase(r.Context(), t.Run, req)
+	return d.cfg.Engine.Erase(r.Context(), id, req)
 }

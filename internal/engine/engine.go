@@ -204,7 +204,11 @@ func (e *Engine) Close() error {
 
 // AwaitStarts waits until no run is being prepared, for at most limit: their commands have
 // started, or never will.
-func (v *View) AwaitStarts(limit time.Duration) { v.e.runs.AwaitStarts(limit) }
+func (v *View) AwaitStarts(limit time.Duration) {
+	if m := v.e.runs; m != nil { // an engine that was opened
+		m.AwaitStarts(limit)
+	}
+}
 
 // Busy reports whether anything needs this daemon: a request's work or a cell
 // with processes.

@@ -54,10 +54,12 @@ func sayable(reason string) (string, error) {
 
 // Hold puts a legal hold on a run or a cell, or releases it. Both are receipts.
 func (v *View) Hold(ctx context.Context, t result.Target, req api.HoldRequest) (out api.OnHold, err error) {
-	if err := v.mayRetain("hold evidence or release it"); err != nil {
-		return out, err
-	}
-	return onTarget(v, t, func() (api.OnHold, error) { return v.e.hold(ctx, t, req, v.callerName()) })
+	return onTarget(v, t, func() (api.OnHold, error) {
+		if err := v.mayRetain("hold evidence or release it"); err != nil {
+			return out, err
+		}
+		return v.e.hold(ctx, t, req, v.callerName())
+	})
 }
 
 func (e *Engine) hold(ctx context.Context, t result.Target, req api.HoldRequest, by string) (out api.OnHold, err error) {
@@ -139,10 +141,10 @@ func (v *View) Holds() []api.OnHold {
 
 // Erase erases contents of a run's evidence for good. Its receipts stay, and say so.
 func (v *View) Erase(ctx context.Context, id cell.RunID, req api.EraseRequest) (out api.Erasure, err error) {
-	if err := v.mayRetain("erase evidence"); err != nil {
+	if err := v.mustRun(id); err != nil {
 		return out, err
 	}
-	if err := v.mustRun(id); err != nil {
+	if err := v.mayRetain("erase evidence"); err != nil {
 		return out, err
 	}
 	err = v.e.eraseOf(ctx, id, req, v.callerName(), &out)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/oci"
@@ -79,9 +80,10 @@ func newBed(t testing.TB) *bed {
 			}
 			return func() {}, nil
 		},
-		AtRest:    func(cell.ID) bool { return true },
-		AwaitGone: func(context.Context, cell.ID) error { return nil },
-		Remove:    b.remove,
+		ExpireEvidence: func(context.Context, bool, time.Time) ([]api.GCItem, error) { return nil, nil },
+		AtRest:         func(cell.ID) bool { return true },
+		AwaitGone:      func(context.Context, cell.ID) error { return nil },
+		Remove:         b.remove,
 		Tree: func(d cell.Digest) (*workspace.Tree, error) {
 			text, err := pins.Get(d)
 			if err != nil {
