@@ -63,9 +63,7 @@ func TestErase(t *testing.T) {
 	if problems, unproven := b.verifiedRun(plain.ID); len(problems) > 0 || len(unproven) != 1 || !strings.Contains(unproven[0], said) {
 		t.Errorf("erased: %v, %v", problems, unproven)
 	}
-	pem, err := b.PublicKey()
-	b.must(err)
-	key, err := receipt.ParsePublicKey(pem)
+	key, err := receipt.ParsePublicKey(b.PublicKey())
 	b.must(err)
 	rep, _, err := receipt.VerifyArchive(bytes.NewReader(b.bundled(b.all(), plain.ID)), key, nil)
 	if err != nil || !rep.OK() || !strings.Contains(strings.Join(rep.Unproven, "\n"), said) {
