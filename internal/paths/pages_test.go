@@ -30,6 +30,9 @@ func TestPagesNameTheState(t *testing.T) {
 		}
 		dir, name, _ := strings.Cut(strings.TrimPrefix(m(), "/"), "/")
 		name, _, _ = strings.Cut(name, "/")
+		if names[dir] == nil {
+			continue // of the host, as /etc
+		}
 		names[dir][name] = true
 		if !strings.Contains(tree, name) {
 			t.Errorf("0001-house.md does not name %s", filepath.Join(dir, name))
