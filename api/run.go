@@ -212,9 +212,8 @@ type Run struct {
 	NeedsSignOff *SignOffNeed `json:"needs_sign_off,omitempty"`
 	// SignOffs is what approvers signed about it, oldest first.
 	SignOffs []SignOff `json:"sign_offs,omitempty"`
-	// Hold is a legal hold on it, and Erased what of its evidence was erased, oldest first.
-	Hold   *Hold    `json:"hold,omitempty"`
-	Erased []Erased `json:"erased,omitempty"`
+	Hold   *Hold    `json:"hold,omitempty"`   // a legal hold on it
+	Erased []Erased `json:"erased,omitempty"` // what of its evidence was erased, oldest first
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.
@@ -350,11 +349,9 @@ type Check struct {
 	ExitCode int    `json:"exit_code"`        // of the check
 	Cause    string `json:"cause,omitempty"`  // the cause of its end, if not the check's own
 	Output   string `json:"output,omitempty"` // the end of its output, redacted
-	// Pins are the paths that were as before the run where it was checked. Restored are those that the run had changed there, at most
-	// 100, and RestoredMore how many more there are.
-	Pins         []string `json:"pins,omitempty"`
-	Restored     []string `json:"restored,omitempty"`
-	RestoredMore int      `json:"restored_more,omitempty"`
+	Pins         []string `json:"pins,omitempty"`          // paths that were as before the run where it was checked
+	Restored     []string `json:"restored,omitempty"`      // those of them that the run had changed, at most 100
+	RestoredMore int      `json:"restored_more,omitempty"` // how many more there are
 	// Changed are the programs and scripts of the workspace that the check runs, as the run had changed them: what judged it. They are
 	// known by the words of the check.
 	Changed []string `json:"changed,omitempty"`
