@@ -212,8 +212,8 @@ type Run struct {
 	NeedsSignOff *SignOffNeed `json:"needs_sign_off,omitempty"`
 	// SignOffs is what approvers signed about it, oldest first.
 	SignOffs []SignOff `json:"sign_offs,omitempty"`
-	Hold   *Hold    `json:"hold,omitempty"`   // a legal hold on it
-	Erased []Erased `json:"erased,omitempty"` // what of its evidence was erased, oldest first
+	Hold     *Hold     `json:"hold,omitempty"`   // a legal hold on it
+	Erased   []Erased  `json:"erased,omitempty"` // what of its evidence was erased, oldest first
 	// ModeReason is the reason that was given for mode breakglass.
 	ModeReason string `json:"mode_reason,omitempty"`
 	// DowngradeWords are stable words for what was asked for and is weaker than the default.
@@ -345,10 +345,10 @@ type LeftOut struct {
 
 // Check is the outcome of --check.
 type Check struct {
-	Command  string `json:"command"`
-	ExitCode int    `json:"exit_code"`        // of the check
-	Cause    string `json:"cause,omitempty"`  // the cause of its end, if not the check's own
-	Output   string `json:"output,omitempty"` // the end of its output, redacted
+	Command      string   `json:"command"`
+	ExitCode     int      `json:"exit_code"`               // of the check
+	Cause        string   `json:"cause,omitempty"`         // the cause of its end, if not the check's own
+	Output       string   `json:"output,omitempty"`        // the end of its output, redacted
 	Pins         []string `json:"pins,omitempty"`          // paths that were as before the run where it was checked
 	Restored     []string `json:"restored,omitempty"`      // those of them that the run had changed, at most 100
 	RestoredMore int      `json:"restored_more,omitempty"` // how many more there are
